@@ -57,16 +57,8 @@ def answer_questions(
 
     Parameters
     ----------
-    model : PreTrainedModel
-        Causal model.
-    prompts : Prompts
-        Make the prompt of a question.
-    questions : sequence of Question
-        The batch.
     max_new_tokens : int
         Longest answer.
-    decoding : Decoding
-        How answers are generated.
     stop : str, optional
         Text that ends an answer.
     stops_at_leading_space : bool

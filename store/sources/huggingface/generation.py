@@ -39,16 +39,12 @@ def generate_answers(
 
     Parameters
     ----------
-    model : PreTrainedModel
-        Causal model.
     prompts : sequence of list of int
         Token ids of each prompt.
     names : sequence of str
         The question id of each prompt, which decides its samples.
     max_new_tokens : int
         Longest answer.
-    decoding : Decoding
-        How.
     stop : callable, optional
         Whether an answer that begins with these token ids ends with the last of them.
 

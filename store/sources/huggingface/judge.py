@@ -24,6 +24,7 @@ from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.padding import pad
 from store.sources.huggingface.provenance import describe_model
+from store.sources.huggingface.teacher_forcing import tokenize
 from store.sources.labels.grading import Case, Verdict
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
@@ -233,7 +234,7 @@ class HuggingFaceJudge:
         """Token ids of a prompt; None if the model cannot take them."""
         text = self._prompt(case)
         try:
-            ids = self.tokenizer(text, add_special_tokens=not self.is_chat)["input_ids"]
+            ids = tokenize(self.tokenizer, text, special=not self.is_chat, offsets=False).ids
         except Exception:  # noqa: BLE001 - the tokenizers library raises nothing narrower
             return None
         is_too_long = self.longest is not None and len(ids) >= self.longest

@@ -14,13 +14,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from store.errors import SchemaError
 from store.reports import LeftOut
 from store.sources.huggingface.teacher_forcing import (
-    answer_bounds,
+    appends_tokens,
+    go_on,
     knows_spaces,
     separator,
     special_tokens,
     tokenize,
 )
 from store.sources.huggingface.token_labels import label_tokens, tokens_of
+from store.sources.labels.normalization import normalize_answer
 from store.sources.prompt_templates import (
     Rendered,
     check_prompt_template,
@@ -41,6 +43,8 @@ __all__ = [
     "template_values",
 ]
 
+Turn = tuple[str, str]  # a message and its answer
+
 NO_CONTEXT = (-1, 0)
 _PROBE = "answer"  # stands for an answer where a chat template is tried
 
@@ -54,8 +58,6 @@ class Prompt(NamedTuple):
 
     Attributes
     ----------
-    ids
-        Token ids.
     context
         The first token of the context, and how many there are; (-1, 0) without one.
     """
@@ -69,10 +71,6 @@ class ForcedAnswer(NamedTuple):
 
     Attributes
     ----------
-    prompt
-        The tokens before the response.
-    ids
-        Token ids of the response.
     token_label
         int8 (T,), of prompt and response: `token_labels.label_tokens`.
     """
@@ -80,6 +78,21 @@ class ForcedAnswer(NamedTuple):
     prompt: Prompt
     ids: list[int]
     token_label: NDArray[np.int8]
+
+
+class Example(NamedTuple):
+    """A message and its answer that prompts begin with, as they are and as they are compared."""
+
+    turn: Turn
+    text: str
+    answer: str
+    question_id: str
+
+    def gives_away(self, question: Question, text: str) -> bool:
+        """Whether it is that question, which has that text: its prompt would have the answer."""
+        if text == self.text or question["question_id"] != self.question_id:
+            return text == self.text
+        return self.answer in map(normalize_answer, question["answers"])
 
 
 class Prompts:
@@ -102,7 +115,9 @@ class Prompts:
     few_shot : sequence of Question
         Questions with answers that every prompt begins with; in a chat they are turns before the
         question. The first of the answers is used, or the response. Examples that are asked the
-        same are one, the first; of those with labels, only right ones (0) count.
+        same are one, the first; of those with labels, only right ones (0) count. A prompt has no
+        example that is its own question: none with its message, or with its id and an answer of
+        its own; ids alone may be numbers of records.
     max_context_tokens : int, optional
         Where `cut_contexts` cuts the contexts of questions, before they are asked.
 
@@ -145,12 +160,13 @@ class Prompts:
         self.max_context_tokens = max_context_tokens
         self.spaces = knows_spaces(tokenizer)
         self.special_tokens = special_tokens(tokenizer)
-        self.turns = self._turns(few_shot)
+        self.appends = not chat and appends_tokens(tokenizer)
+        self.examples = self._examples(few_shot)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
         try:
-            self._example = self._text_of("{question}")
+            self._tried = self._text_of("{question}", self.turns)
             self._chat_separator = self._try_answer() if chat else None
         except Exception as error:  # a chat template may raise anything
             takes = "a question and a system's message" if system else "a question"
@@ -167,7 +183,7 @@ class Prompts:
             The question lacks a field of the template.
         """
         message = self._message(question)
-        text = self._text_of(message.text)
+        text = self._text_of(message.text, self._turns_before(question, message))
         place = message.places.get("context") or _context_in_question(question, message)
         start = _find_message(text, message.text)
         if place is None or start is None:
@@ -188,14 +204,11 @@ class Prompts:
         """
         where = f"question {question['question_id']!r}"
         rendered = self.render(question)
-        context = NO_CONTEXT
+        place = rendered.places.get("context")
         try:
-            if rendered.places:
-                tokens = tokenize(self.tokenizer, rendered.text, special=not self.chat)
-                ids = tokens.ids
-                context = tokens_of(tokens.offsets, rendered.places["context"])
-            else:
-                ids = self.tokenizer(rendered.text, add_special_tokens=not self.chat)["input_ids"]
+            ids, offsets = tokenize(
+                self.tokenizer, rendered.text, special=not self.chat, offsets=place is not None
+            )
         except Exception as error:  # the tokenizers library raises nothing narrower
             raise PromptError(
                 f"{where}: expected a prompt that the tokenizer can take, found: {error}"
@@ -209,7 +222,7 @@ class Prompts:
                 "max_new_tokens"
             )
         self._check_ids(where, ids)
-        return Prompt(ids, context)
+        return Prompt(ids, tokens_of(offsets, place) if place else NO_CONTEXT)
 
     def force(self, question: Question) -> ForcedAnswer:
         """Token ids of a question's prompt and of the response that it comes with.
@@ -222,18 +235,17 @@ class Prompts:
         where = f"trace {question['trace_id']!r}"
         rendered = self.render(question)
         response = question["response"]
-        n_prompt_chars = len(rendered.text)
-        text = rendered.text + self._separator(rendered.text, response) + response
+        prompt = rendered.text
+        told = self._separator(prompt, response) + response
         try:
-            tokens = tokenize(self.tokenizer, text, special=not self.chat)
+            tokens, first = go_on(self.tokenizer, prompt, told, special=not self.chat)
         except Exception as error:  # the tokenizers library raises nothing narrower
             raise PromptError(
                 f"{where}: expected a prompt and a response that the tokenizer can take, "
                 f"found: {error}"
             ) from error
-        first, end = answer_bounds(tokens, n_prompt_chars)
-        ids = tokens.ids[:end]
-        offsets = tokens.offsets[:end]
+        ids, offsets = tokens
+        end = len(ids)
         if not first or first == end:
             what = "response" if first else "prompt"
             raise PromptError(f"{where}: expected a {what} with tokens, found none")
@@ -246,8 +258,9 @@ class Prompts:
         self._check_ids(where, ids)
         place = rendered.places.get("context")
         context = tokens_of(offsets[:first], place) if place else NO_CONTEXT
-        spans = _shifted_spans(question, len(text) - len(response))
-        labels = label_tokens(offsets, first, spans, len(text))
+        n_chars = len(prompt) + len(told)
+        spans = _shifted_spans(question, n_chars - len(response))
+        labels = label_tokens(offsets, first, spans, n_chars)
         return ForcedAnswer(Prompt(ids[:first], context), ids[first:], labels)
 
     def cut_context(self, question: Question, n_tokens: int) -> Question:
@@ -264,7 +277,8 @@ class Prompts:
         tokens = tokenize(self.tokenizer, context, special=False)
         if len(tokens.ids) <= n_tokens:
             return question
-        cut = context[: tokens.offsets[n_tokens - 1][1]]
+        # a character of several tokens stays only with all of them
+        cut = context[: min(tokens.offsets[n_tokens - 1][1], tokens.offsets[n_tokens][0])]
         shorter = question.copy()
         shorter["context"] = cut
         if "context" not in template_fields(self.template):  # it is a part of the question
@@ -281,7 +295,7 @@ class Prompts:
         limit = self.max_context_tokens
         cut = {} if limit is None else {"max_context_tokens": limit}
         if not self.chat:  # examples are a part of the template, where stores are compared
-            return {"prompt_template": _escape(self._shots()) + self.template, **cut}
+            return {"prompt_template": _escape(self._shots(self.turns)) + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
         described: dict[str, Any] = {"prompt_template": self.template, **cut}
@@ -289,22 +303,38 @@ class Prompts:
             described["system"] = self.system
         if self.turns:
             described["few_shot"] = [list(turn) for turn in self.turns]
-        return described | {"chat_prompt": self._text_of(message.text)}
+        return described | {"chat_prompt": self._text_of(message.text, self.turns)}
 
-    def _turns(self, examples: Sequence[Question]) -> list[tuple[str, str]]:
-        """Messages and answers, each message once: files have several responses to a question."""
+    @property
+    def turns(self) -> list[Turn]:
+        """The message and the answer of each example."""
+        return [one.turn for one in self.examples]
+
+    def is_example(self, question: Question) -> bool:
+        """Whether an example is the question itself, so that its prompt is without it."""
+        return len(self._turns_before(question, self._message(question))) < len(self.examples)
+
+    def _turns_before(self, question: Question, message: Rendered) -> list[Turn]:
+        text = normalize_answer(message.text, keep_articles=True) if self.examples else ""
+        return [one.turn for one in self.examples if not one.gives_away(question, text)]
+
+    def _examples(self, examples: Sequence[Question]) -> list[Example]:
+        """Each message once, with its answer: files have several responses to a question."""
         right = [example for example in examples if example.get("label", 0) == 0]
         if examples and not right:
             raise ValueError(
                 f"few_shot: expected an example that is right (label 0), found none of "
                 f"{len(examples)}"
             )
-        turns: dict[str, str] = {}
-        for asked, told in map(self._turn, right):
-            turns.setdefault(asked, told)
-        return list(turns.items())
+        found: dict[str, Example] = {}
+        for question in right:
+            turn = self._turn(question)
+            text = normalize_answer(turn[0], keep_articles=True)
+            answer = normalize_answer(turn[1])
+            found.setdefault(turn[0], Example(turn, text, answer, question["question_id"]))
+        return list(found.values())
 
-    def _turn(self, question: Question) -> tuple[str, str]:
+    def _turn(self, question: Question) -> Turn:
         """An example's message and its answer."""
         where = f"few_shot: question {question['question_id']!r}"
         answer = next(iter(question["answers"]), None) or question.get("response")
@@ -324,19 +354,19 @@ class Prompts:
                 "template, found none; give it one, or a prompt template without it"
             ) from error
 
-    def _text_of(self, message: str) -> str:
+    def _text_of(self, message: str, turns: Sequence[Turn]) -> str:
         if self.chat:
-            return self._apply_chat(self._messages(message), add_generation_prompt=True)
-        return self._shots() + message
+            return self._apply_chat(self._messages(message, turns), add_generation_prompt=True)
+        return self._shots(turns) + message
 
-    def _shots(self) -> str:
+    def _shots(self, turns: Sequence[Turn]) -> str:
         """The examples, as text."""
-        shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in self.turns)
+        shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in turns)
         return "".join(shots)
 
-    def _messages(self, message: str) -> list[dict[str, str]]:
+    def _messages(self, message: str, turns: Sequence[Turn]) -> list[dict[str, str]]:
         messages = [{"role": "system", "content": self.system}] if self.system else []
-        for asked, told in self.turns:
+        for asked, told in turns:
             messages.append({"role": "user", "content": asked})
             messages.append({"role": "assistant", "content": told})
         return [*messages, {"role": "user", "content": message}]
@@ -349,10 +379,11 @@ class Prompts:
 
     def _try_answer(self) -> str | None:
         """The space that a chat template puts before an answer; None if it is no mere space."""
-        answered = [*self._messages("{question}"), {"role": "assistant", "content": _PROBE}]
+        asked = self._messages("{question}", self.turns)
+        answered = [*asked, {"role": "assistant", "content": _PROBE}]
         whole = self._apply_chat(answered, add_generation_prompt=False)
-        before = whole.removeprefix(self._example).partition(_PROBE)[0]
-        is_known = whole.startswith(self._example) and not before.strip()
+        before = whole.removeprefix(self._tried).partition(_PROBE)[0]
+        is_known = whole.startswith(self._tried) and not before.strip()
         return before if is_known else None
 
     def _separator(self, prompt: str, response: str) -> str:

@@ -41,6 +41,7 @@ TRACE_CONVENTION = (
     "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is "
     "nothing else"
 )
+WITHOUT_APPENDED = "; what the tokenizer appends to a prompt is left out"
 PREDICTION_CONVENTION = (
     "entry t of logprob, entropy and topk_ is of the distribution that predicted token t, nothing "
     "predicted token 0 (NaN, -1); lens_entropy[t] is of the token after token t; eos_logprob is of "
@@ -52,11 +53,14 @@ QUANTIZED_WEIGHTS = (
 PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
-def conventions(layers: Sequence[int]) -> dict[str, str]:
-    """What the numbers of layers, the tokens of a trace and the entries of predictions mean."""
+def conventions(layers: Sequence[int], *, appends: bool) -> dict[str, str]:
+    """What the numbers of layers, the tokens of a trace and the entries of predictions mean.
+
+    `appends`: the tokenizer puts special tokens behind a text. Earlier versions left them in.
+    """
     return {
         "layer_convention": EMBEDDING_CONVENTION if 0 in layers else LAYER_CONVENTION,
-        "trace_convention": TRACE_CONVENTION,
+        "trace_convention": TRACE_CONVENTION + WITHOUT_APPENDED * appends,
         "prediction_convention": PREDICTION_CONVENTION,
     }
 

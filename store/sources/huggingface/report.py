@@ -4,6 +4,7 @@ from pathlib import Path
 
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
+from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.label_report import label_report
 from store.sources.huggingface.source import HuggingFaceSource
 
@@ -19,24 +20,17 @@ def extraction_report(
 ) -> str:
     """Describe the outcome of an extraction, with what looks wrong about the labels.
 
-    Parameters
-    ----------
-    path
-        The store, as it was named.
-    store
-        What was extracted.
-    source
-        What it was extracted from.
-    skipped
-        The questions that were not asked.
-    writing_s
-        Seconds that were spent on writing.
+    `skipped` are the questions that were not asked, `writing_s` seconds spent on writing.
     """
     n_traces = count(len(store), "trace")
     n_questions = len({question["question_id"] for question in source.questions})
     lines = [f"{path}: {n_traces} of {count(n_questions, 'question')}"]
     longest = None if source.is_given else source.max_new_tokens
     lines += label_report(store, source.grader.rules, longest)
+    if source.n_examples:
+        asked = count(source.n_examples, "question is", "questions are")
+        lines.append(f"  {asked} among the examples (--few-shot), left out of their own prompts")
+    lines += _bos_warning(source)
     lines += _time_lines(source.seconds, writing_s)
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
@@ -44,6 +38,19 @@ def extraction_report(
         lines += [f"  {count(source.left_out.n, 'trace')} left out", *source.left_out.lines()]
         lines.append(f"  to have all: {source.advice}, into a new store")
     return "\n".join(lines)
+
+
+def _bos_warning(source: HuggingFaceSource) -> list[str]:
+    """A warning where prompts lack the token that texts of the model begin with."""
+    token = source.model.config.get_text_config().bos_token_id
+    fitting = source.first_tokens | end_ids(source.model)  # one that ends texts parts documents
+    if token is None or token in fitting or not source.first_tokens:
+        return []
+    return [
+        f"warning: texts of the model begin with {source.tokenizer.convert_ids_to_tokens(token)!r} "
+        "(bos_token_id of its configuration), which the tokenizer does not add: put it into "
+        "--prompt-template, if the model was trained with it"
+    ]
 
 
 def _time_lines(seconds: dict[str, float], writing_s: float) -> list[str]:

@@ -26,18 +26,7 @@ def is_labelled(answer: Answer) -> bool:
 
 
 def answer_columns(answer: Answer, case: Case, grader: Grader, grade: Grade) -> dict[str, Any]:
-    """Describe an answer.
-
-    Parameters
-    ----------
-    answer : Answer
-        The question, the prompt and the answer.
-    case : Case
-        Its text, with question and references.
-    grader : Grader
-        What labels it.
-    grade : Grade
-        Its labels by rules; `score` and `label` are those that it comes with, if it does.
+    """Describe an answer; `score` and `label` are those that it comes with, if it does.
 
     Returns
     -------

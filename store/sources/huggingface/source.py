@@ -87,6 +87,8 @@ TRIED = 64
 # keys of the provenance
 GENERATION_ATTENTION = "generation_attn_implementation"
 STOP_RULE_KEY = "stop_rule"  # where the stop is nothing but space: of others there is one rule
+EXAMPLE_RULE_KEY = "few_shot_rule"  # where a question is an example: earlier versions had none
+EXAMPLE_RULE = "an example that is the question itself is left out of its prompt"
 BATCH_CONVENTION = (
     "sizes of the batches of all runs that made the store; another size may change float rounding, "
     "and with it an answer where two tokens are about equally likely"
@@ -157,6 +159,10 @@ class HuggingFaceSource:
         Whether the questions come with their answers.
     left_out : LeftOut
         Traces so far with a hidden state that its column cannot hold.
+    n_examples : int
+        Questions that are examples as well, and not before themselves.
+    first_tokens : set of int
+        What the prompts so far began with.
     seconds : dict
         Time that `rows` has spent so far: on the "generation" of answers, if any, and on
         the "second pass" with the columns that come from it.
@@ -201,6 +207,8 @@ class HuggingFaceSource:
         self.prompts = prompts or Prompts(
             tokenizer, model, prompt_template, chat_template, max_new_tokens
         )
+        self.n_examples = sum(map(self.prompts.is_example, questions))
+        self.first_tokens: set[int] = set()
         self.batch_size = batch_size
         self.max_new_tokens = max_new_tokens
         self.decoding = decoding
@@ -328,6 +336,7 @@ class HuggingFaceSource:
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
         answers = list(self._generating.run(self._generate, questions))
+        self.first_tokens |= {answer.prompt[0] for answer in answers}
         graded = self._grade(answers)
         for first in range(0, len(graded), self.batch_size):
             batch = graded[first : first + self.batch_size]
@@ -401,8 +410,9 @@ class HuggingFaceSource:
             **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
             **self._describe_generation(),
             "layers": self.layers,
-            **conventions(self.layers),
+            **conventions(self.layers, appends=self.prompts.appends),
             **self.prompts.describe(),
+            **({EXAMPLE_RULE_KEY: EXAMPLE_RULE} if self.n_examples else {}),
             "decoding": self._describe_decoding(),
             **self._describe_stop(),
             **describe_labels(self.grader, is_given=self.is_given),

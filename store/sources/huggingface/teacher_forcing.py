@@ -1,8 +1,9 @@
-"""Joins a prompt and an answer that exists already to one text, and finds the answer's tokens.
+"""Joins a prompt and an answer that exists already, and finds the answer's tokens.
 
 Where tokens end depends on what stands beside them: SentencePiece and byte-level BPE join a word
-with the space before it. So prompt and answer are tokenised as one text, and split where the
-answer's first character is. A token that holds characters of both is of the answer.
+with the space before it. So prompt and answer are tokenised as one text. But the prompt's tokens
+are those that a model would be asked with: where the one text has others, because a token holds
+characters of both, the answer is tokenised behind a character that it is not joined with.
 """
 
 from collections.abc import Iterable
@@ -10,10 +11,13 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from store.sources.huggingface.character_spans import character_spans
+
 __all__ = [
     "JOINING",
     "Tokens",
-    "answer_bounds",
+    "appends_tokens",
+    "go_on",
     "knows_spaces",
     "separator",
     "special_tokens",
@@ -23,9 +27,11 @@ __all__ = [
 JOINING = (
     "prompt and response are tokenised as one text; a space is put between them where neither has "
     "one, except behind a special token and for tokenizers without spaces; a chat template decides "
-    "itself what it puts there; a token with characters of both is of the answer; no "
-    "end-of-sequence token is appended"
+    "itself what it puts there; the prompt has the tokens that it has alone, which no token joins "
+    "with the answer; no end-of-sequence token is appended"
 )
+# before an answer that a prompt's last token would be joined with; the first one that is not
+ANCHORS = (":", "1", "a")
 
 
 class Tokens(NamedTuple):
@@ -33,37 +39,34 @@ class Tokens(NamedTuple):
 
     Attributes
     ----------
-    ids
-        Token ids.
     offsets
-        The characters of each, from start to before end.
-    is_added
-        Whether the tokenizer added it: `<s>` and the like.
+        The characters of each, from start to before end; empty where they were not asked for.
     """
 
     ids: list[int]
     offsets: list[tuple[int, int]]
-    is_added: list[bool]
 
 
-def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> Tokens:
-    """Tokenise a text with a fast tokenizer, which knows the characters of its tokens.
+def tokenize(
+    tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool, offsets: bool = True
+) -> Tokens:
+    """Tokenise a text that goes on: without what a tokenizer appends (`</s>`, `[SEP]`).
 
     Parameters
     ----------
     tokenizer
         It may raise anything for a text that it cannot take.
-    text
-        The text.
     special
-        Whether it adds its special tokens.
+        Whether it puts its special tokens in front.
+    offsets
+        Whether the characters of the tokens are needed, which takes a fast tokenizer.
 
     Raises
     ------
     ValueError
         The tokenizer is none of the fast ones.
     """
-    if not tokenizer.is_fast:
+    if offsets and not tokenizer.is_fast:
         raise ValueError(
             "tokenizer: expected a fast one, which knows the characters of its tokens (contexts "
             f"and given responses need them), found {type(tokenizer).__name__}"
@@ -71,24 +74,28 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) ->
     found = tokenizer(
         text,
         add_special_tokens=special,
-        return_offsets_mapping=True,
+        return_offsets_mapping=offsets,
         return_special_tokens_mask=True,
     )
-    is_added = [bool(flag) for flag in found["special_tokens_mask"]]
-    return Tokens(found["input_ids"], found["offset_mapping"], is_added)
+    end = len(found["input_ids"])
+    while end and found["special_tokens_mask"][end - 1]:
+        end -= 1
+    ids = found["input_ids"][:end]
+    if not offsets:
+        return Tokens(ids, [])
+    return Tokens(ids, character_spans(tokenizer, text, ids, found["offset_mapping"][:end]))
+
+
+def appends_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer puts special tokens behind a text."""
+    text = next(iter(tokenizer.all_special_tokens), "")  # which any tokenizer can take
+    return tokenizer(text, return_special_tokens_mask=True)["special_tokens_mask"][-1:] == [1]
 
 
 def separator(prompt: str, response: str, special: Iterable[str], spaces: bool) -> str:
     """What comes between a prompt and a response: a space, where neither has one, or nothing.
 
-    Parameters
-    ----------
-    prompt, response
-        The texts.
-    special
-        Special tokens: behind them a model goes on without a space.
-    spaces
-        Whether the tokenizer has spaces (`knows_spaces`).
+    Behind `special` tokens a model goes on without a space; `spaces` is what `knows_spaces` says.
     """
     has_one = prompt[-1:].isspace() or response[:1].isspace()
     is_special = any(prompt.endswith(token) for token in special)
@@ -110,20 +117,24 @@ def knows_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
     return tokenizer.unk_token_id is None or tokenizer.unk_token_id not in ids
 
 
-def answer_bounds(tokens: Tokens, n_prompt_chars: int) -> tuple[int, int]:
-    """The first token of an answer, and the one after its last.
+def go_on(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str, *, special: bool
+) -> tuple[Tokens, int]:
+    """The tokens of a prompt and of an answer behind it, and how many are the prompt's.
 
-    Parameters
-    ----------
-    tokens
-        Of prompt, separator and answer.
-    n_prompt_chars
-        Characters of the prompt.
+    Raises
+    ------
+    ValueError
+        The tokenizer is none of the fast ones, or joins the answer with whatever is before it.
     """
-    n_tokens = len(tokens.ids)
-    end = n_tokens
-    while end and tokens.is_added[end - 1]:
-        end -= 1
-    is_answer = (tokens.offsets[i][1] > n_prompt_chars for i in range(end))
-    first = next((i for i, found in enumerate(is_answer) if found), end)
-    return first, end
+    asked = tokenize(tokenizer, prompt, special=special)
+    for before in (prompt, *ANCHORS):
+        begun = asked if before is prompt else tokenize(tokenizer, before, special=special)
+        whole = tokenize(tokenizer, before + answer, special=special)
+        n = len(begun.ids)
+        is_border = all(end <= len(before) for _, end in whole.offsets[:n][-1:])
+        if whole.ids[:n] == begun.ids and is_border:
+            shift = len(prompt) - len(before)
+            offsets = [(start + shift, end + shift) for start, end in whole.offsets[n:]]
+            return Tokens(asked.ids + whole.ids[n:], asked.offsets + offsets), len(asked.ids)
+    raise ValueError(f"no token that ends before the response {answer!r:.40}")

@@ -15,13 +15,7 @@ PAIRS_KEPT = 1 << 16
 
 
 class TokenTexts:
-    """Cuts the decoded text of traces into the texts of their tokens.
-
-    Parameters
-    ----------
-    tokenizer : PreTrainedTokenizerBase
-        The model's tokenizer.
-    """
+    """Cuts the decoded text of traces into the texts of their tokens."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer

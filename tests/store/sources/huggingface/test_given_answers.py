@@ -11,7 +11,7 @@ import pytest
 import torch
 from character_tokenizer import build_tokenizer
 from tokenizers import processors
-from tokenizers_of_kinds import KINDS, byte_level, unigram
+from tokenizers_of_kinds import KINDS, appending, byte_level
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -80,10 +80,12 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize("appends", [False, True], ids=["", "appending"])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_an_answer_that_the_model_wrote_gives_the_same_row(kind):
-    """Token for token and bit for bit, the score and the label too."""
-    tokenizer = build_tokenizer()
+def test_an_answer_that_the_model_wrote_gives_the_same_row(kind, appends):
+    """Token for token and bit for bit, the score and the label too; also with a tokenizer that
+    appends an end-of-sequence token."""
+    tokenizer = appending(build_tokenizer()) if appends else build_tokenizer()
     model = build_model(kind, tokenizer)
     questions = [
         ask(text) | {"question_id": f"q{i}", "answers": ["1"]}
@@ -155,32 +157,45 @@ def test_prompt_and_response_are_one_text(kind, template, response, between):
     prompt = template.format(question="What is it?")
     whole = tokenizer(prompt + between + response)["input_ids"]
     assert found.prompt.ids + found.ids == whole
-    if not template.endswith("\n"):  # a new line may be one token with the word behind it
-        assert found.prompt.ids == tokenizer(prompt)["input_ids"]
+    assert found.prompt.ids == tokenizer(prompt)["input_ids"]
     assert tokenizer.decode(found.ids).strip() == response.strip().lower()
     assert tokenizer.eos_token_id not in found.ids
 
 
-def test_a_token_of_prompt_and_response_is_of_the_response():
-    """Behind a template that ends in a space, the space is joined with the word."""
+def test_no_token_joins_prompt_and_response():
+    """Behind a template that ends in a space, the prompt keeps it, as when the model answers."""
     tokenizer = byte_level()
     found = build_prompts(tokenizer, "Question: {question}\nAnswer: ").force(give("the"))
-    whole = tokenizer("Question: What is it?\nAnswer: the")["input_ids"]
-    assert found.prompt.ids + found.ids == whole
-    assert tokenizer.decode(found.ids) == " the"
+    assert found.prompt.ids == tokenizer("Question: What is it?\nAnswer: ")["input_ids"]
+    assert tokenizer.decode(found.ids) == "the"
 
 
-def test_tokens_that_a_tokenizer_appends_are_left_out():
-    """The end-of-sequence token that some put behind every text is no part of a response."""
-    tokenizer = unigram()
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        special_tokens=[("<s>", tokenizer.bos_token_id), ("</s>", tokenizer.eos_token_id)],
-    )
-    found = build_prompts(tokenizer).force(give("the cat"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_that_a_tokenizer_appends_are_left_out(kind):
+    """An end-of-sequence token behind every text is no part of a prompt, nor of a response: asked
+    and given, a prompt has the same tokens."""
+    tokenizer = appending(KINDS[kind]())
     assert tokenizer("the cat")["input_ids"][-1] == tokenizer.eos_token_id
-    assert tokenizer.decode(found.ids) == "the cat"
-    assert len(found.token_label) == len(found.prompt.ids) + len(found.ids)
+    context = "the cat sat"
+    for template in ("Question: {question}\nAnswer:", "{context}\n{question}"):
+        prompts = build_prompts(tokenizer, template)
+        asked = prompts.encode(ask(context=context))
+        assert asked.ids[0] == tokenizer.bos_token_id
+        assert tokenizer.eos_token_id not in asked.ids
+        for response in ("the cat", "the mat", "357"):
+            found = prompts.force(give(response, context=context))
+            assert found.prompt == asked
+            assert tokenizer.decode(found.ids).strip() == response.lower()
+            assert len(found.token_label) == len(asked.ids) + len(found.ids)
+
+
+def test_that_a_tokenizer_appends_tokens_is_told_by_the_provenance():
+    """Earlier versions left them in: such traces are not mixed."""
+    for tokenizer in (byte_level(), appending(byte_level())):
+        model = build_model("llama", tokenizer)
+        provenance = HuggingFaceSource(model, tokenizer, [ask()]).provenance
+        appends = tokenizer("the")["input_ids"][-1] == tokenizer.eos_token_id
+        assert ("appends to a prompt is left out" in provenance["trace_convention"]) == appends
 
 
 @pytest.mark.parametrize(
@@ -308,6 +323,36 @@ def test_examples_are_right_and_no_question_comes_twice():
         build_prompts(tokenizer, few_shot=[wrong, other])
 
 
+def test_an_example_that_is_the_question_is_left_out_of_its_prompt():
+    """Asked in the same words, or with its id and its answer; ids alone may be record numbers."""
+    tokenizer = byte_level()
+    tokenizer.chat_template = CHAT
+    shots = [
+        ask("What is the capital?", answers=["Paris"]) | {"question_id": "1"},
+        ask("2?", answers=["two", "2"]) | {"question_id": "2"},
+    ]
+    first, second = "Question: What is the capital?\nAnswer: Paris\n\n", "Question: 2?\nAnswer: two"
+    for question, left in [
+        (ask("What is it?"), {first, second}),
+        (ask("what is  THE capital"), {second}),
+        (ask("Two?", answers=["3", "Two."]) | {"question_id": "2"}, {first}),
+        (ask("3?", answers=["three"]) | {"question_id": "2"}, {first, second}),
+        (ask("4?", answers=["two"]), {first, second}),
+        (ask("2?", context="the cat") | {"question_id": "1"}, {first}),
+    ]:
+        prompts = build_prompts(tokenizer, few_shot=shots)
+        text = prompts.text(question)
+        assert {shot for shot in (first, second) if shot in text} == left
+        assert text.endswith(f"Question: {question['question']}\nAnswer:")
+        assert prompts.is_example(question) == (len(left) < 2)
+        assert prompts.force(give("it", **question)).prompt == prompts.encode(question)
+        chat = build_prompts(tokenizer, "{question}", chat=True, few_shot=shots).text(question)
+        assert chat.count("<assistant>") == 1 + len(left)
+    passages = [ask("Sum up", context=text, answers=[text]) for text in ("the cat", "the mat")]
+    prompts = build_prompts(tokenizer, "{context}: {question}", few_shot=passages)
+    assert prompts.text(passages[0] | {"question_id": "x"}).startswith("the mat: Sum up")
+
+
 def test_what_the_model_cannot_take_is_left_out_and_named():
     """A response longer than the model's context, one without tokens, an unknown letter."""
     tokenizer = KINDS["wordpiece"]()
@@ -336,8 +381,9 @@ def test_a_tokenizer_without_offsets_is_refused():
         all_special_tokens = ()
         unk_token_id = None
 
-        def __call__(self, text, **_):
-            return tokenizer(text)
+        def __call__(self, text, return_offsets_mapping, **settings):
+            assert not return_offsets_mapping
+            return tokenizer(text, **settings)
 
     prompts = build_prompts(tokenizer)
     prompts.tokenizer = Slow()
@@ -519,6 +565,38 @@ def test_prompt_options_of_the_command(extract, capsys):
     assert extract("c.zarr", "q.jsonl", "--chat-template", "--system", "Be short.") == 0
     assert "<system>Be short." in TraceStore.open("c.zarr").provenance["chat_prompt"]
     assert "<user>{context}\n\n{question}" in TraceStore.open("c.zarr").provenance["chat_prompt"]
+
+
+def test_questions_among_the_examples_are_counted(extract, capsys):
+    """In the report, and the provenance says how their prompts are made."""
+    write_lines("q.jsonl", ask("the?"), ask("cat?") | {"question_id": "r"})
+    write_lines("shots.jsonl", ask("The", answers=["mat"]) | {"question_id": "1"})
+    columns = ["--columns", "tokens"]
+    assert extract("t.zarr", "q.jsonl", "--few-shot", "shots.jsonl", *columns) == 0
+    out = capsys.readouterr().out
+    assert "  1 question is among the examples (--few-shot), left out of their own prompts" in out
+    rule = "an example that is the question itself is left out of its prompt"
+    assert TraceStore.open("t.zarr").provenance["few_shot_rule"] == rule
+    write_lines("r.jsonl", ask("cat?"))
+    assert extract("r.zarr", "r.jsonl", "--few-shot", "shots.jsonl", *columns) == 0
+    assert "among the examples" not in capsys.readouterr().out
+    assert "few_shot_rule" not in TraceStore.open("r.zarr").provenance
+
+
+@pytest.mark.parametrize("template", ["{question}", "<s>{question}", None])
+def test_a_missing_token_of_the_beginning_is_warned_of(extract, model_dir, capsys, template):
+    """Where the configuration names one, and neither tokenizer nor template puts it in front."""
+    tokenizer = byte_level()
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    plain = Path("plain").absolute()
+    build_model("llama", tokenizer).save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    write_lines("q.jsonl", ask("the?"), ask("cat") | {"question_id": "r"})
+    arguments = ["--prompt-template", template or "{question}", "--columns", "tokens"]
+    arguments += ["--model", str(plain if template else model_dir)]
+    assert extract("t.zarr", "q.jsonl", *arguments) == 0
+    warning = "warning: texts of the model begin with '<s>' (bos_token_id of its configuration)"
+    assert capsys.readouterr().out.count(warning) == int(template == "{question}")
 
 
 @pytest.mark.parametrize(

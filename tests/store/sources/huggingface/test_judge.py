@@ -12,6 +12,7 @@ from judges import (
     build_judge_model,
     build_judge_tokenizer,
 )
+from tokenizers import processors
 
 from store import Column, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
@@ -69,6 +70,20 @@ def test_a_verdict_does_not_depend_on_its_batch(tokenizer):
     for one, other in zip(alone, batched, strict=True):
         assert one.word == other.word
         np.testing.assert_allclose(one.p_right, other.p_right, rtol=1e-4)
+
+
+def test_a_verdict_follows_the_prompt_and_not_what_a_tokenizer_appends():
+    """An end-of-sequence token behind every text is left out."""
+    tokenizer, appending = build_judge_tokenizer(), build_judge_tokenizer()
+    end = (appending.eos_token, appending.eos_token_id)
+    appending.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[end]
+    )
+    assert appending("q")["input_ids"] == [*tokenizer("q")["input_ids"], appending.eos_token_id]
+    model = build_judge_model(tokenizer)
+    cases = [Case("q" * n, ["r"], "a") for n in range(1, 9)]
+    plain, other = (HuggingFaceJudge(model, one).verdicts(cases) for one in (tokenizer, appending))
+    np.testing.assert_equal([one.p_right for one in plain], [one.p_right for one in other])
 
 
 @pytest.mark.parametrize(
@@ -286,7 +301,8 @@ def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypat
     assert "found 8 of 8 called wrong; the first word that its template asks for" in error
     assert len(error.splitlines()) == 1
     assert "label" not in TraceStore.open(answered).schema.columns
-    assert label(*template, "--judge-model", "./nonsense", "--dry-run") == 0
+    assert label(*template, "--judge-model", "./nonsense", "--dry-run") == 2
+    assert "found 0 on 11 answers; the labels stay as they are" in capsys.readouterr().err
     assert label(*template, "--judge-model", "./yes") == 0
     Path("q.jsonl").write_text('{"question_id": "q", "question": "x", "answers": ["b"]}')
     common = ["--model", "./yes", "--questions", "q.jsonl", "--max-new-tokens", "3"]
@@ -295,13 +311,24 @@ def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypat
     assert not Path("t.zarr.partial").exists()
 
 
-def test_a_judge_that_talks_nonsense_is_said_loudly(answered, capsys):
-    """All are unlabelled."""
-    assert label("--labels", "judge", "--judge-model", "./nonsense") == 0
-    out = capsys.readouterr().out
-    assert "judge: 11 neither, 1 no references" in out
-    assert "warning: the judge gave a verdict on 0 of 11 answers only" in out
-    assert set(np.asarray(TraceStore.open(answered).column("label")).tolist()) == {-1}
+def test_a_judge_that_talks_nonsense_removes_no_label(answered, capsys):
+    """It is refused, and the labels that there are stay, whatever rules are beside it."""
+    judge = ["--judge-model", "./nonsense"]
+    for given in ([], ["--labels", "contains"]):
+        if given:
+            assert label(*given) == 0
+        before = TraceStore.open(answered)
+        capsys.readouterr()
+        for rules in ("judge", "contains,judge", "judge,contains"):
+            for options in ([], ["--dry-run"], ["--replace-all"]):
+                assert label("--labels", rules, *judge, *options) == 2
+                assert capsys.readouterr().err.endswith(
+                    "expected verdicts of the judge, found 0 on 11 answers; the labels stay as "
+                    "they are: ask a model that follows instructions, or in another way "
+                    "(--judge-template)\n"
+                )
+        after = TraceStore.open(answered)
+        assert (after.generation, after.schema) == (before.generation, before.schema)
 
 
 @pytest.mark.parametrize(

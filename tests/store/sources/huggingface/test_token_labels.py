@@ -48,9 +48,9 @@ def characters_of_trimmed(tokens, text):
     """The same without the spaces around a token."""
     for characters in characters_of_byte_level(tokens, text):
         ordered = sorted(characters)
-        while ordered and text[ordered[0]].isspace():
+        while ordered and text[ordered[0]] == " ":
             ordered.pop(0)
-        while ordered and text[ordered[-1]].isspace():
+        while ordered and text[ordered[-1]] == " ":
             ordered.pop()
         yield set(ordered)
 
@@ -101,6 +101,7 @@ ORACLES = {
     "byte-level, trimmed": characters_of_trimmed,
     "byte fallback": characters_of_byte_fallback,
     "unigram": characters_of_unigram,
+    "unigram, byte fallback": characters_of_byte_fallback,
     "wordpiece": characters_of_wordpiece,
 }
 

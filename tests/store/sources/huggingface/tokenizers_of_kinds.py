@@ -1,5 +1,6 @@
 """Small tokenizers of the kinds in use, built here: what they do at the border of two texts."""
 
+import json
 from collections.abc import Callable
 
 from tokenizers import (
@@ -93,6 +94,18 @@ def byte_fallback() -> PreTrainedTokenizerFast:
     return _finish(tokenizer, unk=True)
 
 
+def unigram_bytes() -> PreTrainedTokenizerFast:
+    """As SentencePiece's Unigram with byte fallback: bytes of unknown letters, run by run."""
+    trained = json.loads(unigram().backend_tokenizer.to_str())["model"]["vocab"]
+    known = [(piece, score) for piece, score in trained if piece.replace("▁", "").isascii()]
+    every_byte = [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
+    unk_id = [piece for piece, _ in known].index(UNKNOWN)
+    tokenizer = Tokenizer(models.Unigram([*known, *every_byte], unk_id, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = byte_fallback().backend_tokenizer.decoder
+    return _finish(tokenizer, unk=True)
+
+
 def wordpiece() -> PreTrainedTokenizerFast:
     """WordPiece with BERT's normaliser: lower case, no accents, spaces between ideographs."""
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
@@ -109,5 +122,18 @@ KINDS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "byte-level, trimmed": byte_level_trimmed,
     "byte fallback": byte_fallback,
     "unigram": unigram,
+    "unigram, byte fallback": unigram_bytes,
     "wordpiece": wordpiece,
 }
+
+
+def appending(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The tokenizer, which also puts `</s>` behind every text."""
+    ends = [("<s>", tokenizer.bos_token_id), ("</s>", tokenizer.eos_token_id)]
+    tokenizer.backend_tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends),
+        ]
+    )
+    return tokenizer

@@ -1,0 +1,145 @@
+"""The characters of tokens, against oracles that count bytes and letters themselves."""
+
+import random
+import unicodedata
+
+import pytest
+from test_token_labels import (
+    build_prompts,
+    byte_of_symbols,
+    characters_of_byte_fallback,
+    characters_of_byte_level,
+    characters_of_trimmed,
+)
+from tokenizers import normalizers
+from tokenizers_of_kinds import KINDS, UNKNOWN, unigram_bytes
+
+from store.sources.huggingface.teacher_forcing import tokenize
+
+N_TEXTS = 1000
+WORDS = [
+    *("東京は", "首都です。", "北京市", "한국어", "กรุงเทพ", "مدينة", "الْقَاهِرَةُ"),
+    *("👩‍👩‍👧", "🇫🇷", "👍🏽", "❤️", "e\u0301te\u0301", "n\u0303o", "क्षि", "か\u3099"),
+    *("the", "cat", "sat", "Question:", "357", "Paris", "grüße", "yes,"),
+]
+BETWEEN = ["", " ", " ", "\n", "\n\n"]
+TEMPLATES = ["{question}\nAnswer:", "{question}\nAnswer:\n", "{question}\nAnswer: ", "{question}京"]
+
+
+def draw_text(rng):
+    """Words of several scripts, some of which nothing parts."""
+    words = rng.choices(WORDS, k=rng.randint(1, 6))
+    text = "".join(word + rng.choice(BETWEEN) for word in words)
+    return text.strip() or "the"
+
+
+def characters_of_unigram(tokens, text):
+    """Pieces are characters, of which "▁" is a space; what is unknown is one token to the next."""
+    left = f"▁{text.replace(' ', '▁')}"
+    position = -1
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        n = len(token) if token != UNKNOWN else left.find(following) if following else len(left)
+        assert token == UNKNOWN or left.startswith(token)
+        yield {max(i, 0) for i in range(position, position + n)}
+        left = left[n:]
+        position += n
+    assert not left
+
+
+def characters_of_wordpiece(tokens, text):
+    """Pieces of words in lower case and without marks; an unknown word is one token."""
+    simple = [  # each letter that is left, and where it stands
+        (letter, i)
+        for i, character in enumerate(text)
+        for letter in unicodedata.normalize("NFD", character).lower()
+        if unicodedata.category(letter) not in ("Mn", "Cf")
+    ]
+    for token in tokens:
+        while simple[0][0].isspace():
+            simple.pop(0)
+        n = len(token.removeprefix("##"))
+        if token == UNKNOWN:
+            n = next((k for k in range(1, len(simple)) if ends_word(simple, k)), len(simple))
+        found = [i for _, i in simple[:n]]
+        simple = simple[n:]
+        yield set(range(found[0], found[-1] + 1))
+
+
+def ends_word(simple, k):
+    """Whether a word ends before a letter: at a space, punctuation, or around an ideograph."""
+    return any(
+        letter.isspace() or unicodedata.category(letter)[0] == "P" or "\u4e00" <= letter <= "\u9fff"
+        for letter, _ in simple[k - 1 : k + 1]
+    )
+
+
+ORACLES = {
+    "byte-level": characters_of_byte_level,
+    "byte-level, trimmed": characters_of_trimmed,
+    "byte fallback": characters_of_byte_fallback,
+    "unigram": characters_of_unigram,
+    "unigram, byte fallback": characters_of_byte_fallback,
+    "wordpiece": characters_of_wordpiece,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spans_are_the_characters_of_a_thousand_texts(kind):
+    """Ideographs, Arabic, emoji with joiners, combining marks and new lines: each token has the
+    characters that it was made of."""
+    tokenizer = KINDS[kind]()
+    rng = random.Random(kind)  # noqa: S311 - draws of a test
+    for _ in range(N_TEXTS):
+        text = draw_text(rng)
+        found = tokenize(tokenizer, text, special=False)
+        tokens = tokenizer.convert_ids_to_tokens(found.ids)
+        expected = list(ORACLES[kind](tokens, text))
+        assert [set(range(*span)) for span in found.offsets] == expected, (text, tokens)
+
+
+def bytes_of(kind, tokens):
+    """What tokens of a kind that loses nothing write."""
+    if kind == "byte-level":
+        return [bytes(byte_of_symbols()[symbol] for symbol in token) for token in tokens]
+    return [
+        bytes.fromhex(token[3:5]) if token.startswith("<0x") else token.replace("▁", " ").encode()
+        for token in tokens
+    ]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("kind", ["byte-level", "byte fallback", "unigram, byte fallback"])
+def test_a_border_of_tokens_lies_between_prompt_and_response(kind, template):
+    """The prompt has the tokens that a model is asked with, the response's write nothing but the
+    response, and a token is 1 if it has a byte of a character in a span."""
+    tokenizer = KINDS[kind]()
+    prompts = build_prompts(tokenizer, template)
+    rng = random.Random(template)  # noqa: S311 - draws of a test
+    for _ in range(N_TEXTS // 4):
+        response = draw_text(rng)
+        start = rng.randrange(len(response))
+        span = {"start": start, "end": rng.randint(start + 1, len(response)), "label": ""}
+        question = {"question_id": "q", "question": draw_text(rng), "answers": []}
+        given = question | {"trace_id": "q", "response": response, "spans": [span]}
+        asked, found = prompts.encode(question), prompts.force(given)
+        assert found.prompt.ids == asked.ids
+        written = bytes_of(kind, tokenizer.convert_ids_to_tokens(found.ids))
+        assert b"".join(written).decode().removeprefix(" ") == response
+        characters = [-1] * b"".join(written).startswith(b" ")  # the space that separates them
+        characters += [i for i, character in enumerate(response) for _ in character.encode()]
+        expected = []
+        for piece in written:
+            own, characters = characters[: len(piece)], characters[len(piece) :]
+            expected.append(int(any(span["start"] <= i < span["end"] for i in own)))
+        assert found.token_label.tolist() == [-1] * len(asked.ids) + expected
+
+
+def test_bytes_of_what_a_normaliser_changed_have_its_characters():
+    """Characters that become others or several, and letters that take their marks."""
+    tokenizer = unigram_bytes()
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
+    found = tokenize(tokenizer, "東㍿か\u3099京", special=False)
+    tokens = tokenizer.convert_ids_to_tokens(found.ids)
+    assert bytes_of("unigram", tokens)[1:4] == [bytes([byte]) for byte in "東".encode()]
+    assert b"".join(bytes_of("unigram", tokens)).decode() == " 東株式会社が京"
+    assert found.offsets == [(0, 1)] * 4 + [(1, 2)] * 12 + [(2, 4)] * 3 + [(4, 5)] * 3
