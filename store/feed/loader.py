@@ -15,7 +15,7 @@ import torch
 
 from store.feed.cache_room import kept_fraction
 from store.feed.epoch_reads import EpochReads
-from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
+from store.feed.order import ORDER, Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
@@ -157,6 +157,7 @@ class TraceLoader:
 
         Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
         """
+        state = {"order": 1, **state}  # older versions named none
         for key, expected in self._identity().items():
             found = state.get(key)
             if found != expected:
@@ -178,6 +179,7 @@ class TraceLoader:
             "rows": rows,
             "seed": self.seed,
             "shuffle": self.shuffle,
+            "order": ORDER,
         }
 
     def _batches(self, epoch: int, start: int) -> Batches:

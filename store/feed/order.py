@@ -6,7 +6,7 @@ sizes only cut this one sequence, so they never change it, and resuming costs on
 Up to `LISTED_ROWS` rows an epoch's order is drawn as a list. Beyond, a list would cost gigabytes a
 process, so each position is mapped on its own by a keyed permutation: a Feistel network over two
 digits in base ceil(sqrt(n)), walked until it falls inside n (Black and Rogaway 2002, "Ciphers with
-arbitrary finite domains").
+arbitrary finite domains"). `docs/format.md` (section 15) defines both, with test vectors.
 """
 
 import math
@@ -15,8 +15,9 @@ import numpy as np
 
 from store.format.values import is_integer
 
-__all__ = ["Batches", "EpochOrder", "n_batches", "permutation", "rank_positions"]
+__all__ = ["ORDER", "Batches", "EpochOrder", "n_batches", "permutation", "rank_positions"]
 
+ORDER = 1  # the definition of orders, which states name; every change needs another number
 LISTED_ROWS = 10_000_000
 ROUNDS = 8
 
@@ -50,7 +51,9 @@ class EpochOrder:
         self._listed: np.ndarray | None = None
         self._keys: np.ndarray | None = None
         if shuffle and n <= LISTED_ROWS:
-            self._listed = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(n)
+            # RandomState is frozen (NEP 19); what Generator makes of the same bits may change
+            frozen = np.random.RandomState(np.random.PCG64([seed, epoch]))
+            self._listed = frozen.permutation(n)
         elif shuffle:
             self._keys = np.random.SeedSequence([seed, epoch]).generate_state(ROUNDS, np.uint64)
 

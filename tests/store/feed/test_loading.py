@@ -108,6 +108,18 @@ def test_a_state_of_another_order_is_refused(store_path):
         loader.load_state_dict(state | {"store": "other"})
 
 
+def test_a_state_names_its_order(store_path):
+    """States of older versions, which named none, go on; another order is refused by name."""
+    loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
+    next(iter(loader))
+    state = loader.state_dict()
+    assert state.pop("order") == 1
+    loader.load_state_dict(state)
+    assert delivered(loader) == permutation(40, 0, 0)[8:].tolist()
+    with pytest.raises(ValueError, match="state_dict: expected order 1, found 2"):
+        loader.load_state_dict(state | {"order": 2})
+
+
 def test_an_abandoned_loader_leaves_no_thread(store_path):
     before = threading.active_count()
     for _ in range(20):

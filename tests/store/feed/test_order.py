@@ -1,3 +1,8 @@
+import itertools
+import math
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,6 +11,8 @@ from hypothesis import strategies as st
 from store import GlobalShuffleSampler, permutation
 from store.feed import order as order_module
 from store.feed.order import Batches, EpochOrder, keyed_rows, rank_positions
+
+FORMAT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 
 
 @given(n=st.integers(0, 500), seed=st.integers(0, 2**63), epoch=st.integers(0, 1000))
@@ -17,6 +24,74 @@ def test_it_is_a_pure_function_of_seed_and_epoch():
     """Also across versions: a stored position must go on meaning the same rows."""
     assert permutation(8, 0, 0).tolist() == PINNED
     assert np.array_equal(permutation(1000, 5, 3), permutation(1000, 5, 3))
+
+
+def listed(n, seed, epoch):
+    """Order 1 of `docs/format.md` as a list, of nothing but the bits that NumPy promises."""
+    numbers = np.random.PCG64([seed, epoch]).random_raw(4 * n + 100).tolist()
+    halves = iter([half for number in numbers for half in (number & 0xFFFFFFFF, number >> 32)])
+    rows = list(range(n))
+    for i in range(n - 1, 0, -1):
+        kept_bits = (1 << i.bit_length()) - 1
+        other = next(found for half in halves if (found := half & kept_bits) <= i)
+        rows[i], rows[other] = rows[other], rows[i]
+    return rows
+
+
+def keyed(n, seed, epoch, position):
+    """Order 1 of `docs/format.md` of one position of many rows, in Python's integers."""
+    base = next(b for b in itertools.count(math.isqrt(n)) if b * b >= n)
+    keys = np.random.SeedSequence([seed, epoch]).generate_state(8, np.uint64).tolist()
+    row = position
+    while True:
+        high, low = divmod(row, base)
+        for key in keys:
+            x = (low + key) % 2**64
+            x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+            x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+            high, low = low, (high + ((x ^ (x >> 31)) >> 1)) % base
+        row = high * base + low
+        if row < n:
+            return row
+
+
+@given(n=st.integers(0, 700), seed=st.integers(0, 2**63), epoch=st.integers(0, 2**29))
+def test_the_order_is_the_one_written_down(n, seed, epoch):
+    assert permutation(n, seed, epoch).tolist() == listed(n, seed, epoch)
+
+
+@given(n=st.integers(10_000_001, 2**62), seed=st.integers(0, 2**63), data=st.data())
+def test_the_order_of_many_rows_is_the_one_written_down(n, seed, data):
+    positions = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=5))
+    order = EpochOrder(n, seed, 3)
+    found = [int(order[range(position, position + 1)][0]) for position in positions]
+    assert found == [keyed(n, seed, 3, position) for position in positions]
+
+
+VECTORS = re.findall(r"^\| (\d+) \| (\d+), (\d+) \| ([^|]+) \| ([^|]+) \|$", FORMAT, re.MULTILINE)
+
+
+@pytest.mark.parametrize("n, seed, epoch, positions, rows", VECTORS)
+def test_the_vectors_of_the_document(n, seed, epoch, positions, rows):
+    order = EpochOrder(int(n), int(seed), int(epoch))
+    if positions == "0 to 9":
+        positions = ", ".join(map(str, range(10)))
+    found = [int(order[range(p, p + 1)][0]) for p in map(int, positions.split(", "))]
+    assert found == [int(row) for row in rows.split(", ")]
+
+
+def test_the_orders_are_pinned_with_and_without_a_list():
+    """Whatever the document says: a stored position must go on meaning the same rows."""
+    assert len(VECTORS) == 5
+    assert permutation(10, 0, 1).tolist() == [9, 1, 3, 8, 7, 6, 0, 4, 2, 5]
+    many = EpochOrder(100_000_007, 3, 1)
+    assert many[range(3)].tolist() == [52924764, 56724453, 97537771]
+
+
+def test_nothing_rests_on_a_stream_that_numpy_may_change(monkeypatch):
+    """NEP 19: of `Generator`, no method's stream is promised."""
+    monkeypatch.delattr(np.random, "Generator")
+    assert permutation(8, 0, 0).tolist() == PINNED
 
 
 def test_epochs_and_seeds_differ_and_do_not_add_up():
