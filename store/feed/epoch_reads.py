@@ -5,6 +5,7 @@ never which rows it holds nor the order of delivery.
 """
 
 import math
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -133,7 +134,8 @@ class EpochReads:
                     for i in window
                 )
             else:
-                cut = cut_batches(whole, batches.batch_size, apart)
+                cuts = [batches.first_visit(i) for i in (*window, window.stop)]
+                cut = cut_batches(whole, [visit - cuts[0] for visit in cuts], apart)
             return (batch.pin_memory() for batch in cut) if self.pin_memory else cut
 
         ahead: deque[Future[Iterator[Batch]]] = deque()
@@ -183,18 +185,18 @@ class EpochReads:
         """The options of a read that begins with a batch."""
         if self.times is None:  # copying options costs as much as reading a small row
             return options
-        return options._replace(next_use=self.times.after(batch * self.batches.batch_size))
+        return options._replace(next_use=self.times.after(self.batches.first_visit(batch)))
 
 
 class _Closing:
     """Calls functions at the end of a block, or of the interpreter if that comes first.
 
     Not `finally` alone: a generator that lives until the interpreter ends is closed too late to
-    stop threads.
+    stop threads. Not in a forked child, which has none of the threads to stop.
     """
 
     def __init__(self, *closes: Callable[[], None]) -> None:
-        self._close = weakref.finalize(self, _call_all, closes)
+        self._close = weakref.finalize(self, _call_all, os.getpid(), closes)
 
     def __enter__(self) -> None:
         pass
@@ -203,8 +205,8 @@ class _Closing:
         self._close()
 
 
-def _call_all(functions: tuple[Callable[[], None], ...]) -> None:
-    for function in functions:
+def _call_all(pid: int, functions: tuple[Callable[[], None], ...]) -> None:
+    for function in functions if pid == os.getpid() else ():
         function()
 
 

@@ -5,6 +5,8 @@ delivered, so a loader resumes exactly, with any batch size, number of threads o
 """
 
 import hashlib
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 
 from store.feed.cache_room import kept_fraction
 from store.feed.epoch_reads import EpochReads
-from store.feed.order import ORDER, Batches, EpochOrder, n_batches, rank_positions
+from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
 from store.feed.prefetch import row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
@@ -43,7 +45,8 @@ class TraceLoader:
     """Iterate over packed batches, one epoch an iteration.
 
     A completed iteration moves on to the next epoch, so that a plain loop never repeats an order;
-    `set_epoch` chooses the epoch.
+    `set_epoch` chooses the epoch. All ranks have as many batches, and together each row once: the
+    last two may be smaller. A RuntimeWarning says where some ranks can only have an empty last one.
 
     Parameters
     ----------
@@ -64,7 +67,7 @@ class TraceLoader:
     num_workers
         Threads that read ahead; 0 reads each batch on demand, with all cores if it is large.
     drop_last
-        Leave out a last batch that is not full.
+        Leave out a last batch that is not full, on every rank if it is not on one.
     select
         Slices of item axes, see `TraceStore.read`.
     cache_bytes
@@ -80,8 +83,11 @@ class TraceLoader:
     pin_memory
         Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
     rank, world_size
-        This process and how many there are; each delivers its share of the one global order.
+        This process and how many there are; each delivers its share of the one global order. None:
+        those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
     """
+
+    lends_rows = True  # False in a subclass: batch i is a cut of that of one process, maybe empty
 
     def __init__(
         self,
@@ -98,8 +104,8 @@ class TraceLoader:
         cache_bytes: int | None = None,
         prefetch_bytes: int = 128 * 1024 * 1024,
         pin_memory: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         for name, value, least in (
             ("batch_size", batch_size, 1),
@@ -122,16 +128,13 @@ class TraceLoader:
         self._rows = None if rows is None else self.store.check_rows(rows)
         self._n = len(self.store if self._rows is None else self._rows)
         self._move_to(0, 0)
-        rank_positions(self._n, 0, rank, world_size)  # refuses a rank that is out of range
+        current_rank(rank, world_size)  # refuses a rank that is out of range
         self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a thread
 
     def __len__(self) -> int:
-        """Batches of a whole epoch on this rank."""
-        return self._n_batches(0, self.rank)
-
-    def _n_batches(self, start: int, rank: int) -> int:
-        n_rows = len(rank_positions(self._n, start, rank, self.world_size))
-        return n_batches(n_rows, self.batch_size, self.drop_last)
+        """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest."""
+        _, world_size = current_rank(self.rank, self.world_size)
+        return n_batches(self._n - self._start, world_size * self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; that of a loaded state keeps its position."""
@@ -185,8 +188,10 @@ class TraceLoader:
     def _batches(self, epoch: int, start: int) -> Batches:
         """The batches of this rank in the rest of an epoch."""
         order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
-        positions = rank_positions(self._n, start, self.rank, self.world_size)
-        return Batches(order, positions, self.batch_size, self.drop_last, self._rows)
+        ranks = current_rank(self.rank, self.world_size)
+        return Batches(
+            order, self.batch_size, self.drop_last, self._rows, start, ranks, self.lends_rows
+        )
 
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
         """The schedule of the cache; None if it has no use or would cost too much memory."""
@@ -197,12 +202,13 @@ class TraceLoader:
         next_rows = self._batches(self.epoch + 1, 0).visits()
         return VisitTimes.of_epoch(self.epoch, batches.visits(), next_rows, len(self.store))
 
-    def _schedule(self, start: int) -> Callable[[int, int], Schedule] | None:
+    def _schedule(self, batches: Batches) -> Callable[[int, int], Schedule] | None:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
         if self.store.mirror is None:
             return None
         epoch = self.epoch
-        first = epoch * self._n + start + self.rank
+        start, rank, world_size = batches.start, batches.rank, batches.world_size
+        first = epoch * self._n + start + rank
         n_bytes = row_bytes(self.store, self._plan)
 
         @cache  # computed when first asked for: a mirror that has every chunk needs no times
@@ -214,42 +220,52 @@ class TraceLoader:
             return VisitTimes.of_epoch(epoch, rows, next_rows, len(self.store))
 
         def schedule(n_done: int, visit: int) -> Schedule:
-            before = self.rank + visit * self.world_size
+            before = rank + visit * world_size
             visits = times()
-            next_use = None if visits is None else visits.after(before, self.world_size)
-            now = first + n_done * self.world_size
-            at = first + visit * self.world_size
-            return Schedule(now, at, self.world_size, n_bytes, next_use)
+            next_use = None if visits is None else visits.after(before, world_size)
+            now = first + n_done * world_size
+            at = first + visit * world_size
+            return Schedule(now, at, world_size, n_bytes, next_use)
 
         return schedule
 
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
         order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
-        return Batches(order, range(start, self._n), 1, False, self._rows).visits()
+        return Batches(order, 1, rows=self._rows, start=start).visits()
 
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
-        start = self._start
+        batches = self._batches(epoch, self._start)
+        self._delivered = (epoch, self._start)
         self._start = 0
-        self._delivered = (epoch, start)
-        batches = self._batches(epoch, start)
-        n_steps = self._n_batches(start, rank=0)  # no rank has more
-        rows_per_step = self.batch_size * self.world_size
-        for done, batch in enumerate(self._read(batches, start), start=1):
-            if done < n_steps:
-                self._delivered = (epoch, start + done * rows_per_step)
-            else:
-                self._delivered = (epoch + 1, 0)
+        if batches.n_empty and self.lends_rows:
+            n_over = (self._n - batches.start) % (batches.world_size * self.batch_size)
+            warnings.warn(
+                f"{batches.n_empty} of {batches.world_size} ranks get an empty last batch, with a "
+                f"mean of NaN; drop_last=True leaves out the last {n_over} rows, batch_size=2 or more "
+                "shares them if there are as many rows as ranks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        process = os.getpid()
+        for done, batch in enumerate(self._read(batches), start=1):
+            self._delivered = (epoch, batches.position(done))
             if done == len(batches):  # before the last batch is out: more may never be asked for
+                self._delivered = (epoch + 1, 0)
                 self.epoch += 1
             yield batch
+            if os.getpid() != process:
+                raise RuntimeError(
+                    "this iterator reads in threads of the process that made it, and this one was "
+                    "forked from it; make a new one here: iter(loader)"
+                )
         if not len(batches):
             self.epoch += 1
         self._delivered = (self.epoch, 0)
 
-    def _read(self, batches: Batches, start: int) -> Iterator[Batch]:
-        """Read the batches of an epoch from a position on, in order."""
+    def _read(self, batches: Batches) -> Iterator[Batch]:
+        """Read the batches of this epoch, in order."""
         reads = EpochReads(
             self.store,
             self._plan,
@@ -257,7 +273,7 @@ class TraceLoader:
             self.read_located,
             self.unread,
             self._visit_times(batches),
-            self._schedule(start),
+            self._schedule(batches),
             self.prefetch_bytes,
             self.num_workers,
             self.pin_memory,

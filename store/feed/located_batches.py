@@ -52,8 +52,9 @@ class LocatedBatches:
         return found
 
     def _find(self, i: int) -> LocatedRows:
-        first = i // self._n * self._n
-        stop = min(first + self._n, len(self.batches))
+        last = len(self.batches) - 1  # found alone, as the one before it may be shorter
+        first = last if i == last else i // self._n * self._n
+        stop = i + 1 if i == last else min(first + self._n, last)
         with suppress(CorruptError):  # perhaps of another batch, whose own read will raise it
             window = self._locate(first, stop)
             self._found.update(zip(range(first, stop), window, strict=True))

@@ -10,12 +10,14 @@ arbitrary finite domains"). `docs/format.md` (section 15) defines both, with tes
 """
 
 import math
+import sys
+from typing import Any
 
 import numpy as np
 
 from store.format.values import is_integer
 
-__all__ = ["ORDER", "Batches", "EpochOrder", "n_batches", "permutation", "rank_positions"]
+__all__ = ["ORDER", "Batches", "EpochOrder", "current_rank", "n_batches", "permutation"]
 
 ORDER = 1  # the definition of orders, which states name; every change needs another number
 LISTED_ROWS = 10_000_000
@@ -97,15 +99,19 @@ def _mix(x: np.ndarray) -> np.ndarray:
     return (x ^ (x >> 31)) >> 1
 
 
-def rank_positions(n: int, position: int, rank: int, world_size: int) -> range:
-    """Positions from `position` to the end of an epoch that one process visits.
-
-    The ranks take turns: when each has visited k of its positions, the epoch is at
-    `position + k * world_size`, from where any other number of ranks can continue.
-    """
+def current_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """This process and how many there are: as given, or now in `torch.distributed`, or 0 of 1."""
+    if rank is None and world_size is None:
+        distributed: Any = sys.modules.get("torch.distributed")
+        if distributed and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
     if not (is_integer(rank) and is_integer(world_size) and 0 <= rank < world_size):
-        raise ValueError(f"expected 0 <= rank < world_size, found rank {rank} of {world_size}")
-    return range(position + rank, n, world_size)
+        raise ValueError(
+            f"expected 0 <= rank < world_size, found rank {rank} of {world_size}; without both, "
+            "they are those of torch.distributed"
+        )
+    return rank, world_size
 
 
 def n_batches(n_rows: int, batch_size: int, drop_last: bool) -> int:
@@ -114,37 +120,50 @@ def n_batches(n_rows: int, batch_size: int, drop_last: bool) -> int:
 
 
 class Batches:
-    """The rows of every batch, computed on access.
+    """The rows of every batch of one rank, computed on access; all ranks have as many batches.
 
-    `batches[i]` is int64 `(batch_size,)`, the last one possibly shorter.
+    `batches[i]` is int64 `(batch_size,)`, the last one possibly shorter. Ranks take turns at the
+    positions, and steps of `world_size * batch_size` of them. If the last step has fewer rows than
+    there are ranks, each rank lends it one of the step before, so that no batch is empty. Without
+    a step before, or with one row a batch, `n_empty` ranks have an empty last batch.
 
     Parameters
     ----------
     order
         The epoch's order.
-    positions
-        Those to visit.
     batch_size
         Rows a batch.
     drop_last
-        Leave out a last batch that is not full.
+        Leave out a last step that is not full.
     rows
         The rows that `order` permutes, int64 `(n,)`; all rows if None.
+    start, ranks
+        The position from which the ranks go on; whose batches, and of how many ranks.
+    lends
+        If not, batch i has the visits from `i * batch_size` on.
     """
 
     def __init__(
         self,
         order: EpochOrder,
-        positions: range,
         batch_size: int,
         drop_last: bool = False,
         rows: np.ndarray | None = None,
+        start: int = 0,
+        ranks: tuple[int, int] = (0, 1),
+        lends: bool = True,
     ) -> None:
         self.order = order
-        self.positions = positions
         self.batch_size = batch_size
         self.rows = rows
-        self._n = n_batches(len(positions), batch_size, drop_last)
+        self.start = start
+        self.rank, self.world_size = ranks
+        self.positions = range(start + self.rank, order.n, self.world_size)
+        n_least, n_over = divmod(order.n - start, self.world_size)
+        self._n = n_batches(order.n - start, self.world_size * batch_size, drop_last)
+        is_short = self._n > 0 and n_least == (self._n - 1) * batch_size
+        self._lent = int(is_short and lends and min(self._n, batch_size) > 1)
+        self.n_empty = self.world_size - n_over if is_short and not self._lent else 0
 
     def __len__(self) -> int:
         return self._n
@@ -154,9 +173,18 @@ class Batches:
             raise IndexError(f"expected a batch from 0 to {self._n - 1}, found {i}")
         return self.rows_of(i, i + 1)
 
+    def first_visit(self, i: int) -> int:
+        """Visits of this rank before batch `i`; of `len(self)`, all that its batches have."""
+        lent = self._lent if i == self._n - 1 else 0
+        return min(i * self.batch_size - lent, len(self.positions))
+
+    def position(self, i: int) -> int:
+        """Where in the epoch all ranks are after `i` batches, the last one not among them."""
+        return self.start + self.first_visit(i) * self.world_size
+
     def rows_of(self, first: int, stop: int) -> np.ndarray:
         """Rows of the batches `first:stop`, one after the other: int64."""
-        return self.visits(first * self.batch_size, stop * self.batch_size)
+        return self.visits(self.first_visit(first), self.first_visit(stop))
 
     def visits(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows of the visits `start:stop`, across batches: int64."""

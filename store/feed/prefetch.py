@@ -95,8 +95,8 @@ class Readahead:
             last = min(first + self._group, len(self.batches))
             times = None
             if self.schedule is not None and not self.store.reads.is_mirrored_whole(self.plan):
-                size = self.batches.batch_size
-                times = self.schedule(current * size, first * size)
+                visits = self.batches.first_visit
+                times = self.schedule(visits(current), visits(first))
             advice = None
             is_from_files = False
             with suppress(CorruptError):  # damage is left to the read, which reports it

@@ -10,7 +10,8 @@ What is delivered stays the same: each batch is cut from what was read when it i
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -135,15 +136,15 @@ def plan_windows(n_batches: int, n_together: int) -> Iterator[range]:
         size = min(2 * size, n_together)
 
 
-def cut_batches(batch: Batch, batch_size: int, options: ReadOptions) -> Iterator[Batch]:
-    """Cut a batch into batches of so many rows, the last one possibly shorter, when asked for.
+def cut_batches(batch: Batch, cuts: Sequence[int], options: ReadOptions) -> Iterator[Batch]:
+    """Cut a batch into batches, when asked for.
 
     Parameters
     ----------
     batch
         Left as it is.
-    batch_size
-        Rows of each.
+    cuts
+        From 0 to its number of rows: where each begins, and the last one ends.
     options
         Where values are copied to. Of a small batch they are views if they need not be copied;
         offsets and row numbers are always copied.
@@ -158,8 +159,7 @@ def cut_batches(batch: Batch, batch_size: int, options: ReadOptions) -> Iterator
         # is in its window must not be seen.
         return (options if is_small and _is_aligned(values) else copied).place(values)
 
-    for start in range(0, len(batch), batch_size):
-        stop = min(start + batch_size, len(batch))
+    for start, stop in pairwise(cuts):
         # Tensors are made of the parts, not cut from a tensor: what pickles one then pickles its
         # own memory alone.
         yield as_batch(_cut(whole, start, stop, place))

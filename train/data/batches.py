@@ -30,6 +30,8 @@ class RoleLoader(TraceLoader):
     **options : of `TraceLoader`
     """
 
+    lends_rows = False  # global batches do not depend on the processes that share them
+
     def __init__(
         self,
         store: TraceStore,

@@ -259,13 +259,12 @@ class Training:
         shares = iter(self.batches)
         for i in range(self._first_batch(), self.n_batches):
             start = time.perf_counter()
-            batch = next(shares, None)
+            batch = next(shares)
             self.wait_seconds += time.perf_counter() - start
-            if batch is None:
-                row = self.data.splits.train[:1].tolist()
-                yield i, self.data.read(row, self.columns), 0
-            else:
-                yield i, batch, len(batch)
+            n_counted = len(batch)
+            if not n_counted:
+                batch = self.data.read(self.data.splits.train[:1].tolist(), self.columns)
+            yield i, batch, n_counted
         next(shares, None)  # lets the loader see its end
 
     def _first_batch(self) -> int:
@@ -432,7 +431,7 @@ def predict(
     rows = data.splits.rows(split)
     detector.eval()
     parts = [torch.zeros(0, dtype=torch.float64)]  # a process may have no row
-    for batch in data.loader(split, detector.columns, config, fabric, kept=kept):
+    for batch in filter(len, data.loader(split, detector.columns, config, fabric, kept=kept)):
         outputs = detector(batch.to(fabric.device, non_blocking=True))
         parts.append(check_logits(detector, outputs.logits, len(batch)).cpu().double())
     logits = gather_rows(fabric, torch.cat(parts), len(rows))  # (n_split,)

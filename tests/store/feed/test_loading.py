@@ -1,6 +1,9 @@
 """TraceLoader and TraceDataset: order, workers, exact resume, errors in the caller."""
 
 import json
+import os
+import pickle
+import signal
 import threading
 
 import numpy as np
@@ -15,6 +18,7 @@ from store import (
     CorruptError,
     GlobalShuffleSampler,
     NotFoundError,
+    Ragged,
     Schema,
     SchemaError,
     StoreWriter,
@@ -67,6 +71,7 @@ def test_drop_last(store_path):
 @pytest.mark.parametrize(
     "batch_size, num_workers, world_size", [(7, 0, 1), (3, 2, 1), (5, 1, 2), (1, 0, 3)]
 )
+@pytest.mark.filterwarnings("ignore:2 of 3 ranks get an empty last batch:RuntimeWarning")
 def test_resuming_at_any_step_delivers_the_rest_once(
     store_path, stop, batch_size, num_workers, world_size
 ):
@@ -108,6 +113,126 @@ def test_a_state_of_another_order_is_refused(store_path):
         loader.load_state_dict(state | {"store": "other"})
 
 
+def ranks(store, world_size, state=None, **options):
+    """The loaders of all ranks."""
+    store = TraceStore.open(store)
+    shares = [
+        TraceLoader(store, shuffle=True, rank=rank, world_size=world_size, **options)
+        for rank in range(world_size)
+    ]
+    for loader in shares if state else ():
+        loader.load_state_dict(state)
+    return shares
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("n_rows, batch_size, world_size", [(33, 16, 2), (40, 13, 3), (9, 2, 4)])
+@pytest.mark.parametrize("window_rows", [1, 4096])
+def test_ranks_deliver_as_many_batches(
+    store_path, rows, monkeypatch, n_rows, batch_size, world_size, num_workers, window_rows
+):
+    """Also where a last step cut from the order would have a row for some ranks alone; every value
+    is right, one by one and in windows, and `len` says what comes, of the rest as well."""
+    monkeypatch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
+    options = {"batch_size": batch_size, "num_workers": num_workers, "rows": range(n_rows)}
+    shares = ranks(store_path, world_size, **options)
+    n_steps = -(-n_rows // (batch_size * world_size))
+    assert [len(loader) for loader in shares] == [n_steps] * world_size
+    delivered_rows, states = [], []
+    for step in zip(*shares, strict=True):
+        for batch in step:
+            assert_batch(batch, [rows[row][1] for row in batch.rows.tolist()])
+            assert 1 <= len(batch) <= batch_size
+        delivered_rows.append([batch.rows.tolist() for batch in step])
+        states.append([loader.state_dict() for loader in shares])
+    every = [row for step in delivered_rows for share in step for row in share]
+    assert sorted(every) == list(range(n_rows))
+    for done, of_step in enumerate(states[:-1], start=1):
+        assert of_step == [of_step[0]] * world_size
+        rest = ranks(store_path, world_size, of_step[0], **options)
+        assert [len(loader) for loader in rest] == [n_steps - done] * world_size
+        steps = [[batch.rows.tolist() for batch in step] for step in zip(*rest, strict=True)]
+        assert steps == delivered_rows[done:]
+        assert [len(loader) for loader in rest] == [n_steps] * world_size
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("window_rows", [1, 4096])
+@pytest.mark.parametrize(
+    "n_rows, batch_size, n_empty, cure",
+    [(3, 8, 1, "last 3 rows"), (5, 1, 3, "last 1 rows, batch_size=2 or more shares them")],
+)
+def test_a_rank_without_a_row_gets_an_empty_batch_and_a_warning(
+    store_path, rows, monkeypatch, num_workers, window_rows, n_rows, batch_size, n_empty, cure
+):
+    """Fewer rows than ranks: an empty batch has every column, and can be pickled, moved, padded."""
+    monkeypatch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
+    options = {"batch_size": batch_size, "num_workers": num_workers, "rows": range(n_rows)}
+    last = []
+    for loader in ranks(store_path, 4, **options):
+        with pytest.warns(
+            RuntimeWarning, match=rf"{n_empty} of 4 ranks get an empty last batch.*{cure}"
+        ):
+            batches = list(loader)
+        assert len(batches) == len(loader)
+        last.append(batches[-1])
+    assert sum(len(batch) == 0 for batch in last) == n_empty
+    empty = last[-1]
+    assert len(empty) == 0
+    whole = TraceStore.open(store_path).read([0])
+    for name in whole.columns:
+        if isinstance(whole[name], Ragged):
+            assert empty[name].offsets.tolist() == [0]
+            assert empty[name].values.shape[1:] == whole[name].values.shape[1:]
+            assert empty.padded(name)[0].shape[:2] == (0, 0)
+        elif isinstance(whole[name], torch.Tensor):
+            assert empty[name].shape == (0, *whole[name].shape[1:])
+            assert empty[name].dtype == whole[name].dtype
+        else:
+            assert empty[name] == []
+    moved = pickle.loads(pickle.dumps(empty)).to("cpu")  # noqa: S301 - our own
+    assert list(moved.keys()) == list(whole.keys())
+    assert list(moved) == []
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_empty_batch_of_cold_files_and_of_compressed_rows(tmp_path, monkeypatch, num_workers):
+    """Read past the page cache, and with the times of the chunk cache."""
+    monkeypatch.setattr(BatchReads, "is_cached", lambda *_: False)
+    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
+    columns = {
+        "x": Column("uint8", (70_000,)),
+        "z": Column("float32", (8,), codec="zstd", chunk_items=2),
+    }
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns)) as writer:
+        for i in range(7):
+            writer.append(str(i), {"x": np.full(70_000, i, np.uint8), "z": np.zeros(8, "f4")})
+    loaders = ranks(tmp_path / "s.zarr", 3, num_workers=num_workers, batch_size=1, cache_bytes=64)
+    found = []
+    for loader in loaders:
+        with pytest.warns(RuntimeWarning, match="drop_last=True"):
+            found.append([batch["x"][:, 0].tolist() for batch in loader])
+    assert [len(shares) for shares in found] == [3, 3, 3]
+    assert sorted(row for share in found for batch in share for row in batch) == list(range(7))
+    assert found[1][-1] == found[2][-1] == []
+
+
+def test_ranks_drop_the_same_last_step(store_path):
+    """65 rows of two ranks in batches of 32, in small: none is repeated, the rest is left out."""
+    shares = ranks(store_path, 2, batch_size=8, rows=range(33), drop_last=True)
+    found = [[len(batch) for batch in loader] for loader in shares]
+    assert found == [[8, 8]] * 2
+    assert [len(loader) for loader in shares] == [2, 2]
+
+
+def test_one_of_rank_and_world_size_alone_is_refused(store_path):
+    for arguments in ({"rank": 0}, {"world_size": 2}):
+        with pytest.raises(ValueError, match=r"found rank .*; without both"):
+            TraceLoader(store_path, **arguments)
+        with pytest.raises(ValueError, match=r"found rank .*; without both"):
+            GlobalShuffleSampler(8, **arguments)
+
+
 def test_a_state_names_its_order(store_path):
     """States of older versions, which named none, go on; another order is refused by name."""
     loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
@@ -118,6 +243,35 @@ def test_a_state_names_its_order(store_path):
     assert delivered(loader) == permutation(40, 0, 0)[8:].tolist()
     with pytest.raises(ValueError, match="state_dict: expected order 1, found 2"):
         loader.load_state_dict(state | {"order": 2})
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("columns", [["label"], None])
+@pytest.mark.parametrize("window_rows", [1, 4096])
+def test_a_forked_child_is_refused_its_parents_iterator(
+    store_path, monkeypatch, columns, num_workers, window_rows
+):
+    """At once, as it has none of the threads that read; a new iteration of the loader goes well
+    there, and the parent's goes on."""
+    monkeypatch.setattr("store.feed.windows.SMALL_WINDOW_ROWS", window_rows)
+    loader = TraceLoader(store_path, columns, 3, True, num_workers=num_workers)
+    batches = iter(loader)
+    seen = next(batches).rows.tolist()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        is_whole = False
+        try:
+            next(batches)
+        except RuntimeError as error:
+            is_whole = "make a new one here: iter(loader)" in str(error)
+            is_whole = is_whole and sorted(delivered(loader)) == list(range(40))
+        finally:
+            os._exit(0 if is_whole else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    seen += [row for batch in batches for row in batch.rows.tolist()]
+    assert seen == permutation(40, 0, 0).tolist()
 
 
 def test_an_abandoned_loader_leaves_no_thread(store_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store import GlobalShuffleSampler, permutation
 from store.feed import order as order_module
-from store.feed.order import Batches, EpochOrder, keyed_rows, rank_positions
+from store.feed.order import Batches, EpochOrder, current_rank, keyed_rows
 
 FORMAT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 
@@ -110,9 +110,9 @@ def test_wrong_arguments():
     for arguments in [(-1, 0, 0), (3, -1, 0), (3, 0, -1)]:
         with pytest.raises(ValueError, match=">= 0"):
             permutation(*arguments)
-    for rank, world_size in [(2, 2), (-1, 2), (0, 0)]:
+    for rank, world_size in [(2, 2), (-1, 2), (0, 0), (0, None), (None, 2)]:
         with pytest.raises(ValueError, match="0 <= rank < world_size"):
-            rank_positions(10, 0, rank, world_size)
+            current_rank(rank, world_size)
 
 
 KEYS = np.random.SeedSequence([3, 1]).generate_state(8, np.uint64)
@@ -168,22 +168,139 @@ def test_many_rows_are_ordered_without_a_list(monkeypatch):
     assert list(sampler) == keyed[1::3].tolist()
 
 
+def ranks(n, batch_size, world_size, start=0, **options):
+    """The batches of all ranks."""
+    order = EpochOrder(n, 1, 0)
+    options["start"] = start
+    shares = [(rank, world_size) for rank in range(world_size)]
+    return [Batches(order, batch_size, ranks=share, **options) for share in shares]
+
+
+def by_turns(shares):
+    """The rows of one step of all ranks, one of each rank in turn."""
+    longest = max(map(len, shares))
+    return [int(share[i]) for i in range(longest) for share in shares if i < len(share)]
+
+
 @given(
     n=st.integers(0, 50),
     batch_size=st.integers(1, 9),
     start=st.integers(0, 50),
     world_size=st.integers(1, 3),
+    lends=st.booleans(),
 )
-def test_batches_cut_the_order(n, batch_size, start, world_size):
+def test_batches_cut_the_order(n, batch_size, start, world_size, lends):
     """Against slicing of the list; with `rows`, the order is of them."""
+    start = min(start, n)
     wanted = (permutation(n, 1, 0) * 2)[start::world_size].tolist()
-    order, positions = EpochOrder(n, 1, 0), rank_positions(n, start, 0, world_size)
-    batches = Batches(order, positions, batch_size, rows=np.arange(n) * 2)
+    options = {"start": start, "ranks": (0, world_size), "lends": lends}
+    batches = Batches(EpochOrder(n, 1, 0), batch_size, rows=np.arange(n) * 2, **options)
     assert [row for batch in batches for row in batch.tolist()] == wanted
     assert batches.visits().tolist() == wanted
-    assert len(Batches(order, positions, batch_size, drop_last=True)) == len(wanted) // batch_size
     with pytest.raises(IndexError):
         batches[len(batches)]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("lends", [True, False])
+def test_the_ranks_share_every_number_of_rows(world_size, batch_size, lends):
+    """Step by step: as many batches on each rank, none too large, each row once, in order."""
+    for n in range(45):
+        shares = ranks(n, batch_size, world_size, lends=lends)
+        n_steps = -(-n // (world_size * batch_size))
+        assert [len(share) for share in shares] == [n_steps] * world_size
+        steps = [[share[i] for share in shares] for i in range(n_steps)]
+        assert [row for step in steps for row in by_turns(step)] == permutation(n, 1, 0).tolist()
+        sizes = [[len(batch) for batch in step] for step in steps]
+        assert all(max(of_step) <= batch_size for of_step in sizes)
+        assert all(of_step == [batch_size] * world_size for of_step in sizes[:-2])
+        n_empty = sum(size == 0 for of_step in sizes for size in of_step)
+        assert {share.n_empty for share in shares} <= {n_empty}
+        is_possible = batch_size > 1 and n >= world_size
+        assert not (n_empty and lends and is_possible)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_dropping_the_last_step_leaves_out_the_same_on_every_rank(world_size, batch_size):
+    for n in range(45):
+        n_steps, n_over = divmod(n, world_size * batch_size)
+        shares = ranks(n, batch_size, world_size, drop_last=True)
+        assert [[len(batch) for batch in share] for share in shares] == [
+            [batch_size] * n_steps
+        ] * world_size
+        rows = [row for step in zip(*shares, strict=True) for row in by_turns(step)]
+        assert rows == permutation(n, 1, 0)[: n - n_over].tolist()
+        assert {share.n_empty for share in shares} == {0}
+
+
+def assert_shared(n, batch_size, world_size, drop_last):
+    """The first and the last rank have as many batches, of 1 to `batch_size` rows, and all rows."""
+    order = EpochOrder(n, 0, 0, shuffle=False)
+    n_steps = n // (world_size * batch_size) if drop_last else -(-n // (world_size * batch_size))
+    for rank in {0, world_size - 1}:
+        share = Batches(order, batch_size, drop_last, ranks=(rank, world_size))
+        assert len(share) == n_steps
+        starts = [share.first_visit(i) for i in range(max(0, n_steps - 2), n_steps + 1)]
+        assert starts[0] == max(0, n_steps - 2) * batch_size
+        assert starts[-1] == (
+            n_steps * batch_size if drop_last else len(range(rank, n, world_size))
+        )
+        least = 0 if share.n_empty else 1
+        sizes = [b - a for a, b in itertools.pairwise(starts)]
+        assert all(least <= size <= batch_size for size in sizes)
+        assert bool(share.n_empty) == (
+            not drop_last and n % world_size > 0 and (n < world_size or batch_size == 1)
+        )
+
+
+@pytest.mark.parametrize("world_size, batch_size", [(2, 32), (8, 4), (16, 64), (7, 1), (13, 2)])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_every_rank_has_as_many_batches_of_any_number_of_rows(world_size, batch_size, drop_last):
+    for n in range(1, 10_001):
+        assert_shared(n, batch_size, world_size, drop_last)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("world_size", range(1, 17))
+def test_every_rank_has_as_many_batches_in_all_cases(world_size):
+    for n, batch_size in itertools.product(range(1, 10_001), range(1, 65)):
+        assert_shared(n, batch_size, world_size, drop_last=False)
+        assert_shared(n, batch_size, world_size, drop_last=True)
+
+
+@given(n=st.integers(1, 300), world_size=st.integers(1, 6), batch_size=st.integers(1, 8))
+def test_a_position_after_any_step_leaves_the_same_batches(n, world_size, batch_size):
+    shares = ranks(n, batch_size, world_size)
+    steps = list(zip(*shares, strict=True))
+    for done in range(len(steps)):
+        rest = ranks(n, batch_size, world_size, start=shares[0].position(done))
+        found = [[batch.tolist() for batch in step] for step in zip(*rest, strict=True)]
+        assert found == [[batch.tolist() for batch in step] for step in steps[done:]]
+
+
+@given(
+    n=st.integers(1, 300),
+    hops=st.lists(
+        st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(1, 3)), min_size=1, max_size=8
+    ),
+)
+def test_other_ranks_and_batch_sizes_go_on_from_any_position(n, hops):
+    """Each hop makes some steps; every row comes once, in order, as many batches on each rank."""
+    position = 0
+    seen = []
+    for world_size, batch_size, n_steps in [*hops, (3, 4, n)]:
+        shares = ranks(n, batch_size, world_size, start=position)
+        assert len({len(share) for share in shares}) == 1
+        done = min(n_steps, len(shares[0]))
+        for i in range(done):
+            seen += by_turns([share[i] for share in shares])
+        if done < len(shares[0]):
+            assert {share.position(done) for share in shares} == {len(seen)}
+        position = len(seen)
+    assert seen == permutation(n, 1, 0).tolist()
 
 
 PINNED_KEYED = [7, 0, 5, 2, 4, 3, 1, 6]

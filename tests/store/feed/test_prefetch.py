@@ -27,7 +27,7 @@ class Recorder:
 
 
 def batches():
-    return Batches(EpochOrder(40, 0, 0, shuffle=False), range(40), 4)
+    return Batches(EpochOrder(40, 0, 0, shuffle=False), 4)
 
 
 def test_cold_rows_are_asked_for_once_and_in_order(store_path):

@@ -1,17 +1,40 @@
 import pytest
+from torch.utils.data import DistributedSampler
 
 from store import GlobalShuffleSampler, permutation
+
+
+def shares(n, world_size, **options):
+    """The samplers of all ranks."""
+    return [GlobalShuffleSampler(n, 1, rank, world_size, **options) for rank in range(world_size)]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_ranks_share_one_order(world_size):
     """All ranks together visit each row once, in the order that one process would, turn by turn."""
-    shares = [list(GlobalShuffleSampler(23, 1, rank, world_size)) for rank in range(world_size)]
-    turns = [share[i] for i in range(23) for share in shares if i < len(share)]
+    rows = [list(sampler) for sampler in shares(23, world_size, drop_last=False)]
+    turns = [share[i] for i in range(23) for share in rows if i < len(share)]
     assert turns == permutation(23, 1, 0).tolist()
-    assert [len(GlobalShuffleSampler(23, 1, r, world_size)) for r in range(world_size)] == list(
-        map(len, shares)
+    assert [len(sampler) for sampler in shares(23, world_size, drop_last=False)] == list(
+        map(len, rows)
     )
+
+
+def test_rows_that_ranks_cannot_share_evenly_need_a_choice():
+    with pytest.raises(
+        ValueError, match=r"3 ranks.*found 23; drop_last=True leaves out 2 .*=False"
+    ):
+        GlobalShuffleSampler(23, 1, 0, 3)
+    samplers = shares(23, 3, drop_last=True)
+    assert [len(sampler) for sampler in samplers] == [7, 7, 7]
+    rows = list(zip(*samplers, strict=True))
+    assert [row for step in rows for row in step] == permutation(23, 1, 0)[:21].tolist()
+    assert sorted(row for sampler in shares(24, 3) for row in sampler) == list(range(24))
+
+
+def test_it_is_a_distributed_sampler():
+    """By that Lightning and others know that they need not share its rows once more."""
+    assert isinstance(GlobalShuffleSampler(8), DistributedSampler)
 
 
 def test_sampler_changes_with_the_epoch():

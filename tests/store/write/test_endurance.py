@@ -55,6 +55,8 @@ LARGE = Schema(
     }
 )
 BATCH_SIZES, WORKERS, WORLD_SIZES = (1, 3, 7), range(5), (1, 2, 3, 4)
+# of fewer rows than ranks, and of rows taken one by one, some ranks get none in the last step
+may_be_empty = pytest.mark.filterwarnings("ignore:.* get an empty last batch:RuntimeWarning")
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +139,7 @@ def others(values, value, i):
     return rest[i % len(rest)]
 
 
+@may_be_empty
 @pytest.mark.parametrize("column", ["raw", "compressed"])
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize("num_workers", WORKERS)
@@ -179,17 +182,19 @@ def test_a_state_of_any_step_resumes_in_the_global_order(
     assert step == math.ceil(math.ceil(N_ROWS / world_size) / batch_size)
 
 
+@may_be_empty
 @pytest.mark.parametrize("world_size", WORLD_SIZES[1:])
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
 def test_all_ranks_tell_the_same_state_after_the_same_step(small_path, batch_size, world_size):
-    """Also where some ranks are at their end one batch before the others: whichever state is saved
-    loses no row."""
+    """Also where the last step has rows of the one before: whichever state is saved loses no
+    row."""
     ranks = make_ranks(TraceStore.open(small_path), "raw", batch_size, 0, world_size)
-    for step, _ in enumerate(in_step(ranks), 1):
-        position = step * batch_size * world_size
+    position = 0
+    for batches in in_step(ranks):
+        position += sum(map(len, batches))
         expected = (0, position) if position < N_ROWS else (1, 0)
         found = [(state["epoch"], state["position"]) for state in map(saved, ranks)]
-        assert found == [expected] * world_size, f"after step {step}"
+        assert found == [expected] * world_size, f"after {position} rows"
 
 
 @pytest.mark.parametrize("abandon", ["del", "close"])
@@ -210,6 +215,7 @@ def test_a_state_taken_after_a_loop_was_left_is_the_same(small_path, stop, num_w
     )
 
 
+@may_be_empty
 @pytest.mark.parametrize("column", ["raw", "compressed"])
 @pytest.mark.parametrize("rows", [None, [7, 2, 22, 3, 0, 19, 11, 5, 16, 8, 13]])
 @pytest.mark.parametrize("shuffle", [True, False])
