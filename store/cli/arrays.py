@@ -14,7 +14,8 @@ from store.sources.arrays.mapping import parse_map
 from store.sources.labels.rule import check_agreement
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import DAMAGE
-from store.sources.vllm import VllmSource, is_vllm, read_requests
+from store.sources.vllm import VllmSource, is_vllm
+from store.sources.vllm_requests import read_requests
 from store.write.build import open_begun
 
 __all__ = ["array_source", "check_array_options", "find_arrays", "run_inspect"]

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "COMMON",
+    "FINAL_NORM",
     "LAYERS",
     "ORIGIN_KEYS",
     "PARTS",
+    "TRACE_CONVENTION",
     "Difference",
+    "as_compared",
     "find_difference",
     "origins_of",
     "records_of",
@@ -25,6 +28,13 @@ __all__ = [
 PARTS = "stores"  # of a merge: what differs in the provenances of its parts
 COMMON = "common"  # and what all of them have
 LAYERS = "layers"
+LAYER_CONVENTION = "layer_convention"
+# whether the model's last layer is kept after the output norm; None where it is not kept
+FINAL_NORM = "final_norm"
+TRACE_CONVENTION = (
+    "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is "
+    "nothing else"
+)
 CHAT = "chat_template"
 ORIGIN_KEYS = (
     "weights_sha256",
@@ -32,7 +42,8 @@ ORIGIN_KEYS = (
     "config_sha256",
     "tokenizer_sha256",
     LAYERS,
-    "layer_convention",
+    LAYER_CONVENTION,
+    FINAL_NORM,
     "trace_convention",
     "prompt_template",
     CHAT,
@@ -68,6 +79,20 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
         if origin not in origins:
             origins.append(origin)
     return origins
+
+
+def as_compared(origin: Mapping[str, Any], read: Collection[int] | None = None) -> dict[str, Any]:
+    """What counts of an entry of `origins_of`, of which some layers are read; all if None.
+
+    Earlier versions did not record the output norm. Their stores that say how layers are numbered
+    are of transformers, and count as if they kept the last layer.
+    """
+    norm = origin.get(FINAL_NORM, LAYER_CONVENTION in origin or None)
+    layers = origin.get(LAYERS)
+    if read is not None and isinstance(layers, list) and layers and layers[-1] not in read:
+        norm = None
+    rest = {key: value for key, value in origin.items() if key != FINAL_NORM}
+    return rest if norm is None else {**rest, FINAL_NORM: norm}
 
 
 def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -119,7 +144,10 @@ def share_equal(
 
 
 def find_difference(
-    known: Iterable[Mapping[str, Any]], origin: Mapping[str, Any], without: Iterable[str] = ()
+    known: Iterable[Mapping[str, Any]],
+    origin: Mapping[str, Any],
+    without: Iterable[str] = (),
+    read: Collection[int] | None = None,
 ) -> Difference | None:
     """The first difference between an origin and the known one that is most like it.
 
@@ -131,6 +159,8 @@ def find_difference(
         Another entry.
     without
         Keys that may differ.
+    read
+        Numbers of the layers that are read of both; all if None.
 
     Returns
     -------
@@ -138,11 +168,12 @@ def find_difference(
         None if one agrees, or none is known.
     """
     ignored = set(without)
+    origin = as_compared(origin, read)
     compared = [key for key in ORIGIN_KEYS if key in origin and key not in ignored]
 
     def differences(other: Mapping[str, Any]) -> list[Difference]:
         pairs = [(key, other.get(key, origin[key])) for key in compared]
         return [Difference(key, value, origin[key]) for key, value in pairs if value != origin[key]]
 
-    closest = min(map(differences, known), key=len, default=[])
+    closest = min((differences(as_compared(one, read)) for one in known), key=len, default=[])
     return closest[0] if closest else None

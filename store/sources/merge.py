@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.origin import COMMON, PARTS, origins_of, share_equal
+from store.format.origin import COMMON, PARTS, as_compared, origins_of, share_equal
 from store.format.schema import TRACE_ID, Column
 from store.read.directory import check_outside
 from store.read.store import TraceStore
@@ -216,7 +216,7 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
     seen: dict[str, tuple[TraceStore, Any]] = {}
     for store in stores:
         for origin in origins_of(store.provenance):
-            for key, found in origin.items():
+            for key, found in as_compared(origin).items():
                 first, expected = seen.setdefault(key, (store, found))
                 if found != expected:
                     raise SchemaError(

@@ -8,86 +8,37 @@ known of a request (its texts, the length of its prompt, its label) is in a file
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.format.origin import FINAL_NORM, TRACE_CONVENTION
 from store.format.schema import Column
-from store.format.values import is_integer
 from store.read.store import TraceStore
 from store.sources.arrays.files import FileSource, Labels
 from store.sources.arrays.find import SAFETENSORS, Given
 from store.sources.arrays.imports import SINGLE
-from store.sources.arrays.mapping import Mapped, column_of, references_of
+from store.sources.arrays.mapping import Mapped, column_of
 from store.sources.arrays.safetensors import SafetensorsFile
-from store.sources.legacy.fields import Row
+from store.sources.legacy.fields import DAMAGE, Row
 from store.sources.states import derive_states
-from store.sources.text_records import LineError, name_file, read_json_lines
+from store.sources.vllm_requests import TOKENS, Requests, checked_prompt, columns_of, row_of
 
-__all__ = ["Requests", "VllmSource", "is_vllm", "read_requests"]
+__all__ = ["VllmSource", "is_vllm"]
 
 STATES = "hidden_states"
-TOKENS = "token_ids"
 STATE_DTYPES = ("float16", "bfloat16", "float32")
-IDS = ("request_id", "id", "trace_id")  # names of the same thing in files of requests
-PATHS = ("hidden_states_path", "file")
-ANSWERS = ("answer", "response", "output", "generated_text")
-QUESTIONS = ("question", "prompt")
-REFERENCES = ("references", "answers")
-
-Requests = dict[str, dict[str, Any]]  # name of a file without its suffix -> request
+PROMPTS = "prompt tokens alone"
+_ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))  # to a client's id
 
 
 def is_vllm(item: Given) -> bool:
     """Return whether a file has vLLM's two tensors; raises what is wrong with the file."""
     return item.kind == "safetensors" and {STATES, TOKENS} <= SafetensorsFile(item.path).keys.keys()
-
-
-def read_requests(path: Path) -> Requests:
-    """Read a file of requests, one JSON object a line.
-
-    Parameters
-    ----------
-    path
-        Each line has the name of its file without `.safetensors` (`id`, `request_id` or
-        `trace_id`) or its path (`hidden_states_path`, `file`). All else is optional: `question`,
-        `answer` (or `response`), `references`, `label`, `score`, `prompt_len`, `question_id`,
-        `answer_len`, `token_ids`.
-
-    Raises
-    ------
-    StoreError
-        It cannot be read, a line has no id, or two have the same.
-    """
-    requests: Requests = {}
-    with name_file(path, "requests in JSON lines"), path.open(encoding="utf-8-sig") as lines:
-        for number, request in read_json_lines(lines):
-            name = _name_of(request, number)
-            if name in requests:
-                raise LineError(f"expected each request once, found {name!r:.80} again", number)
-            requests[name] = request
-    return requests
-
-
-def _name_of(request: Any, number: int) -> str:
-    if not isinstance(request, dict):
-        raise LineError(f"expected a JSON object, found {type(request).__name__}", number)
-    where = _first_of(request, PATHS)
-    if isinstance(where, str) and where:
-        return PurePath(where).name.removesuffix(SAFETENSORS)
-    name = _first_of(request, IDS)
-    if is_integer(name):
-        return str(name)
-    if isinstance(name, str) and name:
-        return name
-    raise LineError(f"expected an id ({', '.join(IDS)}) of a file, found {name!r:.80}", number)
-
-
-def _first_of(request: Mapping[str, Any], names: Iterable[str]) -> Any:
-    return next((request[name] for name in names if request.get(name) is not None), None)
 
 
 class VllmSource(FileSource):
@@ -118,12 +69,18 @@ class VllmSource(FileSource):
         part: tuple[int, int],
         begun: TraceStore | None,
     ) -> None:
-        self._requests = requests
-        self._stems = {_stem(item.path) for item in given}
+        self._requests = requests or {}
+        self._has_requests = requests is not None
+        self._names = {self._name_of(item.path) for item in given}
         self._is_first_part = part[0] == 1
-        self._fields = _fields_of(requests or {})
-        provenance: dict[str, Any] = {"format": "vLLM hidden states"}
+        self._fields = columns_of(self._requests)
+        self._has_answers = any(map(self._has_answer, given))
+        provenance: dict[str, Any] = {"format": "vLLM hidden states", FINAL_NORM: False}
         provenance["requests_sha256"] = _digest(requests)
+        if "prompt_len" in self._fields:
+            provenance["trace_convention"] = TRACE_CONVENTION if self._has_answers else PROMPTS
+        if not self._has_answers:
+            self._fields.discard("logprob")
         super().__init__(
             given,
             labels,
@@ -139,28 +96,52 @@ class VllmSource(FileSource):
         _check_tensors(file)
         yield item.path, file.read(STATES), np.asarray(file.read(TOKENS))
 
+    def _name_of(self, path: Path) -> str:
+        """Return the name of a file as its request has it; the engine adds to a client's id."""
+        stem = path.name.removesuffix(SAFETENSORS)
+        names = (stem, *(added.sub("", stem) for added in _ADDED))
+        return next((name for name in names if name in self._requests), stem)
+
+    def _has_answer(self, item: Given) -> bool:
+        """Return whether a file has states of more than the prompt, from its header alone."""
+        try:
+            prompt_len = self._requests[self._name_of(item.path)]["prompt_len"]
+            return SafetensorsFile(item.path).keys[TOKENS].shape[0] > prompt_len
+        except DAMAGE:  # none is known; or it is reported as the file is read
+            return False
+
     def _row(self, record: Any, name: str, i: int) -> tuple[str | None, Row]:
         path, states, tokens = record
-        stem = _stem(path)
-        if self._requests is not None and stem not in self._requests:
+        own_id = self._name_of(path)
+        if self._has_requests and own_id not in self._requests:
             raise SchemaError(
-                f"expected a request with the id {stem!r:.100} in --requests, found none"
+                f"expected a request with the id {own_id!r:.100} in --requests, found none"
             )
-        request = (self._requests or {}).get(stem, {})
+        request = self._requests.get(own_id, {})
         token_ids = tokens.astype(np.int32)
         if not np.array_equal(token_ids, tokens):
             raise SchemaError(f"{TOKENS}: expected ids that int32 holds, found {tokens.max()}")
-        row: Row = {"question_id": str(request.get("question_id", stem)), "tokens": token_ids}
+        prompt_len = checked_prompt(request, token_ids)
+        _check_states(states, token_ids)
+        row: Row = {"question_id": str(request.get("question_id", own_id)), "tokens": token_ids}
         row |= {STATES: states, "hs_last": derive_states("hs_last", states, None)}
-        row |= _texts(request, self._fields)
-        row |= _numbers(request)
-        prompt_len = _checked_prompt(request, token_ids)
+        row |= row_of(request, self._fields, token_ids)
         if "prompt_len" in self._fields:
-            row["hs_prompt"] = derive_states("hs_prompt", states, prompt_len)
-            row["hs_mean"] = derive_states("hs_mean", states, prompt_len)
-            row["prompt_len"] = np.int32(prompt_len or 0)
-            row["answer_len"] = np.int32(len(token_ids) - (prompt_len or 0))
-        return stem, row
+            row |= self._parts(states, prompt_len or 0)
+        return own_id, row
+
+    def _parts(self, states: Any, prompt_len: int) -> Row:
+        """Return what is known of prompt and answer; of a prompt alone its last state."""
+        n = len(states)
+        if not self._has_answers and prompt_len == n:
+            return {"hs_prompt": states[-1]}
+        if prompt_len >= n:
+            raise SchemaError(
+                f"expected more tokens than the {prompt_len} of the prompt, found {n}: no state of "
+                "an answer, as other files have; import files of prompts alone apart from them"
+            )
+        made = {name: derive_states(name, states, prompt_len) for name in ("hs_prompt", "hs_mean")}
+        return made | {"prompt_len": np.int32(prompt_len), "answer_len": np.int32(n - prompt_len)}
 
     def _columns(self, row: Row) -> dict[str, Column]:
         names = [name for name in row if name not in SINGLE]
@@ -169,31 +150,16 @@ class VllmSource(FileSource):
     def _missing(self) -> Iterator[str]:
         if not self._is_first_part:  # which reports them for all parts
             return
-        for name in self._requests or {}:
-            if name not in self._stems:
+        for name in self._requests:
+            if name not in self._names:
                 file = f"{name}{SAFETENSORS}"
                 yield f"request {name!r:.100}: expected the file {file:.120}, found none"
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(SAFETENSORS)
 
 
 def _digest(requests: Requests | None) -> str | None:
     if requests is None:
         return None
     return hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()
-
-
-def _fields_of(requests: Requests) -> set[str]:
-    """Return the columns that some request has a value for."""
-    found = set()
-    for request in requests.values():
-        names = {"question": QUESTIONS, "answer": ANSWERS, "references": REFERENCES}
-        found |= {name for name, keys in names.items() if _first_of(request, keys) is not None}
-        if request.get("prompt_len") is not None:
-            found.add("prompt_len")
-    return found
 
 
 def _check_tensors(file: SafetensorsFile) -> None:
@@ -216,59 +182,23 @@ def _check_tensors(file: SafetensorsFile) -> None:
         )
 
 
-def _texts(request: Mapping[str, Any], fields: set[str]) -> Row:
-    row: Row = {}
-    for name, keys in (("question", QUESTIONS), ("answer", ANSWERS)):
-        if name in fields:
-            text = _first_of(request, keys)
-            if not isinstance(text, str | None):
-                raise SchemaError(f"{name}: expected a text, found {type(text).__name__}")
-            row[name] = text or ""
-    if "references" in fields:
-        given = _first_of(request, REFERENCES)
-        row["references"] = references_of([] if given is None else given, "references")
-    return row
+def _check_states(states: Any, tokens: np.ndarray) -> None:
+    """Raise SchemaError for states (T, L, d) that are no model's: a layer of zeros, a row again.
 
+    Engines left zeros where hybrid models keep no states, and rows of others where a prefix was
+    cached. Equal tokens may have equal states.
+    """
+    if hasattr(states, "detach"):
+        import torch
 
-def _numbers(request: Mapping[str, Any]) -> Row:
-    """Return score and label of a request, where it has them."""
-    row: Row = {}
-    for name in ("score", "label"):
-        value = request.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, bool | int | float) or (
-            name == "label" and value not in (-1, 0, 1)
-        ):
-            raise SchemaError(f"{name}: expected a number, found {value!r:.60}")
-        row[name] = value
-    return row
-
-
-def _checked_prompt(request: Mapping[str, Any], tokens: np.ndarray) -> int | None:
-    """Return the length of the prompt; raise SchemaError if the file has other tokens."""
-    n_tokens = len(tokens)
-    ids = request.get(TOKENS)
-    if ids is not None and ids != tokens.tolist():
-        raise SchemaError(
-            f"expected the {len(ids) if isinstance(ids, list) else 0} tokens that its request "
-            f"names, found {n_tokens} others"
-        )
-    lengths: dict[str, int | None] = {}
-    for name in ("prompt_len", "answer_len"):
-        value = request.get(name)
-        if value is not None and (not is_integer(value) or value < 1):
-            raise SchemaError(f"{name}: expected a number of tokens, found {value!r:.60}")
-        lengths[name] = value
-    prompt_len = lengths["prompt_len"]
-    if prompt_len is not None and prompt_len >= n_tokens:
-        raise SchemaError(
-            f"expected more tokens than the {prompt_len} of the prompt, found {n_tokens}: states "
-            "of the answer are saved where prompt and answer are sent as one prompt"
-        )
-    answer_len = lengths["answer_len"]
-    if prompt_len and answer_len and prompt_len + answer_len != n_tokens:
-        raise SchemaError(
-            f"expected {prompt_len} + {answer_len} tokens as its request says, found {n_tokens}"
-        )
-    return prompt_len
+        states = states.view(torch.int16).numpy()
+    first: dict[int, int] = {}
+    for i, row in enumerate(states):
+        before = first.setdefault(hash(row.tobytes()), i)
+        has_all = row.any(axis=1).all()
+        if not has_all or tokens[before] != tokens[i]:
+            found = f"those of token {before} again" if has_all else "zeros"
+            raise SchemaError(
+                f"{STATES}: expected states of every token, found {found} for token {i} of "
+                f"{len(tokens)}: the engine did not save them"
+            )

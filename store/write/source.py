@@ -44,6 +44,8 @@ ADDED_LATER = (
     "quantization",
     "prediction_convention",
     "beam",
+    "final_norm",
+    "trace_convention",
     NORMALIZATION_KEY,
 )
 # how many traces were computed at once: it decides no more than rounding

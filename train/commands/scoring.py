@@ -215,8 +215,9 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
         mismatch = find_other_layers(name, models, models.layers, data)
         if mismatch is not None:
             return mismatch
+    read = [number for numbers in models.layers.values() for number in numbers]
     for origin in origins_of(data.store.provenance):
-        difference = find_difference(origins, origin, without=[LAYERS])
+        difference = find_difference(origins, origin, [LAYERS], read)
         if difference:
             return (
                 f"{difference.key} {difference.found!r:.100}, "

@@ -15,7 +15,8 @@ from store.sources.arrays.find import ARRAYS, PICKLES, READ, Given, open_content
 from store.sources.arrays.mapping import KNOWN, Mapped
 from store.sources.legacy.contents import FileReader
 from store.sources.legacy.fields import DAMAGE, one_line
-from store.sources.vllm import STATES, TOKENS
+from store.sources.vllm import STATES
+from store.sources.vllm_requests import TOKENS
 
 __all__ = ["inspect_lines", "propose"]
 

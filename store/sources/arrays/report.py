@@ -58,7 +58,9 @@ class ArrayReport:
         """Count a trace."""
         self.rows += 1
         self.unlabelled += bool(row.get("label", 0) < 0)
-        self.not_finite += not all(map(is_finite, row.values()))
+        # nothing predicted the first token: its log-probability is NaN
+        numbers = [value[1:] if name == "logprob" else value for name, value in row.items()]
+        self.not_finite += not all(map(is_finite, numbers))
 
     def left_out(self, place: Sequence[int]) -> dict[str, Any]:
         """Return what was left out up to a place, for the provenance of a store; see `resume`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from store.format.origin import FINAL_NORM, TRACE_CONVENTION
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import (
     config_digest,
@@ -37,10 +38,6 @@ EMBEDDING_CONVENTION = (
     "attends to itself alone; entry L is as transformers returns it, for Llama and most others "
     "after the model's final norm"
 )
-TRACE_CONVENTION = (
-    "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is "
-    "nothing else"
-)
 WITHOUT_APPENDED = "; what the tokenizer appends to a prompt is left out"
 PREDICTION_CONVENTION = (
     "entry t of logprob, entropy and topk_ is of the distribution that predicted token t, nothing "
@@ -53,13 +50,16 @@ QUANTIZED_WEIGHTS = (
 PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
-def conventions(layers: Sequence[int], *, appends: bool) -> dict[str, str]:
+def conventions(
+    layers: Sequence[int], n_layers: int, *, appends: bool
+) -> dict[str, str | bool | None]:
     """What the numbers of layers, the tokens of a trace and the entries of predictions mean.
 
     `appends`: the tokenizer puts special tokens behind a text. Earlier versions left them in.
     """
     return {
         "layer_convention": EMBEDDING_CONVENTION if 0 in layers else LAYER_CONVENTION,
+        FINAL_NORM: True if n_layers in layers else None,
         "trace_convention": TRACE_CONVENTION + WITHOUT_APPENDED * appends,
         "prediction_convention": PREDICTION_CONVENTION,
     }

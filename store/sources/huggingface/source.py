@@ -410,7 +410,11 @@ class HuggingFaceSource:
             **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
             **self._describe_generation(),
             "layers": self.layers,
-            **conventions(self.layers, appends=self.prompts.appends),
+            **conventions(
+                self.layers,
+                self.model.config.get_text_config().num_hidden_layers,
+                appends=self.prompts.appends,
+            ),
             **self.prompts.describe(),
             **({EXAMPLE_RULE_KEY: EXAMPLE_RULE} if self.n_examples else {}),
             "decoding": self._describe_decoding(),

@@ -331,6 +331,21 @@ def test_traces_of_other_prompts_are_not_mixed_unasked(tmp_path):
     assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
 
 
+@pytest.mark.parametrize("normed", [{"final_norm": True}, {"layer_convention": "transformers'"}])
+def test_last_layers_with_and_without_the_norm_are_not_mixed_unasked(tmp_path, normed):
+    """Also with a store of an earlier version, which says no more than how layers are numbered."""
+    stores = []
+    for i, provenance in enumerate([normed, {"final_norm": False}]):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
+        ) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match=r"expected final_norm as in .*, True, found False"):
+        merge_stores(tmp_path / "m.zarr", stores, print)
+    assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
+
+
 def test_empty_stores_merge(tmp_path, parts):
     empty = build_store(tmp_path / "e.zarr", CopySource([(parts[0], [])], {}))
     assert len(merge_stores(tmp_path / "m.zarr", [empty, empty], lambda done: None)) == 0

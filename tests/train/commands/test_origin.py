@@ -21,6 +21,7 @@ ORIGIN = {
     "weights_sha256": "a",
     "prompt_template": "Q: {question}",
     "trace_convention": "prompt, answer",
+    "final_norm": True,
 }
 SIGNAL = 4  # the layer, by its number in the model, that tells right from wrong
 
@@ -212,6 +213,7 @@ def test_the_same_layers_of_a_store_that_keeps_more_are_welcome(stores, folder, 
             {"trace_convention": "answer"},
             "trace_convention 'answer', where the run was trained on 'prompt, answer'",
         ),
+        ({"final_norm": False}, "final_norm False, where the run was trained on True"),
     ],
 )
 def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, origin, message):
@@ -223,6 +225,16 @@ def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, origin,
         assert message in line
     assert "score_lstm_solo" not in TraceStore.open(store).schema.columns
     assert predict(capsys, low_run, store, "--force")[0] == 0
+
+
+def test_the_norm_of_a_layer_that_is_not_read_does_not_matter(stores, tmp_path, capsys):
+    """States of an engine and of transformers differ in the last layer alone."""
+    inner = train(stores["all"], tmp_path / "inner", "--models=lstm_solo", "--layers=1-4")
+    whole = train(stores["all"], tmp_path / "whole", "--models=lstm_solo")
+    for layers in ([1, 2, 3, 4], [1, 2, 3, 4, 5]):
+        engine = write(tmp_path / f"{len(layers)}.zarr", layers, final_norm=False)
+        assert predict(capsys, inner, engine)[0] == 0
+    assert predict(capsys, whole, engine)[0] == 2
 
 
 def test_what_is_not_recorded_is_told(low_run, tmp_path, capsys):

