@@ -81,8 +81,8 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
     return origins
 
 
-def as_compared(origin: Mapping[str, Any], read: Collection[int] | None = None) -> dict[str, Any]:
-    """What counts of an entry of `origins_of`, of which some layers are read; all if None.
+def as_compared(origin: Mapping[str, Any], read: Sequence[int] | None = None) -> dict[str, Any]:
+    """What counts of an entry of `origins_of`; see `find_difference`.
 
     Earlier versions did not record the output norm. Their stores that say how layers are numbered
     are of transformers, and count as if they kept the last layer.
@@ -91,7 +91,8 @@ def as_compared(origin: Mapping[str, Any], read: Collection[int] | None = None) 
     layers = origin.get(LAYERS)
     if read is not None and isinstance(layers, list) and layers and layers[-1] not in read:
         norm = None
-    rest = {key: value for key, value in origin.items() if key != FINAL_NORM}
+    dropped = (FINAL_NORM,) if read is None else (FINAL_NORM, LAYERS)
+    rest = {key: value for key, value in origin.items() if key not in dropped}
     return rest if norm is None else {**rest, FINAL_NORM: norm}
 
 
@@ -144,10 +145,7 @@ def share_equal(
 
 
 def find_difference(
-    known: Iterable[Mapping[str, Any]],
-    origin: Mapping[str, Any],
-    without: Iterable[str] = (),
-    read: Collection[int] | None = None,
+    known: Iterable[Mapping[str, Any]], origin: Mapping[str, Any], read: Sequence[int] | None = None
 ) -> Difference | None:
     """The first difference between an origin and the known one that is most like it.
 
@@ -157,19 +155,16 @@ def find_difference(
         Entries of `origins_of`.
     origin
         Another entry.
-    without
-        Keys that may differ.
     read
-        Numbers of the layers that are read of both; all if None.
+        Numbers of the layers that are read of both, which may keep others; None if all are.
 
     Returns
     -------
     Difference or None
         None if one agrees, or none is known.
     """
-    ignored = set(without)
     origin = as_compared(origin, read)
-    compared = [key for key in ORIGIN_KEYS if key in origin and key not in ignored]
+    compared = [key for key in ORIGIN_KEYS if key in origin]
 
     def differences(other: Mapping[str, Any]) -> list[Difference]:
         pairs = [(key, other.get(key, origin[key])) for key in compared]

@@ -76,11 +76,11 @@ class VllmSource(FileSource):
         self._fields = columns_of(self._requests)
         self._has_answers = any(map(self._has_answer, given))
         provenance: dict[str, Any] = {"format": "vLLM hidden states", FINAL_NORM: False}
-        provenance["requests_sha256"] = _digest(requests)
+        digest = hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()
+        provenance["requests_sha256"] = digest if self._has_requests else None
         if "prompt_len" in self._fields:
             provenance["trace_convention"] = TRACE_CONVENTION if self._has_answers else PROMPTS
-        if not self._has_answers:
-            self._fields.discard("logprob")
+        self._fields -= set() if self._has_answers else {"logprob"}
         super().__init__(
             given,
             labels,
@@ -154,12 +154,6 @@ class VllmSource(FileSource):
             if name not in self._names:
                 file = f"{name}{SAFETENSORS}"
                 yield f"request {name!r:.100}: expected the file {file:.120}, found none"
-
-
-def _digest(requests: Requests | None) -> str | None:
-    if requests is None:
-        return None
-    return hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()
 
 
 def _check_tensors(file: SafetensorsFile) -> None:

@@ -125,26 +125,23 @@ def row_of(request: Mapping[str, Any], columns: set[str], tokens: np.ndarray) ->
         if column in columns:
             row[column] = text or ""
     if "references" in columns:
-        given = find_first(request, COLUMNS["references"])
-        row["references"] = references_of([] if given is None else given, "references")
+        references = find_first(request, COLUMNS["references"])
+        row["references"] = references_of(references or [], "references")
     if "logprob" in columns:
         row["logprob"] = _logprobs(request, tokens)
-    for name in ("score", "label"):
-        value = request.get(name)
+    given = {name: request[name] for name in ("score", "label") if request.get(name) is not None}
+    for name, value in given.items():
         is_number = isinstance(value, bool | int | float)
-        if value is not None and (not is_number or (name == "label" and value not in (-1, 0, 1))):
+        if not is_number or (name == "label" and value not in (-1, 0, 1)):
             raise SchemaError(f"{name}: expected a number, found {value!r:.60}")
-        if value is not None:
-            row[name] = value
-    return row
+    return row | given
 
 
 def _logprobs(request: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
     """Return the log-probability of each token, float32 (T,); NaN where the response has none."""
     logprobs = np.full(len(tokens), np.nan, np.float32)
-    for i, entry in enumerate(request.get("prompt_logprobs") or ()):
-        if entry is not None:  # by token; null for the first one
-            logprobs[i] = entry[str(tokens[i])]["logprob"]
+    for i, entry in enumerate((request.get("prompt_logprobs") or [])[1:], 1):  # null for token 0
+        logprobs[i] = entry[str(tokens[i])]["logprob"]
     of_answer = request.get("answer_logprobs")
     if of_answer:
         sent, made = request.get("usage_len", (0, 0))
@@ -175,7 +172,6 @@ def checked_prompt(request: Mapping[str, Any], tokens: np.ndarray) -> int | None
     for sent, made in (request.get("usage_len", asked), asked):
         if sent and made and n_tokens - sent not in (0, made - 1, made):
             raise SchemaError(
-                f"expected {sent} + {made} tokens as its request says, without the last, or the "
-                f"{sent} of the prompt, found {n_tokens}"
+                f"expected {sent} + {made} tokens, all but the last, or {sent}, found {n_tokens}"
             )
     return asked[0]

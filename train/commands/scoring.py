@@ -15,7 +15,7 @@ from models import DETECTORS, METHODS, PROBES, REFERENCES, Detector, find
 from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
-from store.format.origin import LAYERS, find_difference, origins_of
+from store.format.origin import find_difference, origins_of
 from store.reports import count
 from store.sources.question_split import split_of_question
 from train.config import Config, check_config, settings_of
@@ -217,7 +217,7 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
             return mismatch
     read = [number for numbers in models.layers.values() for number in numbers]
     for origin in origins_of(data.store.provenance):
-        difference = find_difference(origins, origin, [LAYERS], read)
+        difference = find_difference(origins, origin, read)
         if difference:
             return (
                 f"{difference.key} {difference.found!r:.100}, "

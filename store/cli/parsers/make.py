@@ -132,8 +132,8 @@ def _add_arrays(parser: Parser) -> None:
         "--requests",
         metavar="FILE",
         type=path,
-        help="requests to vLLM, one JSON object a line: id (the name of its file), question, "
-        "answer, label or score, prompt_len; all but id may be left out",
+        help="responses of vLLM's server, one JSON object a line, or requests: id (the name of "
+        "its file), question, answer, label or score, prompt_len; all but id may be left out",
     )
     parser.add_argument(
         "--layers",

