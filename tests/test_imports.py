@@ -17,7 +17,9 @@ RANKS = [
     ["store.format"],
     ["store.extras"],
     # readers need these modules of the room, and not the others, which write stores
-    *([f"store.remote.{name}"] for name in ("url", "faults", "retry", "client", "objects")),
+    ["store.remote.url"],
+    ["store.remote.source"],
+    *([f"store.remote.{name}"] for name in ("faults", "retry", "client", "objects")),
     ["store.read"],
     ["store.write", "store.feed"],
     ["store.check", "store.sources"],

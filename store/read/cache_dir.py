@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import socket
+import struct
 from pathlib import Path
 
 from store.errors import SchemaError, VersionError
@@ -13,6 +15,9 @@ __all__ = [
     "DIR_VARIABLE",
     "SIZE_VARIABLE",
     "address_of",
+    "below",
+    "check_ours",
+    "check_peer",
     "chosen_dir",
     "chosen_limit",
     "prepare_dir",
@@ -78,8 +83,10 @@ def prepare_dir(cache_dir: Path) -> None:
     marker = cache_dir / MARKER
     try:
         cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        check_ours(cache_dir, is_new=not marker.exists())
         if not marker.exists():
             _mark(cache_dir, marker)
+            check_ours(cache_dir)
         text = marker.read_bytes()
         if not os.access(cache_dir, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(0, "it is not writable")
@@ -104,6 +111,8 @@ def prepare_dir(cache_dir: Path) -> None:
 
 def _mark(cache_dir: Path, marker: Path) -> None:
     """Make an empty directory ours; several processes may do so at a time."""
+    if not any(cache_dir.iterdir()):
+        cache_dir.chmod(0o700)  # what is in it from now on is ours
     names = [path.name for path in cache_dir.iterdir()]
     others = [name for name in names if not name.startswith(MARKER)]
     if others and not marker.exists():
@@ -115,3 +124,33 @@ def _mark(cache_dir: Path, marker: Path) -> None:
     own = cache_dir / f"{MARKER}.{os.getpid()}"
     own.write_text(json.dumps({"version": PROTOCOL}))
     own.replace(marker)
+
+
+def check_ours(cache_dir: Path, *, is_new: bool = False) -> None:
+    """Raise SchemaError unless a directory is this user's and, but for a new one, nobody else's."""
+    status = cache_dir.stat()
+    user, mode = os.geteuid(), status.st_mode & 0o777
+    if status.st_uid != user or (mode & 0o077 and not is_new):
+        raise SchemaError(
+            f"{cache_dir}: expected a cache of user {user} alone, mode 700, found one of user "
+            f"{status.st_uid}, mode {mode:o}, where others may write; chmod 700 it if it is yours "
+            f"and you trust them, or choose another with cache_dir or {DIR_VARIABLE}"
+        )
+
+
+def check_peer(link: socket.socket, cache_dir: Path) -> None:
+    """Raise SchemaError unless the process at the other end of a socket is of this user."""
+    option = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", option)
+    if user != os.geteuid():
+        raise SchemaError(
+            f"{cache_dir}: expected processes of user {os.geteuid()} on its socket, found one of "
+            f"user {user}; choose another with cache_dir or {DIR_VARIABLE}"
+        )
+
+
+def below(cache_dir: Path, path: str) -> Path:
+    """A path that another process named, if it is in the directory and no link leads out of it."""
+    if not Path(path).resolve().is_relative_to(cache_dir.resolve()):
+        raise SchemaError(f"{cache_dir}: expected a path below it, found {path!r:.200}")
+    return Path(path)

@@ -25,9 +25,10 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.read.cache_dir import prepare_dir
+from store.read.cache_dir import below, check_ours, check_peer, prepare_dir
 from store.read.landed_chunks import Landed
 from store.read.messages import PROTOCOL, receive, send
+from store.remote.source import is_setting, source_settings
 
 __all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
 
@@ -84,6 +85,7 @@ class Mirror:
         self, url: str, cache_dir: Path, limit: int | None, digest: str | None = None
     ) -> None:
         self.url = url
+        self.settings = source_settings(url)  # of this process: they are in no pickle
         self.cache_dir = cache_dir
         self.limit = limit
         self.digest = digest
@@ -153,7 +155,7 @@ class Mirror:
     def open_array(self, path: str) -> Path:
         """Make the states of an array be there: their file."""
         reply = self._ask({"op": "states", "array": path})
-        return Path(reply["file"])
+        return below(self.cache_dir, reply["file"])
 
     def fetch_whole(self, path: str) -> None:
         """Have all files of a small array, which are kept while the store is open."""
@@ -238,12 +240,12 @@ class Mirror:
     def _open(self, link: socket.socket) -> None:
         """Say what will be read, and note where it is."""
         link.settimeout(ANSWER_S)
-        opening = {"op": "open", "protocol": PROTOCOL, "url": self.url}
+        opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "settings": self.settings}
         send(link, {**opening, "limit": self.limit, "digest": self.digest})
         reply = _checked(receive(link)[0])
         if reply["session"] != self.session:
             self._whole.clear()
-        self.root = Path(reply["root"])
+        self.root = below(self.cache_dir, reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
         self._map_landing(link, reply["landing"])
@@ -299,6 +301,7 @@ def socket_address(cache_dir: Path) -> Iterator[str]:
     """Where the fetching process listens: short, as a socket's path has at most 107 bytes."""
     fd = os.open(cache_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        check_ours(cache_dir)
         yield f"/proc/self/fd/{fd}/{SOCKET_FILE}"
     finally:
         os.close(fd)
@@ -337,6 +340,7 @@ def _try_to_connect(cache_dir: Path) -> socket.socket | None:
     except OSError:  # nobody listens
         connection.close()
         return None
+    check_peer(connection, cache_dir)
     return connection
 
 
@@ -356,17 +360,22 @@ def _start(cache_dir: Path) -> None:
     command = [sys.executable, "-P", "-m", "store.remote.fetcher", str(cache_dir)]
     package = Path(__file__).resolve().parent.parent.parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-        timeout=START_S,
-        check=False,
-    )
-    if done.returncode > 0:  # not if it was killed: then another one is started
+    # each reader sends its own settings: none of them may come from whoever was first
+    kept = {name: value for name, value in os.environ.items() if not is_setting(name)}
+    environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
+    try:  # until it listens and writes to its log
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            timeout=START_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:  # it counts a large mirror
+        return
+    if done.returncode > 0 or "Traceback" in done.stderr:  # killed: another one is started
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")

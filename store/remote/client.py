@@ -13,12 +13,14 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from store.errors import CorruptError, SchemaError, StoreError
 from store.extras import needs_extra
 from store.remote.faults import TransientFault, fault_of
+from store.remote.source import ENDPOINTS
 from store.remote.url import Location
 
 __all__ = ["Client", "Head", "check_process", "part_bytes"]
 
 CONNECT_S = 4.0
 PART_BYTES = 8 * 1024 * 1024
+STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 MAX_PARTS = 9_000  # S3 has at most 10,000
 T = TypeVar("T")
 _used_by: int | None = None  # the process that has the client's threads
@@ -63,17 +65,25 @@ class Client:
         self.attempt_s = attempt_s
         self._obs: Any = obstore
         self._faults = (obstore.exceptions.BaseError, FileNotFoundError)
+        # the most special name that the client has for it: others give way
+        names = {"endpoint": ENDPOINTS[location.scheme][0]}
+        config = {names.get(name, name).lower(): value for name, value in options.items()}
         settings = {
-            "allow_http": str(options.get("endpoint", "")).startswith("http://"),
+            # none given: a service account may name one
+            "allow_http": not str(options.get("endpoint", "")).startswith("https://"),
             "connect_timeout": timedelta(seconds=min(attempt_s, CONNECT_S)),
             "timeout": timedelta(seconds=attempt_s),
             "read_timeout": timedelta(seconds=min(attempt_s, stall_s)),
         }
         once = {"max_retries": 0, "retry_timeout": timedelta(seconds=attempt_s)}
-        open_url: Any = obstore.store.from_url
+        kind: Any = getattr(obstore.store, STORES[location.scheme])
         try:
-            self._store = open_url(
-                str(location), client_options=settings, retry_config=once, **options
+            self._store = kind(
+                location.bucket,
+                prefix=location.prefix or None,
+                config=config,
+                client_options=settings,
+                retry_config=once,
             )
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             # not `from error`: the client's text may show what it was configured with
@@ -175,6 +185,11 @@ class Client:
         except self._faults as error:
             # not `from error`: the client's text may have a signed address
             raise fault_of(error, self.where(key)) from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of Rust: it cannot be imported
+                raise
+            found = f"{self.where(key)}: the client failed on its settings"
+            raise StoreError(f"{found}; check endpoint and credentials") from None
 
 
 def part_bytes(n_bytes: int) -> int:

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import DamagedItemsError, StoreError, VersionError
+from store.errors import DamagedItemsError, SchemaError, StoreError, VersionError
 from store.format.ranges import cells
+from store.read.cache_dir import check_peer
 from store.read.messages import PROTOCOL, receive, send
 from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
 from store.remote.faults import disk_fault
+from store.remote.source import source_name
 
 __all__ = ["Server", "listen", "main"]
 
@@ -48,12 +50,13 @@ def main(argv: list[str]) -> int:
     except BlockingIOError:
         return 0
     listener = listen(directory)
-    # the lock goes on in the child; whoever started us waits for this process only
+    # the lock goes on in the child; whoever started us reads what it says until it has a log
     if os.fork():
         return 0
-    _detach(directory)
     _raise_file_limit()
-    Server(directory, listener).serve()
+    server = Server(directory, listener)
+    _detach(directory)
+    server.serve()
     os._exit(0)  # the lock goes with it: not after threads that still wait for an answer
 
 
@@ -95,14 +98,14 @@ class Server:
     listener
         A socket that listens.
     open_source
-        Address -> objects; by default those of the client.
+        Address, settings -> objects; by default those of the client.
     """
 
     def __init__(
         self,
         directory: Path,
         listener: socket.socket,
-        open_source: Callable[[str], Any] | None = None,
+        open_source: Callable[[str, Mapping[str, str]], Any] | None = None,
     ) -> None:
         # imported now, after the fork, and after whoever started us could go on
         from store.remote.keeper import Keeper
@@ -116,7 +119,7 @@ class Server:
         self.lock = threading.Lock()
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
-        self.sources: dict[str, Any] = {}
+        self.sources: dict[str, tuple[Mapping[str, str], Any]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the mirrors
         self.keeper = Keeper(self.mirrors, self.default_limit, BASE_BYTES)
@@ -129,10 +132,14 @@ class Server:
         while not self.is_over and self._is_reachable() and self._is_used(last_used):
             try:
                 link, _ = self.listener.accept()
+                check_peer(link, self.directory)
                 link.settimeout(None)
                 _Session(self, link).start()
             except TimeoutError:
                 pass
+            except SchemaError as error:  # of another user, who is not answered
+                print(error, file=sys.stderr, flush=True)
+                link.close()
             except OSError:  # no descriptor is free: who connects waits, others go on
                 time.sleep(POLL_S)
             self._close_unused()
@@ -163,25 +170,27 @@ class Server:
             with suppress(OSError):
                 session.link.shutdown(socket.SHUT_RDWR)
 
-    def open(self, url: str, digest: str | None) -> "_Opened":
-        """The store at an address: as it is now, or the committed state of a digest."""
+    def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> "_Opened":
+        """The store of a source: as it is now, or the committed state of a digest."""
         from store.format.manifest import GROUP_FILE
         from store.remote.mirrored_store import state_digest
 
-        with self.lock:
-            source = self.sources.get(url)
-        if source is None:
-            source = self.open_source(url)
-            self.sources[url] = source
+        name = source_name(url, settings)
+        known, source = self.sources.get(name, ({}, None))
+        if source is None or known != settings:
+            source = self.open_source(url, settings)  # which asks the server for the store
+            self.sources[name] = settings, source
         group = b""
         if digest is None:
             group = source.get(GROUP_FILE)
-            digest = state_digest(url, group)
+            digest = state_digest(name, group)
+        if not (digest.startswith(name) and digest.isalnum()):
+            raise StoreError(f"{url}: the settings of its server were changed: open it again")
         with self.lock:
             opened = self.stores.setdefault((url, digest), _Opened())
             opened.n_users += 1
         try:
-            opened.open(self, url, digest, group)
+            opened.open(self, url, name, source, digest, group)
         except BaseException:
             self.leave(opened)
             raise
@@ -229,23 +238,25 @@ class _Opened:
         self.n_users = 0
         self.name = ""
 
-    def open(self, server: Server, url: str, digest: str, group: bytes) -> None:
+    def open(
+        self, server: Server, url: str, name: str, source: Any, digest: str, group: bytes
+    ) -> None:
         """Make the mirror, if it is not open; `group` is empty where it is that of the mirror."""
         from store.format.manifest import GROUP_FILE
         from store.remote.mirrored_store import MirroredStore, state_digest
         from store.remote.sparse_file import BLOCK
 
-        source = server.sources[url]
         folder = server.mirrors / digest
         file = folder / "store" / GROUP_FILE
         with self.lock:
             if self.store is not None:
+                self.store.source = source  # with the newest of credentials that are renewed
                 return
             server.keeper.keep_file(file)
             with suppress(FileNotFoundError):
                 group = group or file.read_bytes()
             group = group or source.get(GROUP_FILE)
-            if state_digest(url, group) != folder.name:
+            if state_digest(name, group) != folder.name:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
             store = MirroredStore(url, source, folder, group)
             server.keeper.take_over(store)
@@ -316,6 +327,12 @@ class _Session(threading.Thread):
                     socket.send_fds(self.link, [b"\0"], [self.server.keeper.landing.fd])
         except OSError:  # the reader has gone
             pass
+        except BaseException as error:  # a fault of ours: the reader need not try again
+            text = (
+                f"{self.server.directory}: the fetching process failed, see fetcher.log: {error!r}"
+            )
+            send(self.link, {"error": "StoreError", "message": text})
+            raise
         finally:
             self._end()
 
@@ -349,7 +366,7 @@ class _Session(threading.Thread):
                 f"{message.get('protocol')!r:.20}; end the processes of the other version, or "
                 "choose another cache directory"
             )
-        opened = self.server.open(str(message["url"]), message["digest"])
+        opened = self.server.open(str(message["url"]), message["settings"], message["digest"])
         self.opened = opened
         self.limit = message["limit"]
         fixed = self.server.fixed_bytes()
@@ -442,10 +459,10 @@ def _default_limit(directory: Path) -> int:
     return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
 
 
-def _open_objects(url: str) -> Any:
+def _open_objects(url: str, settings: Mapping[str, str]) -> Any:
     from store.remote.objects import open_objects
 
-    return open_objects(url)
+    return open_objects(url, settings=settings)
 
 
 if __name__ == "__main__":

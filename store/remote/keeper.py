@@ -127,7 +127,7 @@ class Keeper:
         uuid = store.manifest.uuid
         shards = [Path("store") / path / "c" for path in store.column_paths()]
         for folder in self.mirrors.iterdir():
-            if folder != store.folder and is_state_of(folder, store.url, uuid):
+            if folder != store.folder and is_state_of(folder, store.folder, uuid):
                 with self._changed:
                     self.space.move_closed(folder, store.folder, shards)
 

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 FETCHES = 3  # of what comes with wrong bytes
+SOURCE_NAME = 16  # characters of a folder's name
 SMALL_BYTES = 64 * 1024 * 1024
 
 
@@ -55,19 +56,14 @@ class Source(Protocol):
     def list(self, prefix: str = "") -> "dict[str, Size]": ...
 
 
-def state_digest(url: str, group: bytes) -> str:
-    """The name of the mirror of one committed state: of the address, and of its `zarr.json`."""
-    of_state = hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16)
-    return f"{_url_digest(url)}{of_state.hexdigest()}"
+def state_digest(name: str, group: bytes) -> str:
+    """The name of the mirror of one committed state: its source's name, and of its `zarr.json`."""
+    return name + hashlib.blake2b(name.encode() + group, digest_size=16).hexdigest()
 
 
-def _url_digest(url: str) -> str:
-    return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
-
-
-def is_state_of(folder: Path, url: str, uuid: str) -> bool:
-    """Whether a folder is the mirror of some state of the store at an address."""
-    if not folder.name.startswith(_url_digest(url)):
+def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
+    """Whether a folder is the mirror of some state of the store that another is a mirror of."""
+    if folder.name[:SOURCE_NAME] != other.name[:SOURCE_NAME]:
         return False
     try:
         return read_manifest(folder / "store").uuid == uuid

@@ -7,8 +7,7 @@ child that was forked after its parent used one: there every call raises StoreEr
 """
 
 import operator
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,8 @@ from store.errors import NotFoundError
 from store.remote.client import Client, Head
 from store.remote.faults import NoBucketError, TransientFault
 from store.remote.retry import Patience
-from store.remote.url import parse_url
+from store.remote.source import ENDPOINTS, source_settings
+from store.remote.url import check_endpoint, parse_url
 
 __all__ = ["Head", "Objects", "open_objects"]
 
@@ -32,7 +32,6 @@ STALL_S = 10.0  # without a byte
 SLOW_RATE = 1e6  # bytes a second: a large file to be written has so much more time
 SMALL_BYTES = 64 * 1024 * 1024  # what `get` holds in memory, unless told
 N_PARALLEL = 64
-ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 def open_objects(
@@ -43,6 +42,7 @@ def open_objects(
     attempt_s: float = ATTEMPT_S,
     stall_s: float = STALL_S,
     n_parallel: int = N_PARALLEL,
+    settings: Mapping[str, str] | None = None,
     **options: Any,
 ) -> "Objects":
     """Open the objects under an address, and look whether its bucket answers.
@@ -52,13 +52,16 @@ def open_objects(
     url
         s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH.
     endpoint
-        Address of the server, if not the provider's (default for s3: AWS_ENDPOINT_URL).
+        Address of the server, if not the provider's (default: one of `ENDPOINTS`). One of GCS is
+        asked without a signature, unless the environment names credentials.
     limit_s
         Seconds that an operation takes at most, all attempts together.
     attempt_s, stall_s
         Seconds that one request takes at most, and those without a byte of an answer.
     n_parallel
         Requests of `get_ranges` at a time.
+    settings
+        Variables as `source_settings` gives them, to be used in place of the environment's.
     options
         Further settings of obstore's store, e.g. `region`.
 
@@ -74,10 +77,16 @@ def open_objects(
         The credentials do not allow to look.
     """
     location = parse_url(url)
-    if location.scheme == "s3":
-        endpoint = endpoint or next(filter(None, map(os.environ.get, ENDPOINTS)), None)
+    given = source_settings(url) if settings is None else dict(settings)
+    found = [given.pop(name, None) for name in ENDPOINTS[location.scheme]]
+    endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
+        check_endpoint(endpoint)
         options["endpoint"] = endpoint
+        if location.scheme == "gs" and not given:
+            options["skip_signature"] = True
+    if settings is not None:
+        options |= given
     quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
     _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from store.errors import SchemaError
 
-__all__ = ["SCHEMES", "Location", "is_url", "parse_url"]
+__all__ = ["SCHEMES", "Location", "check_endpoint", "is_url", "parse_url"]
 
 SCHEMES = ("s3", "gs", "az")
 EXPECTED = "expected s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?(/[\w./~-]*)?", re.ASCII)
 _PART = re.compile(r"[^/?#%*\\\x00-\x1f\x7f]+")
 MAX_PATH = 512  # a key has at most 1024 bytes, and a store's own paths take some of them
 
@@ -74,3 +75,13 @@ def parse_url(url: str) -> Location:
             f"found {prefix!r:.80}"
         )
     return Location(found[1].lower(), bucket, prefix)
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise SchemaError unless a text is the address of a server; what it is may be a secret."""
+    found = _ENDPOINT.fullmatch(endpoint)
+    if found is None or int(found[3] or 0) > 65535:
+        raise SchemaError(
+            "endpoint: expected http://HOST:PORT or https://HOST, found another text; check "
+            "--endpoint, or the variable that names it"
+        )

@@ -51,10 +51,14 @@ class Files:
             os.close(fd)
 
     def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
-        """Write all of `data` at `position`."""
+        """Write all of `data` at `position`; the OSError of a full disk names the file."""
         view = memoryview(data).cast("B")
         while view:
-            n_written = os.pwrite(fd, view, position)
+            try:
+                n_written = os.pwrite(fd, view, position)
+            except OSError as error:
+                found = f"{error.strerror} for {len(view):,} bytes more"
+                raise OSError(error.errno, found, os.readlink(f"/proc/self/fd/{fd}")) from error
             view = view[n_written:]
             position += n_written
 

@@ -90,7 +90,7 @@ class Node:
     def __init__(self, cache_dir: Path, root: Path) -> None:
         self.cache_dir = cache_dir
         self.files = Files(root)
-        cache_dir.mkdir(exist_ok=True)
+        cache_dir.mkdir(0o700, exist_ok=True)
 
     def prepare(self) -> None:
         """Make the cache directory ours."""
@@ -100,7 +100,7 @@ class Node:
     @contextlib.contextmanager
     def running(self):
         listener = listen(self.cache_dir)
-        server = Server(self.cache_dir, listener, lambda url: self.files)
+        server = Server(self.cache_dir, listener, lambda url, settings: self.files)
         thread = threading.Thread(target=server.serve, daemon=True)
         thread.start()
         try:

@@ -367,7 +367,7 @@ def test_a_cache_directory_is_ours_alone(tmp_path, node):
     with pytest.raises(SchemaError, match=r"thesis\.tex"):
         node.open()
     other = tmp_path / "other"
-    other.mkdir()
+    other.mkdir(0o700)
     (other / "trace-store-cache.json").write_text(json.dumps({"version": 99}))
     with pytest.raises(VersionError, match="99"):
         Node(other, node.files.root).open()

@@ -1,0 +1,77 @@
+"""The source of a store: its address, and the settings with which the client asks for it.
+
+Readers that share a fetching process may have different environments. So each sends its own
+settings, and mirrors are named by them: what one source may read is never served to another.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from store.errors import SchemaError
+
+__all__ = ["ENDPOINTS", "is_setting", "source_name", "source_settings"]
+
+ENDPOINTS = {  # the first that is set counts
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_NAMES = {  # variables that the client reads to know the server, and as whom to ask it
+    "s3": r"AWS_(ENDPOINT(_URL(_S3)?)?|(DEFAULT_)?REGION|ACCESS_KEY_ID|SECRET_ACCESS_KEY|ROLE_ARN"
+    r"|(SESSION_)?TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_(RELATIVE|FULL)_URI"
+    r"|CONTAINER_AUTHORIZATION_TOKEN_FILE|METADATA_ENDPOINT|SERVER_SIDE_ENCRYPTION"
+    r"|SSE_CUSTOMER_KEY_BASE64|SKIP_SIGNATURE)",
+    "gs": r"SERVICE_ACCOUNT|GOOGLE_(SERVICE_ACCOUNT(_PATH|_KEY)?|APPLICATION_CREDENTIALS|BASE_URL"
+    r"|BEARER_TOKEN|SKIP_SIGNATURE)",
+    "az": r"AZURE_(STORAGE_(ACCOUNT_(NAME|KEY)|(ACCESS|MASTER|SAS)_KEY|(SAS_)?TOKEN|USE_EMULATOR)"
+    r"|(STORAGE_)?(CLIENT_(ID|SECRET)|TENANT_ID|AUTHORITY_(ID|HOST)|ENDPOINT)|OBJECT_ID"
+    r"|MSI_(ENDPOINT|RESOURCE_ID)|FEDERATED_TOKEN_FILE|USE_AZURE_CLI|SKIP_SIGNATURE)",
+}
+_AWS_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
+_PASSING = r"AWS_(SESSION_)?TOKEN|AZURE_STORAGE_(SAS_KEY|(SAS_)?TOKEN)|GOOGLE_BEARER_TOKEN"
+
+
+def is_setting(name: str) -> bool:
+    """Whether a variable is a setting of a source."""
+    return any(re.fullmatch(names, name) for names in _NAMES.values())
+
+
+def source_settings(url: str) -> dict[str, str]:
+    """The settings for an address that the environment has; raises SchemaError.
+
+    A line end in one would have the client panic. Values are not shown.
+    """
+    names = _NAMES.get(url.partition("://")[0], "")
+    found = {k: value for k, value in os.environ.items() if value and re.fullmatch(names, k)}
+    for name, value in found.items():
+        if not value.isprintable() and not name.endswith("SERVICE_ACCOUNT_KEY"):  # that is JSON
+            raise SchemaError(
+                f"{name}: expected one line of text, found a line end or another character that "
+                "no request can hold; set it again without"
+            )
+    return found
+
+
+def source_name(url: str, settings: Mapping[str, str]) -> str:
+    """The name of a source on the disk, 16 characters, of which no secret can be read."""
+    # Tokens, and keys that come with one, are renewed every few hours, and do not say of which role
+    # they are. Mirrors have to outlast that, so they are no part of the name: the fetching process
+    # asks the server with each reader's own before it serves anything.
+    with_token = r"|AWS_\w+_KEY(_ID)?" if any(map(settings.get, _AWS_TOKENS)) else ""
+    named = {k: v for k, v in settings.items() if not re.fullmatch(_PASSING + with_token, k)}
+    for name in [name for name in named if name.startswith(("GOOGLE_", "SERVICE_"))]:
+        file = Path(named[name])
+        if not name.endswith("_KEY") and file.is_file():  # another account's may come in its place
+            named[name] = file.read_text()
+    return _slow_digest(json.dumps(named, sort_keys=True), url)
+
+
+@lru_cache
+def _slow_digest(text: str, salt: str) -> str:
+    """A digest that takes 50 ms and 16 MB, as whoever guesses at a password could compare it."""
+    return hashlib.scrypt(text.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=8).hex()
