@@ -33,6 +33,9 @@ SLOW_RATE = 1e6  # bytes a second: a large file to be written has so much more t
 SMALL_BYTES = 64 * 1024 * 1024  # what `get` holds in memory, unless told
 N_PARALLEL = 64
 
+# for emulators; with `skip_signature` the client would still ask for a token before it writes
+ANONYMOUS = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
+
 
 def open_objects(
     url: str,
@@ -84,7 +87,7 @@ def open_objects(
         check_endpoint(endpoint)
         options["endpoint"] = endpoint
         if location.scheme == "gs" and not given:
-            options["skip_signature"] = True
+            options["service_account_key"] = ANONYMOUS
     if settings is not None:
         options |= given
     quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)

@@ -1,0 +1,100 @@
+"""GCS and Azure, by servers that have their conditions: all that is done with S3 is done there."""
+
+import json
+from importlib.util import find_spec
+from itertools import count
+from typing import NamedTuple
+
+import azurite
+import pytest
+from damage import ROWS
+from gcs_server import GcsServer
+from oracle import assert_batch
+from pushing import assert_rows, grow, write
+
+from store import TraceStore
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.remote.faults import ConflictError
+from store.remote.objects import open_objects
+from store.remote.source import is_setting
+
+_numbers = count()
+pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
+
+
+class Cloud(NamedTuple):
+    """An empty bucket, its server, and what a reader has in its environment to open it."""
+
+    url: str
+    endpoint: str
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def azure_url(tmp_path_factory):
+    if azurite.command() is None:
+        pytest.skip("azurite is not installed: npm install --prefix .venv/azurite azurite")
+    with azurite.running(tmp_path_factory.mktemp("azurite")) as url:
+        yield url
+
+
+@pytest.fixture
+def azure(azure_url, monkeypatch):
+    name = f"container{next(_numbers)}"
+    azurite.make_container(azure_url, name)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", azurite.ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", azurite.KEY)
+    return Cloud(f"az://{name}/traces.zarr", azure_url, {"AZURE_STORAGE_ENDPOINT": azure_url})
+
+
+@pytest.fixture
+def gcs(tmp_path):
+    server = GcsServer()
+    server.make_bucket("bucket")
+    account = {"gcs_base_url": server.url, "disable_oauth": True}
+    account |= {"client_email": "", "private_key": "", "private_key_id": ""}
+    file = tmp_path / "account.json"
+    file.write_text(json.dumps(account))
+    yield Cloud("gs://bucket/traces.zarr", server.url, {"GOOGLE_SERVICE_ACCOUNT": str(file)})
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(params=["gcs", "azure"])
+def cloud(request, monkeypatch):
+    import os
+
+    for name in filter(is_setting, list(os.environ)):
+        monkeypatch.delenv(name)
+    return request.getfixturevalue(request.param)
+
+
+def test_a_store_goes_there_grows_and_comes_back(cloud, tmp_path, monkeypatch):
+    """By commands with an endpoint; by address with what the environment names."""
+    path, copy = write(tmp_path / "s.zarr", 3), tmp_path / "copy.zarr"
+    at = ["--endpoint", cloud.endpoint]
+    assert main(["push", str(path), cloud.url, *at]) == 0
+    grow(path, 5)
+    assert main(["push", str(path), cloud.url, *at]) == 0
+    assert main(["pull", cloud.url, str(copy), *at]) == 0
+    assert_rows(copy, 5)
+    for name, value in cloud.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(tmp_path / "cache"))
+    store = TraceStore.open(cloud.url, 10**8)
+    assert_batch(store.read(range(5)), [row for _, row in ROWS[:5]])
+    assert not verify_store(cloud.url).problems
+
+
+def test_conditions_of_writes_are_kept(cloud):
+    """Nothing may be there, or just the state that was seen."""
+    objects = open_objects(cloud.url, endpoint=cloud.endpoint)
+    head = objects.put_new("data", b"old")
+    with pytest.raises(ConflictError):
+        objects.put_new("data", b"other")
+    newer = objects.put_if("data", b"newer", head)
+    with pytest.raises(ConflictError):
+        objects.put_if("data", b"newest", head)
+    assert objects.get_range("data", 1, 3, newer.etag) == b"ew"
+    assert objects.get("data") == b"newer"
