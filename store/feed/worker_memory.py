@@ -178,7 +178,9 @@ class AttachedArena:
 
     def has_ended(self) -> bool:
         """Whether the worker has ended, after which its blocks are not reused."""
-        return bool(select.select([self._worker], [], [], 0)[0])
+        poll = select.poll()  # not `select`, which refuses descriptors from 1024 on
+        poll.register(self._worker, select.POLLIN)
+        return bool(poll.poll(0))
 
     def data(self, place: Place) -> np.ndarray:
         """The bytes in a place; its block is released with the last tensor over them."""

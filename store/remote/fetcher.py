@@ -56,6 +56,8 @@ def main(argv: list[str]) -> int:
     _raise_file_limit()
     server = Server(directory, listener)
     _detach(directory)
+    # what is imported stays: to look through it again and again takes a tenth
+    gc.freeze()
     server.serve()
     os._exit(0)  # the lock goes with it: not after threads that still wait for an answer
 
@@ -123,7 +125,6 @@ class Server:
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the mirrors
         self.keeper = Keeper(self.mirrors, self.default_limit, BASE_BYTES)
-        gc.freeze()  # what is imported stays: to look through it again and again takes a tenth
 
     def serve(self) -> None:
         """Answer until nobody has been connected for `IDLE_S`."""

@@ -11,7 +11,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from damage import shrink, write_small
-from oracle import ROWS, SCHEMA, make_rows, write_merged, write_store
+from merged import write_merged
+from oracle import ROWS, SCHEMA, make_rows, write_store
 
 MERGED = [False, pytest.param(True, marks=pytest.mark.slow)]
 

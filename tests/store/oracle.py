@@ -1,15 +1,15 @@
-"""Rows in memory, and how a store must show them."""
+"""Rows in memory, and how a store must show them.
 
-import shutil
+It runs with earlier revisions of the package as well: only with the names that outside code has.
+"""
+
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 import zarr
 
-from store import Batch, Column, Ragged, Schema, StoreWriter, TraceStore
-from store.sources.merge import merge_stores
+from store import Batch, Column, Ragged, Schema, StoreWriter
 
 SCHEMA = Schema(
     {
@@ -89,22 +89,6 @@ def write_store(path: Path, schema: Schema, rows: list[tuple[str, dict]], commit
                 writer.append(trace_id, row)
                 if (i + 1) % step == 0:
                     writer.commit()
-    return path
-
-
-def write_merged(path: Path, schema: Schema, rows: list[tuple[str, dict]], n_parts: int) -> Path:
-    """Write rows to parts, and merge them by reference; small columns have segments as well."""
-    step = -(-max(len(rows), 1) // n_parts)
-    parts = []
-    for i in range(0, len(rows), step):
-        part = path.with_name(f"{path.name}.part{i}")
-        parts.append(TraceStore.open(write_store(part, schema, rows[i : i + step])))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("store.write.link.SMALL_ITEM_BYTES", 0)
-        store = merge_stores(path, parts, lambda done: None)
-    assert len(store.manifest.segments) == len(schema.columns)
-    for part in parts:
-        shutil.rmtree(part.path)
     return path
 
 

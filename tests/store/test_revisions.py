@@ -1,5 +1,6 @@
 """Stores of an earlier revision of the package and of this one are each other's."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -38,7 +39,16 @@ def take_turn(packages, turn, folder):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("name", ["exchanged.py", "oracle.py"])
+def test_what_is_exchanged_needs_only_names_of_all_revisions(name):
+    """The script and the oracle import the package itself, no module in it."""
+    tree = ast.parse(SCRIPT.with_name(name).read_text())
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert [name for name in modules if name.split(".")[0] == "store"] == ["store"]
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("earlier", REVISIONS, indirect=True)
 def test_stores_go_to_and_fro(earlier, tmp_path):
     """What one wrote, the other reads, verifies and appends to."""

@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import pickle
+import resource
 import signal
 from pathlib import Path
 
@@ -257,6 +258,22 @@ def test_batches_that_outlive_their_worker_give_their_memory_back(large_path):
         held.pop()
     gc.collect()
     assert not shared._attached
+
+
+def test_batches_reach_a_process_with_many_open_files(large_path, large_rows):
+    """A thousand of them are no reason for its workers' memory to stay."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    shared._attached.clear()
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        assert_whole(list(loader_of(large_path, 1)), large_rows)
+        gc.collect()
+        assert not shared._attached
+    finally:
+        for fd in opened:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def n_descriptors():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 from damage import ROWS, SMALL, content, shrink
-from oracle import write_merged
+from merged import write_merged
 from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, write
 
 from store import LockedError, SchemaError, StoreWriter, UnreachableError

@@ -1,5 +1,6 @@
 """A remote store is read through a mirror as a local one is."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -374,3 +376,17 @@ def test_a_cache_directory_is_ours_alone(tmp_path, node):
     (tmp_path / "file").write_text("x")
     with pytest.raises(SchemaError, match="can be written"):
         TraceStore.open("s3://bucket/x", 10**8, cache_dir=tmp_path / "file")
+
+
+def test_one_fetcher_after_another_leaves_no_descriptor(node, rows):
+    """Nor one that began, and ended, while objects of an earlier one were still there."""
+
+    def read_one() -> int:
+        with node.running():
+            assert_same_row(node.open()[3], rows[3][1])
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    node.prepare()
+    counts = [read_one() for _ in range(5)]
+    assert counts[-1] == counts[1]
