@@ -3,9 +3,9 @@
 `read_pickle` and `read_torch` run one unpickler (`unpickler`) over bytes that are counted as they
 are read (`reader`). Names are looked up in a fixed table of functions (`builders`), and storages of
 tensors in the file itself (`torch_files`). Nothing is imported, called or built because the file
-names it. A file that asks for more gives a `RefusedError`, a damaged one a `CorruptError`. A pickle
-can still stop or stall the process by a dictionary key that is nested too deep to hash; where that
-matters, read unknown files in a process of their own.
+names it. A file that asks for more gives a `RefusedError`, a damaged one a `CorruptError`. No value
+is nested deep or in itself, and no key takes long to hash (`limits`): a small file takes neither
+much time nor much memory, here or in what walks through its value.
 """
 
 import errno
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import CorruptError, StoreError
+from store.memory_limits import read_memory
 from store.sources.pickles.reader import CheckedReader, too_much
 from store.sources.pickles.torch_files import (
     LEGACY_MAGIC,
@@ -99,7 +100,7 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
         A pickle of any protocol, plain or compressed by gzip.
     max_bytes : int
         Most bytes of the pickle, counted after decompression; more are refused before they are
-        read.
+        read, as is what the free memory does not hold.
 
     Returns
     -------
@@ -118,14 +119,15 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     """
     path = Path(path)
     with path.open("rb") as file, _one_line(path):
-        size = path.stat().st_size
+        size = n_stored = path.stat().st_size
         content = file
+        max_bytes = min(max_bytes, read_memory().available)
         if file.peek().startswith(_GZIP_MAGIC):
             content = io.BufferedReader(gzip.GzipFile(fileobj=file))
             size *= DEFLATE_RATIO
         elif size > max_bytes:
             raise too_much(f"{size} bytes", max_bytes)
-        reader = CheckedReader(content, size, max_bytes)
+        reader = CheckedReader(content, size, max_bytes, n_stored)
         names = {"torch.storage._load_from_bytes": load_storage}
         value = Unpickler(reader, max_bytes, names).load()
         if content.read(1):  # the checksum of a gzip file is compared here

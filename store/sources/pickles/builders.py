@@ -7,13 +7,14 @@ exactly as many bytes as its shape needs, and a tensor lies inside its storage.
 import math
 import re
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from store.errors import CorruptError, RefusedError
+from store.sources.pickles.limits import check_keys, check_sizes
 
 __all__ = ["BUILDERS", "Storage", "fill_array", "set_byte_order"]
 
@@ -31,6 +32,7 @@ class Storage(NamedTuple):
 def _set(items: object) -> set:
     if not isinstance(items, list):
         raise CorruptError(f"expected the items of a set in a list, found {_short(items)}")
+    check_keys(items, Counter())
     return set(items)
 
 
@@ -111,6 +113,7 @@ def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytear
     """Return the dtype, out of the pickle's reach, if the bytes fill the shape and are valid."""
     if not {int}.issuperset(map(type, shape)) or min(shape, default=0) < 0:
         raise CorruptError(f"expected the sizes of an array, found {_short(shape)}")
+    check_sizes(shape)
     n_items = math.prod(shape)
     expected = n_items * dtype.itemsize
     is_endless = n_items > 0 and dtype.itemsize == 0
@@ -137,6 +140,7 @@ def _rebuild_tensor(
     """Return a view of a storage without gradients; torch checks that it lies inside."""
     if type(storage) is not Storage or any(more):  # hooks or metadata
         raise CorruptError("expected a plain tensor over a storage, found something else")
+    check_sizes(size)
     return storage.numbers.as_strided(size, stride, offset)
 
 

@@ -10,6 +10,10 @@ from store.errors import CorruptError, RefusedError
 
 __all__ = ["CheckedReader", "too_much"]
 
+MAX_OPCODES = 1_000_000  # of a small pickle
+OPCODES_PER_BYTE = 4  # of a compressed one
+OPCODE_BYTES = 256  # of memory that an opcode takes at most; an empty set has 216
+
 
 class CheckedReader:
     """A file object for an unpickler that reads no more than it should.
@@ -22,18 +26,26 @@ class CheckedReader:
         Most bytes that `file` can hold.
     max_bytes : int
         Most bytes to read.
+    n_stored
+        Bytes on the disk, where they are compressed.
 
     Attributes
     ----------
+    max_opcodes
+        Most opcodes of a pickle: compressed ones multiply, and each takes some memory.
     n_read
         Bytes read so far.
     """
 
-    def __init__(self, file: BufferedIOBase, size: int, max_bytes: int) -> None:
+    def __init__(
+        self, file: BufferedIOBase, size: int, max_bytes: int, n_stored: int | None = None
+    ) -> None:
         self._file = file
         self._size = size
         self._max_bytes = max_bytes
         self.n_read = 0
+        by_size = OPCODES_PER_BYTE * (size if n_stored is None else n_stored)
+        self.max_opcodes = MAX_OPCODES + min(by_size, max_bytes // OPCODE_BYTES)
 
     def read(self, n: int) -> bytes:
         """Return the next `n` bytes, fewer at the end of a compressed file."""

@@ -189,7 +189,7 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: ty
     unpickler.load()  # what the machine is like
     value = unpickler.load()
     keys = unpickler.load()
-    if sorted(keys) != sorted(storages):
+    if type(keys) is not list or {*map(type, keys)} - {str} or sorted(keys) != sorted(storages):
         raise CorruptError("expected the keys of all storages, found others")
     for key in keys:
         _fill(storages[key], file)

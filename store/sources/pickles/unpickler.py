@@ -8,8 +8,9 @@ dicts, sets, arrays and dtypes only.
 
 import math
 import pickle
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
+from itertools import chain
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from store.errors import CorruptError, RefusedError
 from store.sources.pickles.builders import BUILDERS, fill_array, set_byte_order
+from store.sources.pickles.limits import check_keys, check_tree, refused
 from store.sources.pickles.reader import CheckedReader, too_much
 
 __all__ = ["Unpickler"]
@@ -25,6 +27,8 @@ __all__ = ["Unpickler"]
 # Most items that calls may copy for each byte of the pickle. Protocol 2 makes a bytearray by two
 # calls; a pickle that copies more multiplies itself.
 COPIES_PER_BYTE = 4
+
+library: Any = pickle
 
 OLD_MODULES = {  # of Python 2 and NumPy 1
     "__builtin__": "builtins",
@@ -47,10 +51,6 @@ _DATA = (
     np.dtype,
     Tensor,
 )
-
-
-def _refused(asked: str) -> RefusedError:
-    return RefusedError(f"asks for {asked}, which no trace needs; do not trust the file")
 
 
 class Unpickler(pickle._Unpickler):
@@ -90,31 +90,48 @@ class Unpickler(pickle._Unpickler):
     def load(self) -> Any:
         """Return what the next pickle holds."""
         self.memo = {}
-        value = super().load()
+        self._hashes: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by container
+        value = self._run()
         slot = max(self.memo, default=0)
         if slot > self._reader.n_read:  # every slot of the memo took an opcode to fill
-            raise CorruptError(
-                f"expected a whole pickle, found memo slot {slot} in {self._reader.n_read} bytes; "
-                "copy the file again"
-            )
-        self._check_is_data(value)
+            raise self._wrong_slot(slot)
+        check_tree(value, self._parts, self._reader.n_read)
         return value
 
-    def _check_is_data(self, root: Any) -> None:
-        """Refuse a value that holds functions or storages; nothing here recurses."""
-        seen: set[int] = set()
-        waiting = [root]
-        while waiting:
-            value = waiting.pop()
-            kind = type(value)
-            if isinstance(value, _DATA) or kind in self.classes or id(value) in seen:
-                continue
-            if kind not in _CONTAINERS:
-                raise _refused(f"a {kind.__name__} as a value")
-            seen.add(id(value))
-            waiting.extend(value)
-            if isinstance(value, dict):
-                waiting.extend(value.values())
+    def _run(self) -> Any:
+        """The standard library's loop, and no more opcodes than are allowed."""
+        self._unframer = library._Unframer(self._reader.read, self._reader.readline)
+        self.read = read = self._unframer.read
+        self.readinto = self._unframer.readinto
+        self.readline = self._unframer.readline
+        self.metastack: list[list] = []
+        self.stack = []
+        self.append = self.stack.append
+        dispatch = self.dispatch
+        try:
+            for _ in range(self._reader.max_opcodes):
+                dispatch[read(1)[0]](self)
+        except library._Stop as end:
+            return end.value
+        raise refused(f"more than {self._reader.max_opcodes} opcodes from a file of that size")
+
+    def _wrong_slot(self, slot: int) -> CorruptError:
+        return CorruptError(
+            f"expected a whole pickle, found memo slot {slot} in {self._reader.n_read} bytes; "
+            "copy the file again"
+        )
+
+    def _parts(self, value: Any) -> Iterable[Any] | None:
+        """What a value holds; None of one that holds no others. Functions are refused."""
+        kind = type(value)
+        if isinstance(value, _DATA):
+            return None
+        if kind in self.classes:
+            parts = getattr(value, "__dict__", {}).values()
+            return [part for part in parts if type(part) in _CONTAINERS | self.classes]
+        if kind not in _CONTAINERS:
+            raise refused(f"a {kind.__name__} as a value")
+        return chain(value, value.values()) if isinstance(value, dict) else value
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what the table holds under a name; there are no others."""
@@ -122,20 +139,20 @@ class Unpickler(pickle._Unpickler):
         asked = f"{present_module}.{name}"
         if asked not in self._names:
             shown = ascii(f"{module[:80]}.{name[:80]}")
-            raise _refused(shown[1:-1])
+            raise refused(shown[1:-1])
         return self._names[asked]
 
     def persistent_load(self, pid: object) -> Any:
         """Refuse an object that lies outside the pickle."""
-        raise _refused("a persistent id (PERSID, BINPERSID)")
+        raise refused("a persistent id (PERSID, BINPERSID)")
 
     def get_extension(self, code: int) -> None:
         """Refuse a name by its number in the process's registry."""
-        raise _refused("the extension registry (EXT1, EXT2, EXT4)")
+        raise refused("the extension registry (EXT1, EXT2, EXT4)")
 
     def load_next_buffer(self) -> None:
         """Refuse a buffer that lies outside the pickle."""
-        raise _refused("an out-of-band buffer (NEXT_BUFFER, READONLY_BUFFER)")
+        raise refused("an out-of-band buffer (NEXT_BUFFER, READONLY_BUFFER)")
 
     load_readonly_buffer = load_next_buffer
 
@@ -144,11 +161,11 @@ class Unpickler(pickle._Unpickler):
         arguments = self.stack.pop()
         kind = self.stack.pop()
         if kind not in self.classes or arguments != ():
-            raise _refused("an object that is more than data")
+            raise refused("an object that is more than data")
         self.append(kind.__new__(kind))
 
     def load_newobj_ex(self) -> None:
-        raise _refused("an object that is more than data")
+        raise refused("an object that is more than data")
 
     def _instantiate(self, *kind_and_arguments: object) -> None:
         self.load_newobj_ex()
@@ -158,7 +175,7 @@ class Unpickler(pickle._Unpickler):
         arguments = self.stack.pop()
         function = self.stack.pop()
         if type(function) is not FunctionType or type(arguments) is not tuple:
-            raise _refused("a call of what is no function")
+            raise refused("a call of what is no function")
         self._count_copies(arguments)
         value = function(*arguments)
         if isinstance(value, Tensor):  # a copy of a view takes all that it shows
@@ -179,7 +196,7 @@ class Unpickler(pickle._Unpickler):
         elif type(target) in self.classes and type(state) is dict:
             target.__setstate__(state)
         else:
-            raise _refused(f"the state of a {type(target).__name__} to be set")
+            raise refused(f"the state of a {type(target).__name__} to be set")
 
     def load_append(self) -> None:
         item = self.stack.pop()
@@ -192,15 +209,39 @@ class Unpickler(pickle._Unpickler):
     def load_setitem(self) -> None:
         value = self.stack.pop()
         key = self.stack.pop()
-        self._container(dict)[key] = value
+        self._set_items([key], [value])
 
     def load_setitems(self) -> None:
         items = self.pop_mark()
-        self._container(dict).update(zip(items[::2], items[1::2], strict=True))
+        self._set_items(items[::2], items[1::2])
+
+    def _set_items(self, keys: list, values: list) -> None:
+        container = self._container(dict)
+        check_keys(keys, self._hashes[id(container)])
+        container.update(zip(keys, values, strict=True))
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._set_items(items[::2], items[1::2])
 
     def load_additems(self) -> None:
         items = self.pop_mark()
-        self._container(set).update(items)
+        container = self._container(set)
+        check_keys(items, self._hashes[id(container)])
+        container.update(items)
+
+    def load_frozenset(self) -> None:
+        items = self.pop_mark()
+        check_keys(items, Counter())
+        self.append(frozenset(items))
+
+    def load_put(self) -> None:
+        """Fill a slot of the memo, whose number a file could choose by its hash."""
+        slot = int(self.readline())
+        if not 0 <= slot <= self._reader.n_read:
+            raise self._wrong_slot(slot)
+        self.memo[slot] = self.stack[-1]
 
     def load_bytearray8(self) -> None:
         """Read a bytearray; its size is checked before it is allocated."""
@@ -211,7 +252,7 @@ class Unpickler(pickle._Unpickler):
         """Return the container on the stack; arrays have methods of the same names."""
         container = self.stack[-1]
         if not isinstance(container, kind):
-            raise _refused(f"items to be put into a {type(container).__name__}")
+            raise refused(f"items to be put into a {type(container).__name__}")
         return container
 
     def _count_copies(self, arguments: Iterable[Any]) -> None:

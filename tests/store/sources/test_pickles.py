@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import CorruptError, RefusedError, StoreError
+from store.memory_limits import MemoryLimits
 from store.sources.pickles import kind_of_file, read_pickle, read_torch
 
 DTYPES = [
@@ -186,25 +187,39 @@ def test_python_2(written):
     assert_same(read_pickle(written(data)), np.array([1, 2], "<i2"))
 
 
-def test_shared_and_cyclic(written):
-    """An array in two places is one array, and a list in itself stays so, through tuples too."""
-    array, ring = np.arange(3), []
-    pair = (ring, array)
-    ring.extend([pair, array, pair, {"ring": ring}])
-    got = read_pickle(written(pickle.dumps(pair, 4)))
-    assert got[0][0] is got
-    assert got[0][1] is got[1]
-    assert got[0][3]["ring"] is got[0]
-    assert type(got[1]) is np.ndarray
-    assert got[1].flags.writeable
+def test_shared(written):
+    """An array in two places is one array."""
+    array = np.arange(3)
+    got = read_pickle(written(pickle.dumps([array, (array,), {"a": array}], 4)))
+    assert got[0] is got[1][0] is got[2]["a"]
+    assert type(got[0]) is np.ndarray
+    assert got[0].flags.writeable
+
+
+def test_a_value_in_itself(written):
+    """Whoever walks through it would not come to an end: it is refused, through tuples too."""
+    ring = []
+    ring.extend([(ring,), {"ring": ring}])
+    for value in (ring, ring[0], ring[1]):
+        assert "holds itself" in refusal(written(pickle.dumps(value, 4)))
 
 
 def test_deep_nesting(written):
-    """Depth costs no recursion."""
+    """A value may be 100 deep; 100,000 cost no recursion, and are refused."""
     for opening in (b"]", b")"):
-        value = read_pickle(written(b"\x80\x04" + opening + b"\x85" * 100_000 + b"."))
-        for _ in range(100_000):
+        value = read_pickle(written(b"\x80\x04" + opening + b"\x85" * 100 + b"."))
+        for _ in range(100):
             (value,) = value
+        assert "deep" in refusal(written(b"\x80\x04" + opening + b"\x85" * 100_000 + b"."))
+
+
+def test_free_memory_is_a_limit(written, monkeypatch):
+    """A pickle that it does not hold is refused before it is read."""
+    memory = MemoryLimits(10**9, 10**6, 10**6)
+    monkeypatch.setattr("store.sources.pickles.read_memory", lambda: memory)
+    data = pickle.dumps(bytes(2 * 10**6))
+    for path in (written(data), written(gzip.compress(data))):
+        assert "at most 1000000 bytes" in refusal(path)
 
 
 HOSTILE = {  # the last part of the name: the protocols spell some modules differently
