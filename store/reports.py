@@ -1,16 +1,29 @@
 """The outcome of a long command, as lines for people: counts, and what was left out."""
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
-__all__ = ["NOTHING_TO_DO", "LeftOut", "count", "count_lines", "discard_output", "first_ids"]
+__all__ = [
+    "NOTHING_TO_DO",
+    "LeftOut",
+    "count",
+    "count_lines",
+    "discard_output",
+    "first_ids",
+    "say",
+    "terminal_text",
+]
 
 NOTHING_TO_DO = "  it was there already, made by the same command: nothing to do"
 MAX_MESSAGES = 20
 N_SHOWN = 3  # ids in a message
+# what a terminal obeys, or what turns the direction of the text around it
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass
@@ -41,6 +54,16 @@ class LeftOut:
         if n_more:
             lines.append(f"  ... and {n_more} more")
         return lines
+
+
+def terminal_text(text: str) -> str:
+    """A text from a store or a file as a terminal may show it: control characters as `\\x1b`."""
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def say(*texts: object, **options: Any) -> None:
+    """`print` of texts that may hold some of a store or a file."""
+    print(*(terminal_text(str(text)) for text in texts), **options)
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:

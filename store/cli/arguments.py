@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 from store.errors import SchemaError
 from store.format.layers import parse_layers
 from store.read.directory import local_path
+from store.reports import terminal_text
 from store.sources.labels.answer_scores import RULES
 
 __all__ = [
@@ -61,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line instead of argparse's usage and message."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {terminal_text(message)}; see {self.prog} --help\n")
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"

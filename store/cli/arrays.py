@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from store.cli.arguments import as_called
 from store.errors import SchemaError
 from store.format.layers import parse_layers
+from store.reports import say
 from store.sources.arrays.files import FileSource, Labels
 from store.sources.arrays.find import ARRAYS, PICKLES, Given, describe, find_given
 from store.sources.arrays.imports import MapSource
@@ -27,7 +28,7 @@ def run_inspect(args: argparse.Namespace) -> int:
     """Print what files hold and what they could become; return 1 if some cannot be read."""
     sources = [str(args.store), *args.sources]
     lines, whole = inspect_lines(find_given(sources), int(args.max_file_gb * 1e9))
-    print(as_called("\n".join(lines)))
+    say(as_called("\n".join(lines)))
     return int(not whole)
 
 

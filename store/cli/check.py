@@ -16,6 +16,7 @@ from store.errors import StoreError
 from store.launch.job import parts_folder
 from store.read.cache_dir import address_of
 from store.read.store import TraceStore
+from store.reports import say
 
 __all__ = ["run_repair", "run_verify"]
 
@@ -37,7 +38,7 @@ def run_verify(args: argparse.Namespace) -> int:
         remarks.append("a writer is at work; rows that it has yet to commit were not checked")
     lines = report.all_lines() if args.verbose else report.lines()
     head = f"{address_of(args.store) or args.store}: {report.headline()} ({'; '.join(remarks)})"
-    print(as_called("\n".join([head, *lines])))
+    say(as_called("\n".join([head, *lines])))
     return status
 
 
@@ -47,12 +48,12 @@ def run_repair(args: argparse.Namespace) -> int:
     with Progress(share_of_bytes, _gigabytes, "MB", 1e6) as progress:
         plan = plan_repair(args.store, progress, args.drop_columns, others)
     lines = [f"{args.store}: {plan.headline()}", *plan.lines(args.store)]
-    print(as_called("\n".join(lines)))
+    say(as_called("\n".join(lines)))
     if not args.yes:
         return int(plan.has_work)
     with Progress(lambda done: done / max(1, plan.report.rows)) as progress:
         store = repair_store(args.store, plan, progress)
-    print(f"{args.store}: repaired, {len(store):,} traces")
+    say(f"{args.store}: repaired, {len(store):,} traces")
     return 0
 
 

@@ -9,7 +9,7 @@ from store.errors import SchemaError
 from store.extras import needs_extra
 from store.format.schema import Column
 from store.read.store import TraceStore
-from store.reports import count
+from store.reports import count, say
 from store.sources.derive import derive_columns, plan_columns, plan_passes
 from store.sources.samples.meaning import Nli
 from store.sources.samples.names import NEEDS, NLI
@@ -37,7 +37,7 @@ def run_derive(args: argparse.Namespace) -> int:
     columns = plan_columns(store, names, settings, again=args.replace)
     if not columns:
         scores = "; --replace makes scores again" if set(names) & NEEDS.keys() else ""
-        print(f"{args.store}: has {', '.join(names)} already: nothing to do{scores}")
+        say(f"{args.store}: has {', '.join(names)} already: nothing to do{scores}")
         return 0
     n_bytes = len(store) * sum(column.item_bytes for column in columns.values())
     check_space(args.store, n_bytes, ignore=args.ignore_space)
@@ -48,11 +48,11 @@ def run_derive(args: argparse.Namespace) -> int:
             with Progress(lambda done: done / max(1, len(store))) as progress:
                 derive_columns(writer, together, progress, settings, again=args.replace)
             added = ", ".join(together)
-            print(f"{args.store}: {added} of {count(len(store), 'trace')} added", flush=True)
+            say(f"{args.store}: {added} of {count(len(store), 'trace')} added", flush=True)
             _report_missing(args, together)
     if nli is not None and nli.n_cut:
         pairs = count(nli.n_pairs, "pair")
-        print(f"  {nli.n_cut:,} of {pairs} of texts were too long for {args.nli}, and were cut")
+        say(f"  {nli.n_cut:,} of {pairs} of texts were too long for {args.nli}, and were cut")
     return 0
 
 
@@ -97,4 +97,4 @@ def _report_missing(args: argparse.Namespace, names: list[str]) -> None:
         n_missing = int(torch.as_tensor(store.column(name)).isnan().sum())
         if n_missing:
             why = ", ".join(["no other trace of the question", *OTHER_REASONS[name]])
-            print(f"  {name}: {count(n_missing, 'trace')} without a value (NaN): {why}")
+            say(f"  {name}: {count(n_missing, 'trace')} without a value (NaN): {why}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from store.cli.progress import Progress
 from store.read.store import TraceStore
+from store.reports import say
 from store.sources.export import export_table
 from store.sources.subset import read_ids, rows_of_ids
 
@@ -19,7 +20,13 @@ def run_export(args: argparse.Namespace) -> int:
         rows = rows_of_ids(store, read_ids(args.ids))
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         columns = export_table(
-            store, args.to, args.columns, rows, overwrite=args.overwrite, progress=progress
+            store,
+            args.to,
+            args.columns,
+            rows,
+            overwrite=args.overwrite,
+            escape_formulas=args.escape_formulas,
+            progress=progress,
         )
-    print(f"{args.to}: {len(rows):,} traces, columns {', '.join(columns)}")
+    say(f"{args.to}: {len(rows):,} traces, columns {', '.join(columns)}")
     return 0

@@ -14,7 +14,7 @@ from store.cli.progress import Progress
 from store.cli.questions import read_all_asked
 from store.errors import SchemaError
 from store.extras import needs_extra
-from store.reports import count
+from store.reports import count, say
 from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
@@ -69,8 +69,8 @@ def run_extract(args: argparse.Namespace) -> int:
     n_left_out = skipped.n + source.left_out.n + asked.left_out.n
     publish_part(args, store, n_left_out)
     report = extraction_report(args.store, store, source, skipped, behind.seconds)
-    print(as_called(report))
-    print(*_remarks(args, asked, cuts), sep="\n", end="")
+    say(as_called(report))
+    say(*_remarks(args, asked, cuts), sep="\n", end="")
     return int(n_left_out > 0)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from store.read.store import TraceStore
 from store.read.trace import Trace
-from store.reports import count
+from store.reports import count, say
 from store.write.build import command_line, is_partial
 
 __all__ = ["describe", "run_get", "run_info", "size_text"]
@@ -20,7 +20,10 @@ __all__ = ["describe", "run_get", "run_info", "size_text"]
 def run_info(args: argparse.Namespace) -> int:
     """Print what a store holds."""
     info = describe(TraceStore.open(args.store))
-    print(json.dumps(info, indent=1) if args.json else _info_text(info))
+    if args.json:
+        print(json.dumps(info, indent=1))
+    else:
+        say(_info_text(info))
     return 0
 
 
@@ -112,7 +115,7 @@ def run_get(args: argparse.Namespace) -> int:
         print(json.dumps(values, default=lambda value: value.tolist()))
     else:
         texts = [_value_text(trace, name) for name in names]
-        print(f"trace_id: {trace.id}", f"row: {trace.row}", *texts, sep="\n")
+        say(f"trace_id: {trace.id}", f"row: {trace.row}", *texts, sep="\n")
     return 0
 
 

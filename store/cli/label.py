@@ -8,7 +8,7 @@ from store.cli.progress import Progress
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
-from store.reports import count, count_lines, first_ids
+from store.reports import count, count_lines, first_ids, say
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.grading import Grader, check_judge
 from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
@@ -34,16 +34,16 @@ def run_label(args: argparse.Namespace) -> int:
     grader = _build_grader(args)
     if args.dry_run:
         _show_plan(args, table, grader)
-        print("dry run: nothing was written")
+        say("dry run: nothing was written")
         return 0
     with StoreWriter.open(args.store) as writer:
         # under the writer's lock: no commit in between
         backup = commit_labels(writer, _show_plan(args, table, grader))
     if backup is None:
-        print("nothing changes: nothing was written")
+        say("nothing changes: nothing was written")
     else:
         undo = f"{program('store')} label {args.store} --undo"
-        print(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
+        say(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
     return 0
 
 
@@ -115,7 +115,7 @@ def _show_plan(
     lines += one_class_warning(counts, grader.rules[0] if grader else None)
     lines += rule_table(plan.by_rule)
     lines += verdict_lines(plan.verdicts)
-    print(as_called("\n".join(lines)), flush=True)
+    say(as_called("\n".join(lines)), flush=True)
     return plan
 
 

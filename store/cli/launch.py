@@ -28,7 +28,7 @@ from store.launch.slurm import (
 )
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
-from store.reports import count
+from store.reports import count, say, terminal_text
 from store.sources.file_imports import check_apart
 
 __all__ = ["parse_job", "run_launch"]
@@ -164,18 +164,18 @@ def _text(n_rows: int, standing: Standing) -> str:
 def _say(line: str) -> None:
     """Print a line over the progress, which is shown again below it."""
     clear = "\r\033[K" if sys.stderr.isatty() else ""
-    print(f"{clear}{line}", file=sys.stderr, flush=True)
+    print(f"{clear}{terminal_text(line)}", file=sys.stderr, flush=True)
 
 
 def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> None:
     """Print the end of the log of each part that failed, and how to go on."""
     for part in sorted(failed)[:SHOWN_FAILURES]:
         log = job.log_path(part)
-        print(f"part {part}/{job.n_parts} failed: {log}")
-        print(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
+        say(f"part {part}/{job.n_parts} failed: {log}")
+        say(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
     n_untried = job.n_parts - len(parts) - len(failed)
     if n_untried:
-        print(f"{count(n_untried, 'part')} not tried any more: all others failed")
+        say(f"{count(n_untried, 'part')} not tried any more: all others failed")
     line = (
         f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
         f"{job.n_parts} are whole; the same command tries the others again"
@@ -183,7 +183,7 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
     if parts:
         partial = shlex.join([*_merge_arguments(job), "--partial"])
         line += f", and python -m store {partial} goes on without them"
-    print(as_called(line))
+    say(as_called(line))
 
 
 def _merge_arguments(job: Job) -> list[str]:
@@ -212,7 +212,7 @@ def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> in
         options=args.sbatch,
     )
     if args.print_only:
-        print(scripts.parts, scripts.merge, sep="\n", end="")
+        say(scripts.parts, scripts.merge, sep="\n", end="")
         return 0
     folder = parts_folder(job.out)
     with held(folder):
@@ -222,10 +222,10 @@ def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> in
         if queued.parts or queued.merge:
             added = _go_on(job, scripts, queued)
             whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
-            print(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
+            say(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
             return 0
         parts, merge = submit(job, scripts)
-    print(
+    say(
         f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as job "
         f"{merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they are"
     )

@@ -16,7 +16,7 @@ from store.cli.arguments import as_called, program
 from store.cli.parser import build_parser
 from store.errors import IncompleteError, LockedError, StoreError
 from store.format.layers import attach_layers
-from store.reports import NOTHING_TO_DO, discard_output
+from store.reports import NOTHING_TO_DO, discard_output, say
 
 __all__ = ["Terminated", "main"]
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = import_module(f"store.cli.{MODULES[args.command]}")
         status = getattr(module, f"run_{args.command}")(args)
         if is_there:
-            print(NOTHING_TO_DO)
+            say(NOTHING_TO_DO)
         sys.stdout.flush()
     except StoreError as error:
         _complain(args, str(error), error)
@@ -109,7 +109,7 @@ class Terminated(KeyboardInterrupt):
 def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
     """Print one line: what is wrong, and the error's notes on a build that it stopped."""
     line = as_called("; ".join([text, *getattr(error, "__notes__", ())]))
-    print(f"{program('store')} {args.command}: {line}", file=sys.stderr)
+    say(f"{program('store')} {args.command}: {line}", file=sys.stderr)
 
 
 def _check_finished(args: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
-from store.reports import count
+from store.reports import count, say
 from store.sources.arrays.files import FileSource
 from store.sources.file_imports import check_apart
 from store.sources.labels.score_table import ScoreTable
@@ -72,7 +72,7 @@ def _read_scores(args: argparse.Namespace) -> ScoreTable | None:
     scores = read_given_scores(args)
     if scores is not None:
         examples = scores.examples(args.score_threshold)
-        print("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
+        say("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
     return scores
 
 
@@ -87,7 +87,7 @@ def _build(args: argparse.Namespace, source: ImportSource | FileSource) -> int:
     with Progress(share) as progress:
         store = build_store(args.store, source, progress, command=args.typed, space=space)
     publish_part(args, store, report.n_left_out)
-    print(as_called("\n".join([report.summary(args.store), *label_lines(store)])))
+    say(as_called("\n".join([report.summary(args.store), *label_lines(store)])))
     return int(not report.whole)
 
 
@@ -112,11 +112,11 @@ def run_merge(args: argparse.Namespace) -> int:
             copy=args.copy,
             report=lambda linked: lines.extend(_linked_lines(linked)),
         )
-    print(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
+    say(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
     if args.parts:
         lines += [*label_lines(store)[:1], *part_warnings(sources)]
     for line in lines:
-        print(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
+        say(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
     return 0
 
 
@@ -170,7 +170,7 @@ def run_subset(args: argparse.Namespace) -> int:
     _check_space(args, bytes_of_rows(store, rows))
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         build_store(args.store, source, progress, command=args.typed)
-    print(f"{args.store}: {len(rows):,} of {count(len(store), 'trace')}")
+    say(f"{args.store}: {len(rows):,} of {count(len(store), 'trace')}")
     return 0
 
 

@@ -13,7 +13,7 @@ from store.launch.identity import arguments_digest, file_digest, recorded_inputs
 from store.launch.records import Record, publish
 from store.launch.task import last_lines
 from store.read.store import TraceStore
-from store.reports import count
+from store.reports import count, say
 
 __all__ = ["PresentInputs", "part_warnings", "parts_to_merge", "present_inputs", "publish_part"]
 
@@ -93,7 +93,7 @@ def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -
         uuid=store.uuid,
     )
     if not publish(args.store, record):
-        print(f"  part {part}/{n_parts} was published by another attempt, whose record stands")
+        say(f"  part {part}/{n_parts} was published by another attempt, whose record stands")
 
 
 def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
@@ -116,7 +116,7 @@ def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
     if args.sources:
         raise SchemaError("--parts: expected no STORE beside it; give one of them")
     found = find_parts(args.parts)
-    print(*found.left_out, sep="\n", end="\n" if found.left_out else "", file=sys.stderr)
+    say(*found.left_out, sep="\n", end="\n" if found.left_out else "", file=sys.stderr)
     if not found.parts:
         raise NotFoundError(f"{args.parts}: expected whole parts, found none")
     missing = found.missing
@@ -124,7 +124,7 @@ def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
         line = f"{args.parts}: missing of {found.n_parts} parts: {numbers_text(missing)}"
         if args.store.exists() and not args.partial:
             raise SchemaError(f"{line}; and there is something at {args.store}: choose another OUT")
-        print(line, file=sys.stderr)
+        say(line, file=sys.stderr)
         if not args.partial:
             return None
     return [part.path for part in found.parts]

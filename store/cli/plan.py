@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from store.cli.arguments import as_called
 from store.cli.plan_extraction import plan_extraction
 from store.errors import IncompleteError, SchemaError
+from store.reports import say
 
 if TYPE_CHECKING:
     from store.read.store import TraceStore
@@ -46,7 +47,7 @@ def _run_extraction(args: argparse.Namespace) -> int:
     check_new(args.store_path)
     plan = plan_extraction(args)
     text = json.dumps(plan.to_json()) if args.json else as_called(extraction_report(plan))
-    print(text)
+    say(text)
     return int(not plan.fits and not args.ignore_space)
 
 
@@ -81,7 +82,7 @@ def _run_training(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(training_json(plan, str(args.store_path), machine, disk)))
     else:
-        print(as_called(training_report(plan, str(args.store_path), machine, disk)))
+        say(as_called(training_report(plan, str(args.store_path), machine, disk)))
     return 0
 
 

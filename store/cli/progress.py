@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from store.reports import terminal_text
+
 __all__ = ["Progress", "share_of_bytes"]
 
 TERMINAL_S = 0.2  # between two changes of the line on a terminal
@@ -67,7 +69,7 @@ class Progress:
             return
         self._shown_s = now_s
         now = _Sample(now_s, self.share(*done), done[0])
-        line = ", ".join([self.text(*done), *self._rates(self._first, now)])
+        line = terminal_text(", ".join([self.text(*done), *self._rates(self._first, now)]))
         if self._interactive:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from store.cli.progress import Progress
 from store.read.store import TraceStore
-from store.reports import count
+from store.reports import count, say
 from store.sources.project import plan_projection, project_column
 from store.sources.projection import Projection
 from store.write.space import check_space
@@ -23,7 +23,7 @@ def run_project(args: argparse.Namespace) -> int:
     store = TraceStore.open(args.store)
     plan = plan_projection(store, projection, args.name, replace=args.replace)
     if plan.is_there:
-        print(f"{args.store}: has {plan.name} already, made the same way: nothing to do")
+        say(f"{args.store}: has {plan.name} already, made the same way: nothing to do")
         return 0
     check_space(args.store, len(store) * plan.column.item_bytes, ignore=args.ignore_space)
     progress = Progress(
@@ -33,7 +33,7 @@ def run_project(args: argparse.Namespace) -> int:
         made = project_column(
             writer, projection, plan.name, replace=args.replace, progress=progress
         )
-    print(f"{args.store}: {plan.name} of {count(made['rows'], 'trace')} added; {_report(made)}")
+    say(f"{args.store}: {plan.name} of {count(made['rows'], 'trace')} added; {_report(made)}")
     return 0
 
 

@@ -15,7 +15,7 @@ from store.remote.objects import open_objects
 from store.remote.pull import Pulled, pull_store
 from store.remote.push import Pushed, push_store, upload_s
 from store.remote.url import parse_url
-from store.reports import NOTHING_TO_DO, count
+from store.reports import NOTHING_TO_DO, count, say
 
 __all__ = ["run_pull", "run_push"]
 
@@ -49,9 +49,9 @@ def run_push(args: argparse.Namespace) -> int:
     traces = count(pushed.n_rows, "trace")
     if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
         traces += f", {pushed.n_new_rows:,} of them new"
-    print(f"{location}: {traces}")
+    say(f"{location}: {traces}")
     if args.dry_run and pushed.is_done and not pushed.n_files:
-        print("  the difference would be pushed")
+        say("  the difference would be pushed")
     else:
         _print_files(pushed, f"{would}pushed")
     return 0
@@ -80,7 +80,7 @@ def run_pull(args: argparse.Namespace) -> int:
 
     pulled = _stoppable(args, pull)
     would = "would be " if args.dry_run else ""
-    print(f"{args.out}: {count(pulled.n_rows, 'trace')}")
+    say(f"{args.out}: {count(pulled.n_rows, 'trace')}")
     _print_files(pulled, f"{would}pulled")
     return 0
 
@@ -95,18 +95,18 @@ def _stoppable(args: argparse.Namespace, work: Callable[[], T]) -> T:
         return future.result()
     except KeyboardInterrupt as error:
         line = f"{program('store')} {args.command}: stopped; the same command goes on"
-        print(line, file=sys.stderr, flush=True)
+        say(line, file=sys.stderr, flush=True)
         os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
 
 def _print_files(done: Pushed | Pulled, verb: str) -> None:
     if not done.is_done:
-        print(NOTHING_TO_DO.replace("made by the same command", "the same state"))
+        say(NOTHING_TO_DO.replace("made by the same command", "the same state"))
         return
     line = f"  {count(done.n_files - done.n_present, 'file')} {verb}"
     if done.n_present:
         line += f", {done.n_present:,} were there"
-    print(f"{line}; {size_text(done.n_bytes)} in all")
+    say(f"{line}; {size_text(done.n_bytes)} in all")
 
 
 def _sizes(n_done: int, n_bytes: int) -> str:

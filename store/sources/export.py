@@ -25,6 +25,7 @@ from store.write.files import replacing
 __all__ = ["export_table"]
 
 REFERENCES = "references"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula begins with
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
 Columns = Mapping[str, Column]
@@ -38,6 +39,7 @@ def export_table(
     rows: Sequence[int] | None = None,
     *,
     overwrite: bool = False,
+    escape_formulas: bool = False,
     progress: Progress = lambda done: None,
 ) -> list[str]:
     """Write columns of a store to a file.
@@ -57,6 +59,9 @@ def export_table(
         Row numbers, in the order to write them; None: all.
     overwrite
         Replace the file if it is there.
+    escape_formulas
+        Put ' before texts that spreadsheets would take for a formula, in CSV
+        (https://owasp.org/www-community/attacks/CSV_Injection).
     progress
         Called with the number of rows written after each block.
 
@@ -83,10 +88,14 @@ def export_table(
         )
     if ending == ".parquet":
         _import_pyarrow("pyarrow")
+    if escape_formulas and ending != ".csv":
+        raise SchemaError(f"{target}: expected a .csv file with --escape-formulas, found {ending}")
     chosen = _choose_columns(store, columns)
     _check_target(store, target, overwrite)
     types = {name: store.schema.stored[name] for name in chosen}
     blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
+    if escape_formulas:
+        blocks = map(_escape_formulas, blocks)
     with replacing(target) as temporary:
         FORMATS[ending](temporary, types, blocks)
     return chosen
@@ -152,6 +161,15 @@ def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
         values = values.float()
     # by its text: the float of the fewest digits that is this number in its own precision
     return [None if np.isnan(number) else float(str(number)) for number in values.numpy()]
+
+
+def _escape_formulas(block: Block) -> Block:
+    return {name: [_escape_formula(cell) for cell in cells] for name, cells in block.items()}
+
+
+def _escape_formula(cell: Any) -> Any:
+    """A text that begins as a formula after an apostrophe, anything else unchanged."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def _write_csv(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:

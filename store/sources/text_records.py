@@ -9,7 +9,17 @@ from typing import Any
 
 from store.errors import FormatError, NotFoundError
 
-__all__ = ["Bad", "LineError", "Row", "name_file", "read_csv", "read_json_lines", "refuse"]
+__all__ = [
+    "Bad",
+    "LineError",
+    "Row",
+    "name_file",
+    "parse_json",
+    "parse_number",
+    "read_csv",
+    "read_json_lines",
+    "refuse",
+]
 
 
 Row = tuple[int, dict[str, str]]  # the number of its line, and column -> cell
@@ -48,13 +58,35 @@ def refuse(error: LineError) -> None:
     raise error
 
 
+def parse_json(text: str) -> Any:
+    """The value of a JSON text from outside; raises ValueError, also for a key twice."""
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
+def parse_number(text: str) -> float:
+    """The number that a text from outside spells; raises ValueError, also for digits but 0 to 9."""
+    if not text.isascii() or "_" in text:  # float() takes full-width digits, and 1_0 for 10
+        raise ValueError(f"expected a number, found {text!r:.100}")
+    return float(text)
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raises ValueError if a key is there twice: no value is the right one."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r:.80} twice")
+        found[key] = value
+    return found
+
+
 def read_json_lines(lines: Iterable[str], bad: Bad = refuse) -> Iterator[tuple[int, Any]]:
     """Yield `(line number, value)` of the lines that are not blank; `bad` takes the other lines."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except (ValueError, RecursionError) as error:
             bad(LineError(f"expected one JSON object on the line, found: {error}", number))
             continue

@@ -1,5 +1,6 @@
 """Starts the server of the page on a port of this machine, and prints its address."""
 
+import asyncio
 import os
 import secrets
 import socket
@@ -10,9 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from html import escape
 from pathlib import Path
+from typing import Any
 
+import h11
 import numpy as np
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
@@ -26,6 +30,7 @@ from store.view.traces import Texts
 __all__ = ["find_trace", "open_stores", "serve"]
 
 HOST = "127.0.0.1"
+REQUEST_S = 10.0  # until a request is whole
 
 
 def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapshots]:
@@ -152,9 +157,46 @@ def serve(
             if browser and sys.stdout.isatty():
                 webbrowser.open(files.enter_context(redirect_file(url)).as_uri())
 
-        config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
+        config = configure(app)
         with files:
             _Server(config, announce, files.close).run(sockets=[listener])
+
+
+def configure(app: Any) -> uvicorn.Config:
+    """How the server speaks: silently, and not for ever with who sends half a request."""
+    return uvicorn.Config(
+        app, http=_Connection, log_level="error", access_log=False, server_header=False
+    )
+
+
+class _Connection(H11Protocol):
+    """A connection, closed when a request does not come whole within `REQUEST_S`."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Begin to wait for the rest of a request, go on, or end once it is whole."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 @contextmanager

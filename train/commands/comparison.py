@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from store.reports import terminal_text
 from train.commands.side_by_side import ComparedRun, Comparison
 from train.files import Json, replace_file
 from train.report.differences import P_VALUES, comparison_cells, split_cells
@@ -20,7 +21,7 @@ CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print both tables."""
-    console.print(describe_rows(comparison), highlight=False, markup=False)
+    console.print(terminal_text(describe_rows(comparison)), highlight=False, markup=False)
     areas = build_areas(comparison)
     print_terminal(areas, console, "")
     if comparison.comparisons:
@@ -30,7 +31,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         means = build_means(comparison)
         print_terminal(means, console, title_of_means(comparison))
     for note in notes_on(comparison):
-        console.print(note, highlight=False, markup=False)
+        console.print(terminal_text(note), highlight=False, markup=False)
 
 
 def describe_rows(comparison: Comparison) -> str:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from store.cli.arguments import as_called, program
-from store.reports import discard_output
+from store.reports import discard_output, say
 from train.config import Arguments, parse_arguments
 from train.errors import ConfigError, TrainError, store_errors
 
@@ -96,8 +96,8 @@ def train(arguments: Arguments) -> None:
             write_report(experiment, data, output_dir)
     print_table(experiment.results, OutputConsole())
     if data.store.mirror is not None:
-        print(data.store.mirror.summary())
-    print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
+        say(data.store.mirror.summary())
+    say(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 
 def build_example_once(path: Path) -> None:
@@ -135,4 +135,4 @@ def build_example(path: Path) -> None:
 def _say(message: object, name: str | None = None) -> None:
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
     process = "" if rank == "0" else f"process {rank}: "
-    print(f"{name or program('train')}: {process}{as_called(str(message))}", file=sys.stderr)
+    say(f"{name or program('train')}: {process}{as_called(str(message))}", file=sys.stderr)

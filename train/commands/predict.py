@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from store.cli.arguments import path, program
-from store.reports import count
+from store.reports import count, say
 from train.commands.arguments import add_scoring_options
 from train.config import Parser, check_config
 from train.errors import store_errors
@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> None:
         tokens = score_tokens(models, of_tokens, data)
         if options.to_store:
             columns = write_to_store(data.store, scores, tokens)
-            print(describe_columns(data.store, columns))
+            say(describe_columns(data.store, columns))
         else:
             with open_output(options.output) as file:
                 splits = find_splits(models, data.store)
@@ -133,10 +133,10 @@ def main(argv: Sequence[str]) -> None:
                 else:
                     write_csv(file, data.store, scores, splits)
     if options.output is not None:
-        print(f"{options.output}: scores of {count(len(data.store), 'trace')}: {', '.join(names)}")
+        say(f"{options.output}: scores of {count(len(data.store), 'trace')}: {', '.join(names)}")
     without = [name for name in names if options.tokens and name not in of_tokens]
     if without:
-        print(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
+        say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
     changes = describe_changes(config.outside, names)
     for text in [*changes, *([remark] if remark else [])]:
-        print(f"{program('train')} predict: {text}", file=sys.stderr)
+        say(f"{program('train')} predict: {text}", file=sys.stderr)

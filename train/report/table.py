@@ -16,6 +16,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from store.format.layers import format_layers
+from store.reports import terminal_text
 from store.sources.question_split import SPLITS
 from train.config import OUTSIDE, PATHS, Config
 from train.evaluate.over_splits import over_all_splits
@@ -363,15 +364,15 @@ def print_table(results: Json, console: Console) -> None:
         explained_in_words(shown),
     ]
     for note in filter(None, notes):
-        console.print(note, highlight=False, markup=False)
+        console.print(terminal_text(note), highlight=False, markup=False)
     of_tokens = build_tokens(results)
     if of_tokens is not None:
         console.print()
         print_terminal(of_tokens, console, tokens_in_words(results))
     for remark in shown["remarks"]:
-        console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        console.print(terminal_text(remark), highlight=False, markup=False, soft_wrap=True)
     for note in filter(None, [verdict_in_words(shown), on_top_in_words(shown)]):
-        console.print(note, highlight=False, markup=False)
+        console.print(terminal_text(note), highlight=False, markup=False)
 
 
 def describe_test(results: Json) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from store.reports import terminal_text
 from train.fit.loop import Epoch
 
 __all__ = ["TrainingProgress"]
@@ -85,7 +86,7 @@ class TrainingProgress(Progress):
     def say(self, text: str) -> None:
         """Write a line above the bar, or into the log."""
         if not self.disable:
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
         """How far the current training is, and how long it may still take."""

@@ -172,3 +172,9 @@ def add_export(commands: Commands) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE if it exists (default: refuse)"
     )
+    parser.add_argument(
+        "--escape-formulas",
+        action="store_true",
+        help="put ' before texts in a CSV that a spreadsheet would run as a formula, those that "
+        "begin with = + - @, a tab or a carriage return (default: texts as they are)",
+    )

@@ -7,7 +7,6 @@ other and fill the data, and each has the bytes of its dtype and shape. Arrays a
 is touched when values are read.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 
 from store.errors import CorruptError, SchemaError
 from store.sources.arrays.contents import ArrayFile, Key
+from store.sources.text_records import parse_json
 
 __all__ = ["DTYPES", "SafetensorsFile", "Tensor", "read_header"]
 
@@ -108,7 +108,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
 def _entries(text: bytes) -> dict[str, Any]:
     """Return name -> entry of a header, without the metadata."""
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_unique)
+        header = parse_json(text.decode())
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"expected a header in JSON, found {error}") from error
     if not isinstance(header, dict):
@@ -117,14 +117,6 @@ def _entries(text: bytes) -> dict[str, Any]:
     if len(header) > MAX_TENSORS:
         raise CorruptError(f"expected at most {MAX_TENSORS} tensors, found {len(header)}")
     return header
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object whose names differ."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name twice")
-    return found
 
 
 def _tensor(name: str, entry: Any, first: int) -> Tensor:

@@ -15,7 +15,14 @@ from typing import TextIO
 
 from store.errors import SchemaError, closest
 from store.sources.labels.score_table import Kind, ScoreTable
-from store.sources.text_records import LineError, Row, name_file, read_csv, read_json_lines
+from store.sources.text_records import (
+    LineError,
+    Row,
+    name_file,
+    parse_number,
+    read_csv,
+    read_json_lines,
+)
 
 __all__ = ["read_scores"]
 
@@ -245,6 +252,6 @@ def _value(table: ScoreTable, text: str, line: int) -> float:
 def _number(text: str) -> float:
     """The number that a cell holds; NaN if it holds none."""
     try:
-        return float(TRUTH.get(text.lower(), text))
+        return parse_number(TRUTH.get(text.lower(), text))
     except ValueError:
         return math.nan

@@ -1,6 +1,5 @@
 """Answers that exist already: the response of a record, its label or score, its spans."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from store.sources.questions.question import (
     check_text,
     find_first,
 )
-from store.sources.text_records import LineError
+from store.sources.text_records import LineError, parse_json, parse_number
 
 __all__ = ["add_response", "parse_given_cells", "without_responses"]
 
@@ -62,7 +61,7 @@ def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, Any]:
     if "spans" not in filled:
         return filled
     try:
-        return filled | {"spans": json.loads(filled["spans"])}
+        return filled | {"spans": parse_json(filled["spans"])}
     except (ValueError, RecursionError) as error:
         message = f"spans: expected a JSON list of [start, end], found {filled['spans']!r:.200}"
         raise LineError(message) from error
@@ -110,7 +109,8 @@ def _score(value: Any) -> float | None:
     if value is None:
         return None
     try:
-        score = math.inf if isinstance(value, bool) else float(value)
+        number = parse_number(value) if isinstance(value, str) else float(value)
+        score = math.inf if isinstance(value, bool) else number
     except (TypeError, ValueError, OverflowError):
         score = math.inf
     if math.isinf(score):

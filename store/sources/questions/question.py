@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
-from store.sources.text_records import LineError
+from store.sources.text_records import LineError, parse_json
 from store.sources.trace_ids import MAX_ID_BYTES
 
 __all__ = [
@@ -149,7 +149,7 @@ def _split(cell: str) -> list[Any]:
     if not cell.strip().startswith("["):
         return cell.split("|")
     try:
-        return json.loads(cell)
+        return parse_json(cell)
     except (ValueError, RecursionError) as error:
         message = f"expected a JSON list or texts between '|' as answers, found {cell!r:.200}"
         raise LineError(message) from error

@@ -5,11 +5,17 @@ Nothing here knows what a record means.
 
 import csv
 import io
-import json
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from store.sources.text_records import Bad, LineError, read_csv, read_json_lines, refuse
+from store.sources.text_records import (
+    Bad,
+    LineError,
+    parse_json,
+    read_csv,
+    read_json_lines,
+    refuse,
+)
 
 __all__ = ["TextRecords", "read_records"]
 
@@ -56,7 +62,7 @@ def read_records(text: str, question_names: Collection[str], bad: Bad = refuse) 
         return TextRecords(_csv_records(text, question_names, bad), are_cells=True)
     array: Any = None
     try:
-        array = json.loads(text)
+        array = parse_json(text)
     except (ValueError, RecursionError) as error:
         if start.startswith("["):
             line = getattr(error, "lineno", 1)

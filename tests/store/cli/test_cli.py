@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracle import WRITTEN, bits
 
-from store import TraceStore
+from store import Column, Schema, StoreWriter, TraceStore
 from store.cli.main import main
 
 
@@ -96,3 +96,27 @@ def test_a_full_disk_is_one_line(store_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "No space left" in done.stderr
+
+
+CONTROLS = "\x1b]0;title\x07\x1b[2J\x9b31m\u202ered\r\x7f"
+
+
+def test_texts_do_not_steer_the_terminal(tmp_path, capsys):
+    """Neither stored ones, nor names of files and ids in errors; lines and tabs stay."""
+    path = tmp_path / f"a{CONTROLS}.zarr"
+    provenance = {"model": CONTROLS}
+    with StoreWriter.create(path, Schema({"answer": Column("utf8")}), provenance) as writer:
+        writer.append(CONTROLS, {"answer": f"{CONTROLS}one\n\ttwo"})
+    shown = [
+        run(capsys, "get", path, CONTROLS),
+        run(capsys, "get", path, CONTROLS[1:]),
+        run(capsys, "info", path),
+        run(capsys, "verify", path),
+        run(capsys, "export", path, "--to", path),
+        run(capsys, "import", tmp_path / "o.zarr", path),
+        run(capsys, "subset", tmp_path / "o.zarr", path, "--ids", path),
+    ]
+    assert "\\x1b[2J\\x9b31m\\u202ered\\r\\x7fone\n\ttwo" in shown[0][1]
+    assert [status for status, *_ in shown] == [0, 2, 0, 0, 2, 2, 2]
+    for _, out, err in shown:
+        assert all(char.isprintable() or char in "\n\t" for char in out + err)

@@ -239,3 +239,26 @@ def test_scores_come_back_bit_for_bit(store, tmp_path):
     assert main(["label", str(store.path), "--scores", str(tmp_path / "t.csv")]) == 0
     after = TraceStore.open(store.path).read(range(len(TEXTS)), ["score"])["score"].numpy()
     np.testing.assert_array_equal(before, after)
+
+
+def test_formulas_are_escaped_on_request(tmp_path):
+    """Texts that begin as one, the ids as well, and no numbers; other formats need none of it."""
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'=1", ""]
+    with StoreWriter.create(
+        tmp_path / "s.zarr", Schema({name: COLUMNS[name] for name in ("answer", "score")})
+    ) as writer:
+        for i, text in enumerate(texts):
+            writer.append(f"={i}", {"answer": text, "score": -1.0})
+    command = ["export", str(tmp_path / "s.zarr"), "--to"]
+    assert main([*command, str(tmp_path / "a.csv"), "--escape-formulas"]) == 0
+    assert main([*command, str(tmp_path / "b.csv")]) == 0
+    assert main([*command, str(tmp_path / "c.jsonl"), "--escape-formulas"]) == 2
+    with (
+        (tmp_path / "a.csv").open(newline="") as escaped,
+        (tmp_path / "b.csv").open(newline="") as plain,
+    ):
+        rows, as_they_are = list(csv.reader(escaped))[1:], list(csv.reader(plain))[1:]
+    assert [row[1] for row in rows] == [*(f"'{text}" for text in texts[:6]), *texts[6:]]
+    assert [row[0] for row in rows] == [f"'={i}" for i in range(len(texts))]
+    assert [row[1] for row in as_they_are] == texts
+    assert {row[2] for row in rows} == {"-1.0"}

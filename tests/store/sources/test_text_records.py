@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from store.sources.text_records import LineError, read_csv, read_json_lines
+from store.sources.text_records import LineError, parse_number, read_csv, read_json_lines
 
 
 def test_json_lines_are_numbered():
@@ -38,3 +38,17 @@ def test_broken_json_names_its_line():
     with pytest.raises(LineError, match="expected one JSON object on the line") as error:
         list(read_json_lines(["1", "{"]))
     assert error.value.line == 2
+
+
+def test_a_key_twice_is_no_record():
+    """Neither value is the right one; also below the first level."""
+    for line in ('{"label": 0, "label": 1}', '{"a": [{"b": 1, "b": 1}]}'):
+        with pytest.raises(LineError, match=r"the key '[a-z]+' twice") as caught:
+            list(read_json_lines(['{"label": 0}', line]))
+        assert caught.value.line == 2
+
+
+@pytest.mark.parametrize("text", ["\uff11", "\u0661", "1_0", "", "one"])
+def test_digits_are_0_to_9(text):
+    with pytest.raises(ValueError, match=r"number|float"):
+        parse_number(text)

@@ -1,11 +1,18 @@
 """The cookie among those of other servers, and the file that opens the browser."""
 
+import asyncio
+import socket
+import threading
+import time
+
 import pytest
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 
+import uvicorn
+
 from store.view.safety import check_request
-from store.view.serve import redirect_file
+from store.view.serve import configure, redirect_file
 
 FOREIGN = ['prefs={"theme": "dark"}', "foo=bar baz", "theme[dark]=1", "noequals", "é=1", "path=/"]
 
@@ -31,3 +38,48 @@ def test_a_browser_is_led_to_the_page_by_a_private_file():
         assert path.stat().st_mode & 0o777 == 0o600
         assert "token=a&quot;&amp;b#row=1" in path.read_text()
     assert not path.exists()
+
+
+def connect(server):
+    """A connection to a server that serves in a thread."""
+    return socket.create_connection(server.servers[0].sockets[0].getsockname(), timeout=10)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server that waits a moment for the rest of a request."""
+    monkeypatch.setattr("store.view.serve.REQUEST_S", 0.2)
+
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.5)  # an answer may take longer
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    config = configure(app)
+    config.port, config.lifespan = 0, "off"
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "half", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n", b"POST / HTTP/1.1\r\nHost: a\r\n"]
+)
+def test_half_a_request_is_not_waited_for(server, half):
+    """Its connection is closed, also after a whole one."""
+    with connect(server) as link:
+        link.sendall(half)
+        assert link.recv(99) == b""
+
+
+def test_a_whole_request_is_answered_however_long_it_takes(server):
+    with connect(server) as link:
+        link.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: link.recv(99), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"done" in answer

@@ -268,3 +268,10 @@ def test_import_of_a_part_refuses_scores_by_trace(imported):
     status, _, err = imported("trace_id,score\nq1#2,0.9\n", "--part", "1/2")
     assert status == 2
     assert "merge the parts, then python -m store label" in err
+
+
+def test_digits_of_other_scripts_are_no_label(imported):
+    """A full-width one was taken for 1."""
+    status, _, err = imported("question_id,label\nq1,\uff11\n")
+    assert status == 2
+    assert "as label, found" in err
