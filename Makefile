@@ -2,7 +2,7 @@
 # make view       the page to look at traces, on the example store and the scores of a run
 # make check      the quick answer, under a minute: lint, types, tests that start no process
 # make test       lint, types, and all tests but the slow ones
-# make test-slow  the slow tests alone: long faults, scale
+# make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
 # make lint       ruff and mypy
 # make docs       write docs/cli.md from the --help of every command, and the readers in docs/columns.md
 # make clean      remove .venv, data/ and runs/
@@ -38,7 +38,7 @@ test: lint
 	$(RUN) -m pytest -n auto $(ARGS)
 
 test-slow: $(VENV)/installed
-	$(RUN) -m pytest -m slow -s $(ARGS)
+	$(RUN) -m pytest -n auto --dist worksteal -m slow --durations 20 $(ARGS)
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
