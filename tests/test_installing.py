@@ -1,6 +1,7 @@
 """What an installation has: console commands, type information, and no benchmarks."""
 
 import configparser
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -28,46 +29,102 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run_command(config, name, arguments, folder):
-    """Run a console command as its script does: without the current folder on the path (`-P`)."""
-    lines = config["options.entry_points"]["console_scripts"].split("\n")
-    target = next(line.partition(" = ")[2] for line in lines if line.startswith(f"{name} = "))
-    module, _, function = target.partition(":")
-    script = folder / "bin" / name
-    script.parent.mkdir(exist_ok=True)
-    script.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+def run_python(arguments, folder, path=ROOT):
+    """Run Python in a folder, with another one on its path."""
     return subprocess.run(
-        [sys.executable, "-P", script, *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": str(path)},
         capture_output=True,
         text=True,
         check=False,
     )
 
 
+def run_command(name, arguments, folder, path=ROOT):
+    """Run a command as it is installed: without the current folder on the path (`-P`)."""
+    return run_python(["-P", ROOT / "bin" / name, *arguments], folder, path)
+
+
+def is_installed():
+    """Whether Python finds this package without a path that names it."""
+    found = run_python(["-P", "-c", "import store; print(store.__file__)"], "/", "")
+    return found.stdout.strip() == str(ROOT / "store" / "__init__.py")
+
+
+def test_the_commands_are_installed(config):
+    scripts = config["options"]["scripts"].split()
+    assert scripts == ["bin/trace-store", "bin/trace-train"]
+    for script in scripts:
+        assert (ROOT / script).read_text().startswith("#!python\n")  # which pip replaces
+
+
 @pytest.mark.parametrize("name", ["trace-store", "trace-train"])
-def test_console_commands_ignore_modules_of_the_current_folder(config, folder, name):
-    """A `train.py` of the user hides nothing from them."""
-    done = run_command(config, name, ["--help"], folder)
+@pytest.mark.parametrize("path", [".", "{}", "elsewhere:{}"])
+def test_commands_ignore_modules_on_the_path(folder, name, path):
+    """Nor do processes that they start find those."""
+    if not is_installed():
+        pytest.skip("expected an installation of this checkout")
+    done = run_command(name, ["--help"], folder, path.format(folder))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
 
 
 @pytest.mark.slow
-def test_a_console_command_trains_beside_modules_of_the_current_folder(config, folder):
+def test_processes_of_a_command_ignore_modules_on_the_path(folder):
+    """A launch starts parts as processes of their own."""
+    if not is_installed():
+        pytest.skip("expected an installation of this checkout")
+    for name in "ab":
+        (folder / f"{name}.jsonl").write_text(json.dumps({"id": name, "hs": [[1.0]]}) + "\n")
+    launch = ["launch", "--engine", "processes", "--parts", "2", "--", "import", "out.zarr"]
+    done = run_command(
+        "trace-store", [*launch, "a.jsonl", "b.jsonl", "--map", "hs_last=hs"], folder, "."
+    )
+    assert "the module of the user" not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("hiding", ["store.py", "models/net.py", "models/__init__.py"])
+@pytest.mark.parametrize("how", [["-m", "train"], ["-c", "import train"]])
+def test_what_hides_a_package_from_training_is_named(tmp_path, hiding, how):
+    """The module itself is not run; of a folder, with `__init__.py` or without, the folder."""
+    file = tmp_path / hiding
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("raise SystemExit('the module of the user was imported')\n")
+    root = tmp_path / "site"
+    root.mkdir()
+    (root / "train").symlink_to(ROOT / "train")
+    found = file if hiding == "store.py" else file.parent
+    done = run_python(how, tmp_path, root)
+    assert done.returncode == 1
+    line = done.stderr.strip().splitlines()[-1]
+    assert f"found {found}, which hides it: run trace-train" in line
+    assert "the module of the user" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["trace-store", "trace-train"])
+def test_console_commands_ignore_modules_of_the_current_folder(folder, name):
+    """A `train.py` of the user hides nothing from them."""
+    done = run_command(name, ["--help"], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
+
+
+@pytest.mark.slow
+def test_a_console_command_trains_beside_modules_of_the_current_folder(folder):
     """The whole of it, with every import on the way."""
     arguments = ["--max-traces", "60", "--epochs", "1", "--models", "lstm_solo", "--force-cpu"]
-    done = run_command(config, "trace-train", arguments, folder)
+    done = run_command("trace-train", arguments, folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "runs" / "example" / "results.json").is_file()
-    done = run_command(config, "trace-store", ["verify", "data/example.zarr"], folder)
+    done = run_command("trace-store", ["verify", "data/example.zarr"], folder)
     assert done.returncode == 0, done.stderr
 
 
-def test_console_commands_call_themselves_by_their_name(config, folder):
+def test_console_commands_call_themselves_by_their_name(folder):
     """So that what a message advises to run works where it was typed."""
-    done = run_command(config, "trace-store", ["info", "nowhere"], folder)
+    done = run_command("trace-store", ["info", "nowhere"], folder)
     assert done.returncode == 2
     assert done.stderr.startswith("trace-store info: nowhere: ")
 
