@@ -735,17 +735,32 @@ def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
     assert "'hs_last=same[records,layers,hidden]'" in err
 
 
+def test_lists_in_pickles_are_arrays(run, tmp_path):
+    """Of numbers, as in JSON, or of the arrays of layers."""
+    record = {"id": "a", "n": [[1.0, 2.0]] * 3, "h": [torch.ones(8)] * 4, "t": ["x", "y"]}
+    (tmp_path / "f.pkl").write_bytes(pickle.dumps([record, record | {"id": "b"}]))
+    mapped = "trace_id=id,hs_last=h,mine=n,token_texts=t"
+    assert run("o.zarr", "f.pkl", "--map", mapped)[0] == 0
+    trace = TraceStore.open("o.zarr")["b"]
+    assert trace["hs_last"].shape == (4, 8)
+    assert trace["mine"].tolist() == [[1, 2]] * 3
+    assert json.loads(trace["token_texts"]) == ["x", "y"]
+
+
 def test_a_pickle_cannot_fill_the_memory_by_repeating(run, tmp_path):
-    """Lists in lists, and texts again and again, are no values of a column."""
+    """Lists in lists, texts and arrays again and again are no values of a column."""
     nested = [1.0]
     for _ in range(30):
         nested = [nested] * 10
     content = [{"id": "a", "h": nested, "t": ["x" * 1_000_000] * 100_000}]
     (tmp_path / "f.pkl").write_bytes(pickle.dumps(content))
     assert run("--inspect", "f.pkl")[0] == 0
-    for column in ("hs_last=h", "mine=h", "token_texts=t", "references=t"):
+    for column in ("mine=h", "token_texts=t"):
         status, _, err = run("o.zarr", "f.pkl", "--map", f"trace_id=id,{column}")
         assert (status, err.count("\n")) == (2, 1)
+    array = np.ones(1_000_000)
+    (tmp_path / "g.pkl").write_bytes(pickle.dumps([{"id": "a", "h": [array] * 100_000}]))
+    assert run("o.zarr", "g.pkl", "--map", "trace_id=id,mine=h")[0] == 2
 
 
 def test_unknown_kinds_are_told_what_is_read(run, tmp_path):
