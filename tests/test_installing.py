@@ -43,7 +43,7 @@ def run_python(arguments, folder, path=ROOT):
 
 def run_command(name, arguments, folder, path=ROOT):
     """Run a command as it is installed: without the current folder on the path (`-P`)."""
-    return run_python(["-P", ROOT / "bin" / name, *arguments], folder, path)
+    return run_python(["-P", ROOT / name.removeprefix("trace-") / name, *arguments], folder, path)
 
 
 def is_installed():
@@ -54,7 +54,7 @@ def is_installed():
 
 def test_the_commands_are_installed(config):
     scripts = config["options"]["scripts"].split()
-    assert scripts == ["bin/trace-store", "bin/trace-train"]
+    assert scripts == ["store/trace-store", "train/trace-train"]
     for script in scripts:
         assert (ROOT / script).read_text().startswith("#!python\n")  # which pip replaces
 

@@ -243,8 +243,8 @@ class TraceLoader:
             n_over = (self._n - batches.start) % (batches.world_size * self.batch_size)
             warnings.warn(
                 f"{batches.n_empty} of {batches.world_size} ranks get an empty last batch, with a "
-                f"mean of NaN; drop_last=True leaves out the last {n_over} rows, batch_size=2 or more "
-                "shares them if there are as many rows as ranks",
+                f"mean of NaN; drop_last=True leaves out the last {n_over} rows, batch_size=2 or "
+                "more shares them if there are as many rows as ranks",
                 RuntimeWarning,
                 stacklevel=2,
             )
