@@ -5,6 +5,8 @@ state.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -111,6 +113,14 @@ class Arrays:
             return rows, rows + 1
         starts, stops = self.offsets(span.axis).item_ranges(rows)
         return slice_ranges(starts, stops, span)
+
+    @contextmanager
+    def explained(self, axis: str | None = None) -> Iterator[None]:
+        """A block that reads one column, whose errors are explained; see `explain`."""
+        try:
+            yield
+        except CorruptError as error:
+            raise self.explain(error, axis) from error
 
     def explain(self, error: CorruptError, axis: str | None = None) -> CorruptError:
         """The error with the rows of damaged items, and whether the store has changed since.

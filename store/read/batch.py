@@ -109,13 +109,7 @@ class Batch:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> "Batch":
-        """Pack rows that were read one by one.
-
-        Raises
-        ------
-        SchemaError
-            A column is not in all of them, or of several dtypes or item shapes.
-        """
+        """Pack rows that were read one by one; raises SchemaError if they differ in a column."""
         columns: dict[str, ColumnValues] = {}
         for name in dict.fromkeys(name for row in rows for name in row):
             _check_alike(name, rows)

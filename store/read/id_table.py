@@ -28,11 +28,6 @@ class IdTable:
         Whether every run is compared with its checksum; those of a mirror are.
     mirror
         See `open_array`.
-
-    Attributes
-    ----------
-    manifest
-        The newest one whose runs hold our ids.
     """
 
     def __init__(
@@ -45,7 +40,7 @@ class IdTable:
         self.directory = directory
         self.check = check or mirror is not None
         self.mirror = mirror
-        self.manifest = manifest
+        self.manifest = manifest  # the newest one whose runs hold our ids
         self._n_rows = manifest.n_rows
         self._runs: dict[Run, tuple[np.ndarray, np.ndarray]] = {}
 

@@ -92,15 +92,12 @@ def plan_read(
     select = select or {}
     for name in select:
         if name not in names:
-            of_axis = [key for key in names if key in schema.stored and name in _axes(schema, key)]
-            hint = f"; of an axis: {{{of_axis[0]!r}: {{{name!r}: ...}}}}" if of_axis else ""
             raise NotFoundError(
-                f"select: expected one of the columns read, {names}, found {name!r:.200}{hint}"
+                f"select: expected one of the columns read, {names}, found {name!r:.200}; "
+                "its form is {column: {axis: part}}"
             )
         if not isinstance(select[name], Mapping | None):
-            raise TypeError(
-                f"select, column {name!r}: expected axis -> part, found {select[name]!r:.100}"
-            )
+            raise TypeError(f"select: expected {{{name!r}: {{axis: part}}}}, found {select!r:.100}")
     parts = []
     for name in names:
         schema.column(name, where)  # raises
@@ -114,7 +111,7 @@ def _part(
 ) -> ColumnPart:
     column = schema.stored[name]
     where = f"column {name!r}"
-    axes = _axes(schema, name)
+    axes = [*filter(None, [column.axis]), *column.axis_names]
     for key in select:
         if key not in axes:
             raise NotFoundError(
@@ -137,12 +134,6 @@ def _part(
                 picked.append((i, positions))
         slices.append(_as_slice(wanted, size, f"{where}, axis {key!r}"))
     return ColumnPart(name, column, span, tuple(slices), tuple(picked))
-
-
-def _axes(schema: Schema, name: str) -> list[str]:
-    """The axes of a column that have names."""
-    column = schema.stored[name]
-    return [*filter(None, [column.axis]), *column.axis_names]
 
 
 def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:

@@ -391,10 +391,8 @@ class TraceStore:
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
-        try:
+        with self.arrays.explained(axis):
             items = self.arrays.column(name).read(0, self.manifest.n_items_of(name))
-        except CorruptError as error:
-            raise self.arrays.explain(error, axis) from error
         if axis is None:
             return PackedColumn(items, None, column.dtype)
         return decode_texts(items, self.arrays.offsets(axis).read_checked(), f"column {name!r}")
@@ -423,10 +421,8 @@ class TraceStore:
         self.check_rows(np.arange(start, stop))
         offsets = self.arrays.offsets(name).cuts(start, stop)
         first, last = offsets[[0, -1]].tolist()
-        try:
+        with self.arrays.explained(name):
             items = self.arrays.column(name).read(first, last)
-        except CorruptError as error:
-            raise self.arrays.explain(error, name) from error
         return items.tobytes(), offsets - first
 
     def text_starts(self, name: str, rows: Rows, n_bytes: int) -> tuple[bytes, np.ndarray]:
@@ -447,10 +443,8 @@ class TraceStore:
         self._check_text(name)
         starts, stops = self.arrays.offsets(name).item_ranges(self.check_rows(rows))
         stops = np.minimum(stops, starts + n_bytes)
-        try:
+        with self.arrays.explained(name):
             items = self.arrays.column(name).read_ranges(starts, stops)
-        except CorruptError as error:
-            raise self.arrays.explain(error, name) from error
         return items.tobytes(), packed_offsets(starts, stops)
 
     def _check_text(self, name: str) -> None:

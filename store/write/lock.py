@@ -30,11 +30,6 @@ class WriterLock:
     root
         The store's directory.
 
-    Attributes
-    ----------
-    threads
-        For the threads of this process, of which one writes at a time.
-
     Raises
     ------
     LockedError
@@ -45,7 +40,7 @@ class WriterLock:
 
     def __init__(self, root: Path) -> None:
         self._fd: int | None = None
-        self.threads = threading.RLock()
+        self.threads = threading.RLock()  # of this process, of which one writes at a time
         if root.is_dir() and not os.access(root, os.W_OK):
             raise SchemaError(
                 f"{root}: expected a directory that can be written, found one that is read-only; "

@@ -126,10 +126,8 @@ class _Rewriting:
             own = column_array(store.manifest, name)
             reader = open_array(store.directory, own, check=store.manifest)
             for start in range(0, own.n_items, step):
-                try:
+                with store.arrays.explained(array.axis):
                     items = reader.read(start, min(own.n_items, start + step))
-                except CorruptError as error:
-                    raise store.arrays.explain(error, array.axis) from error
                 writer.append(items)
         return _finish(writer)
 
@@ -215,10 +213,8 @@ class _Rewriting:
 
 def _read_run(store: TraceStore, run: Run) -> np.ndarray:
     """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
-    try:
+    with store.arrays.explained():
         hashes, rows = store.arrays.id_table.run(run)
-    except CorruptError as error:
-        raise store.arrays.explain(error) from error
     order = np.argsort(rows)
     if not np.array_equal(rows[order], np.arange(*run)):
         raise CorruptError(

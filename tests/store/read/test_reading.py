@@ -149,12 +149,14 @@ def test_a_batch_takes_one_name_or_position(store, key):
 
 
 @pytest.mark.parametrize("axis", ["tokens", "layers"])
-def test_an_axis_that_is_selected_as_a_column_is_shown_where_it_belongs(store, axis):
-    expected = f"found '{axis}'; of an axis: {{'hidden_states': {{'{axis}': ...}}}}"
+def test_an_axis_that_is_selected_as_a_column_is_told_the_form(store, axis):
+    expected = f"found '{axis}'; its form is {{column: {{axis: part}}}}"
     columns = ["label", "hidden_states"]
     with pytest.raises(NotFoundError, match=re.escape(expected)):
         TraceLoader(store, columns, select={axis: 1})
-    with pytest.raises(TypeError, match=r"select, column 'label': expected axis -> part, found 1"):
+    with pytest.raises(
+        TypeError, match=r"expected \{'label': \{axis: part\}\}, found \{'label': 1\}"
+    ):
         store.read([0], columns, {"label": 1})
 
 
