@@ -376,6 +376,7 @@ def _start(cache_dir: Path) -> None:
         )
     except subprocess.TimeoutExpired:  # it counts a large mirror
         return
-    if done.returncode > 0 or "Traceback" in done.stderr:  # killed: another one is started
+    # of one that was killed there is no word: then another is started
+    if done.returncode > 0 or (done.stderr and not _is_running(cache_dir)):
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")

@@ -41,6 +41,8 @@ class FaultProxy:
     ----------
     faults
         May be changed at any time.
+    key
+        Requests that are not signed with this one are denied; None: all are answered.
     seen
         Method, path and fault of each request.
     """
@@ -48,6 +50,7 @@ class FaultProxy:
     def __init__(self, backend: str, faults: Faults = lambda method, path: None) -> None:
         self.backend = urlsplit(backend)
         self.faults = faults
+        self.key: str | None = None
         self.slow_s = 0.05
         self.stall_s = 30.0
         self.seen: list[tuple[str, str, str | None]] = []
@@ -106,6 +109,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.proxy.faults(self.command, self.path)
+        if self.proxy.key and self.proxy.key not in self.headers.get("Authorization", ""):
+            fault = "denied"
         self.proxy.seen.append((self.command, self.path, fault))
         if fault == "reset":
             self._reset()

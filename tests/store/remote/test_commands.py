@@ -1,5 +1,8 @@
 """`python -m store push` and `pull`: what they print, and one line for each mistake."""
 
+import errno
+import os
+import re
 import time
 
 import pytest
@@ -20,18 +23,19 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def run(bucket, monkeypatch, capsys):
+def run(bucket, monkeypatch, capfd):
     """Run a command in the shortest time that it takes; its status and what it printed."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
 
     def run(*arguments):
         start = time.monotonic()
         try:
-            status = main([*map(str, arguments), "--timeout", "5"])
+            limit = [] if arguments[0] == "merge" else ["--timeout", "5"]
+            status = main([*map(str, arguments), *limit])
         except SystemExit as ended:
             status = ended.code
         assert time.monotonic() - start < 10
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         assert "SECRET" not in printed.out + printed.err
         return status, printed.out + printed.err
 
@@ -101,3 +105,49 @@ def test_other_mistakes_are_one_line(bucket, run, path, tmp_path):
     status, text = run("push", path, url)
     assert (status, text.count("\n")) == (2, 1)
     assert "keeps conditions of writes" in text
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *(("AWS_ACCESS_KEY_ID", "AKIA\r"), ("AWS_SESSION_TOKEN", "t\n"), ("AWS_REGION", "eu\r")),
+        *(("AWS_ENDPOINT_URL", url) for url in ("127.0.0.1:9", "http://[::", "http://a b")),
+        *(("AWS_ENDPOINT_URL", url) for url in ("http://a:99999", "http://", "http://%zz")),
+    ],
+)
+def test_a_setting_on_which_the_client_would_panic_is_one_line(
+    bucket, path, monkeypatch, capfd, name, value
+):
+    """By push and by address; and nothing of the client's own."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(path.parent / "cache"))
+    for arguments in (["push", str(path), bucket.url()], ["info", bucket.url()]):
+        assert main(arguments) == 2
+        text = capfd.readouterr().err
+        assert text.count("\n") == 1
+        assert name in text or "expected http://HOST:PORT" in text
+
+
+def test_an_endpoint_that_is_given_goes_before_the_environments(bucket, run, path, monkeypatch):
+    """Also before the one for S3 alone."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    assert run("push", path, bucket.url(), "--endpoint", bucket.proxy.url)[0] == 0
+
+
+def test_a_full_disk_names_the_file_and_what_is_missing(bucket, run, path, tmp_path, monkeypatch):
+    """In a pull, and in a merge that has to copy."""
+    url = bucket.url()
+    assert run("push", path, url)[0] == 0
+
+    def full(fd, data, position):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    _, text = run("pull", url, tmp_path / "copy.zarr")
+    assert re.search(r"copy\.zarr\.pull/\S+: .*No space left on device for [\d,]+ bytes", text)
+    assert text.count("\n") == 1
+    merge = ["merge", str(tmp_path / "all.zarr"), str(path), "--copy"]
+    status, text = run(*merge)
+    assert status == 2
+    assert re.search(r"all\.zarr\S*/\S+: .*No space left on device for [\d,]+ bytes", text)

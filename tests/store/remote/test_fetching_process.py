@@ -11,7 +11,8 @@ import pytest
 from oracle import SCHEMA, assert_batch, write_store
 from pushing import push
 
-from store import NotFoundError, TraceStore
+from store import NotFoundError, StoreError, TraceStore
+from store.read.cache_dir import prepare_dir
 
 READER = """
 import sys
@@ -88,3 +89,14 @@ def test_it_imports_nothing_from_where_a_reader_works(url, tmp_path):
 def test_an_address_without_a_store_is_named(url, tmp_path):
     with pytest.raises(NotFoundError, match=r"nothing\.zarr"):
         TraceStore.open(url.replace("traces", "nothing"), cache_dir=tmp_path / "cache")
+
+
+def test_why_it_does_not_start_is_told_at_once(url, tmp_path):
+    """And it is not started again and again."""
+    cache_dir = tmp_path / "cache"
+    prepare_dir(cache_dir)
+    (cache_dir / "mirrors").write_text("no folder")
+    began = time.monotonic()
+    with pytest.raises(StoreError, match=r"expected a fetching process to start.*File exists"):
+        TraceStore.open(url, 10**8, cache_dir=cache_dir)
+    assert time.monotonic() - began < 10

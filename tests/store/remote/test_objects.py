@@ -189,3 +189,19 @@ def test_pauses_grow_and_none_ends_after_the_limit():
         patience("here", attempt)
     assert now[0] <= 20
     assert len(pauses) >= 5
+
+
+def test_a_client_that_panics_is_an_error(objects, monkeypatch):
+    """What Rust raises is no Exception, and no name says what it is but its own."""
+
+    class PanicException(BaseException):
+        pass
+
+    class Panics:
+        def head(self, *_):
+            raise PanicException("SECRET")
+
+    monkeypatch.setattr(objects.client, "_obs", Panics())
+    with pytest.raises(StoreError, match="check endpoint and credentials") as caught:
+        objects.head("data")
+    assert "SECRET" not in f"{caught.value!r} {caught.value.__cause__!r}"

@@ -1,0 +1,106 @@
+"""Readers of one node whose environments name different servers, or different users of one."""
+
+import pickle
+
+import pytest
+from gcs_server import GcsServer
+from oracle import SCHEMA, assert_batch, write_store
+from pushing import push
+
+from store import SchemaError, StoreError, TraceStore, UnreachableError
+from store.remote.objects import open_objects
+from store.remote.source import source_name, source_settings
+
+GS_URL = "gs://bucket/traces.zarr"
+S3_URL = "s3://bucket/traces.zarr"
+
+
+@pytest.fixture
+def open_at(server, tmp_path, monkeypatch):
+    """Opens what the environment names, with one cache directory for all."""
+
+    def open_at(url, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return TraceStore.open(url, 10**8, cache_dir=tmp_path / "cache")
+
+    return open_at
+
+
+def test_two_servers_with_the_same_url_are_two_sources(open_at, rows, tmp_path):
+    """Also while the process that fetches from the first lives, and where nobody listens."""
+    open_stores = []
+    for first in (0, 4):
+        gcs = GcsServer()
+        gcs.make_bucket("bucket")
+        local = write_store(tmp_path / f"{first}.zarr", SCHEMA, rows[first : first + 4])
+        push(local, open_objects(GS_URL, endpoint=gcs.url))
+        open_stores.append(open_at(GS_URL, GOOGLE_BASE_URL=gcs.url))
+    for store, first in zip(open_stores, (0, 4), strict=True):
+        assert_batch(store.read(range(4)), [row for _, row in rows[first : first + 4]])
+    with pytest.raises(UnreachableError, match="refuses connections"):
+        open_at(GS_URL, GOOGLE_BASE_URL="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("token", ["", "TOKEN"])
+def test_who_may_not_read_gets_nothing_of_the_mirror(bucket, open_at, rows, tmp_path, token):
+    """Of one who may, and whose process fetches: with long-lived keys, and with passing ones."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
+    bucket.proxy.key = "AKIASECRET"
+    at = {"AWS_ENDPOINT_URL": bucket.proxy.url, "AWS_SESSION_TOKEN": token}
+    store = open_at(bucket.url(), **at)
+    store.read(range(4))
+    with pytest.raises(StoreError, match="expected permission"):
+        open_at(bucket.url(), AWS_ACCESS_KEY_ID="AKIAOTHER")
+    assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+
+
+def test_keys_that_are_renewed_keep_the_mirror(bucket, open_at, rows, tmp_path):
+    """Whoever has read goes on with the newer ones."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
+    tokens = {"AWS_SESSION_TOKEN": "1"}, {"AWS_SESSION_TOKEN": "2"}
+    old = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url, **tokens[0])
+    bucket.proxy.key = "AKIANEW"
+    new = open_at(bucket.url(), AWS_ACCESS_KEY_ID="AKIANEW", **tokens[1])
+    assert new.path == old.path
+    for store in (old, new):
+        assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+
+
+def test_a_reader_sends_its_own_settings_not_those_of_a_pickle(bucket, open_at, rows, tmp_path):
+    """Nothing of a secret is written, neither into the cache directory nor by pickle."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
+    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url)
+    store.read(range(4))
+    text = pickle.dumps(store)
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert b"SECRET" not in text + b"".join(path.read_bytes() for path in files)
+    assert_batch(pickle.loads(text).read([1]), [rows[1][1]])  # noqa: S301, our own
+
+
+def test_a_name_differs_with_what_the_server_is_told(monkeypatch, tmp_path):
+    """Server, region, account, key; and the account that lies in a file; nothing else."""
+    file = tmp_path / "account.json"
+    file.write_text("first")
+    base = {"AWS_REGION": "a", "AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "k"}
+    names = [source_name(S3_URL, base), source_name(GS_URL, base), source_name(S3_URL, {})]
+    changes = (*base, "AWS_ENDPOINT_URL")
+    names += [source_name(S3_URL, base | {change: "other"}) for change in changes]
+    of_file = {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
+    names.append(source_name(GS_URL, of_file))
+    file.write_text("second")
+    names.append(source_name(GS_URL, of_file))
+    assert len({*names}) == len(names)
+    assert all(len(name) == 16 and "AKIA" not in name for name in names)
+    monkeypatch.setenv("AWS_BATCH_JOB_ID", "1")
+    assert "AWS_BATCH_JOB_ID" not in source_settings(S3_URL)
+
+
+def test_a_line_end_in_a_setting_is_refused_by_its_name(open_at, monkeypatch):
+    """As files with the line ends of Windows leave them; by address as well."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        with pytest.raises(SchemaError, match=f"{name}: expected one line") as caught:
+            open_at(S3_URL, **{name: "SECRET\r"})
+        assert "SECRET" not in str(caught.value).replace(name, "")
+        monkeypatch.delenv(name)
