@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,11 +73,10 @@ def parse_number(text: str) -> float:
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; raises ValueError if a key is there twice: no value is the right one."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r:.80} twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r:.80} twice")
     return found
 
 

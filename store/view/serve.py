@@ -1,6 +1,5 @@
 """Starts the server of the page on a port of this machine, and prints its address."""
 
-import asyncio
 import os
 import secrets
 import socket
@@ -164,39 +163,23 @@ def serve(
 
 def configure(app: Any) -> uvicorn.Config:
     """How the server speaks: silently, and not for ever with who sends half a request."""
-    return uvicorn.Config(
-        app, http=_Connection, log_level="error", access_log=False, server_header=False
-    )
+    options: dict[str, Any] = {"log_level": "error", "access_log": False, "server_header": False}
+    return uvicorn.Config(app, http=_Connection, **options)
 
 
 class _Connection(H11Protocol):
     """A connection, closed when a request does not come whole within `REQUEST_S`."""
 
-    _timer: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._watch()
+        self._timer = self.loop.call_later(REQUEST_S, transport.close)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        """Begin to wait for the rest of a request, go on, or end once it is whole."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._stop_timer()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(REQUEST_S, self.transport.close)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        elif self._timer.cancelled():
+            self._timer = self.loop.call_later(REQUEST_S, self.transport.close)
 
 
 @contextmanager

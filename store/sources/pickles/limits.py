@@ -25,33 +25,22 @@ ITEMS_PER_BYTE = 100  # by references to the same values
 def check_keys(keys: Iterable[Any], hashes: Counter[int]) -> None:
     """Refuse keys that take long to hash, and many that were made to have one hash.
 
-    Parameters
-    ----------
-    hashes
-        Of the keys that the container has, of those kinds whose hashes a file can choose; the new
-        ones are counted in.
+    `hashes` counts those of the container's keys whose hashes a file can choose.
     """
     for key in keys:
-        kind = type(key)
-        if kind is str or kind is bytes or (kind is int and abs(key) < sys.hash_info.modulus):
-            if sys.getsizeof(key) > 100 * MAX_KEY:
+        waiting, n = [key], 0
+        while waiting:
+            part = waiting.pop()
+            n += 1 + sys.getsizeof(part) // 100
+            if n > MAX_KEY:
                 raise refused("a key of that size")
+            if isinstance(part, tuple | frozenset):
+                waiting.extend(part)
+        if (type(key) is int and abs(key) < sys.hash_info.modulus) or type(key) in (str, bytes):
             continue
-        _check_key(key)
         hashes[hash(key)] += 1
         if hashes[hash(key)] > MAX_SAME:
             raise refused("so many keys of one hash")
-
-
-def _check_key(key: Any) -> None:
-    waiting, n = [key], 0
-    while waiting:
-        part = waiting.pop()
-        n += 1 + sys.getsizeof(part) // 100
-        if n > MAX_KEY:
-            raise refused("a key of that size")
-        if isinstance(part, tuple | frozenset):
-            waiting.extend(part)
 
 
 def check_sizes(sizes: Any) -> None:
@@ -63,12 +52,7 @@ def check_sizes(sizes: Any) -> None:
 def check_tree(root: Any, parts_of: Callable[[Any], Iterable[Any] | None], n_bytes: int) -> None:
     """Refuse a value that is nested too deep, in itself, or shown too often by references.
 
-    Parameters
-    ----------
-    parts_of
-        What a value holds; None of what holds no values.
-    n_bytes
-        Of the pickle.
+    `parts_of` gives what a value holds, None of a number or an array; `n_bytes` has the pickle.
     """
     most = MAX_ITEMS + ITEMS_PER_BYTE * n_bytes
     known: dict[int, int] = {}  # items in and below a container; those of the path are at -1

@@ -92,9 +92,6 @@ class Unpickler(pickle._Unpickler):
         self.memo = {}
         self._hashes: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by container
         value = self._run()
-        slot = max(self.memo, default=0)
-        if slot > self._reader.n_read:  # every slot of the memo took an opcode to fill
-            raise self._wrong_slot(slot)
         check_tree(value, self._parts, self._reader.n_read)
         return value
 
@@ -114,12 +111,6 @@ class Unpickler(pickle._Unpickler):
         except library._Stop as end:
             return end.value
         raise refused(f"more than {self._reader.max_opcodes} opcodes from a file of that size")
-
-    def _wrong_slot(self, slot: int) -> CorruptError:
-        return CorruptError(
-            f"expected a whole pickle, found memo slot {slot} in {self._reader.n_read} bytes; "
-            "copy the file again"
-        )
 
     def _parts(self, value: Any) -> Iterable[Any] | None:
         """What a value holds; None of one that holds no others. Functions are refused."""
@@ -237,10 +228,18 @@ class Unpickler(pickle._Unpickler):
         self.append(frozenset(items))
 
     def load_put(self) -> None:
-        """Fill a slot of the memo, whose number a file could choose by its hash."""
-        slot = int(self.readline())
+        self._fill(int(self.readline()))
+
+    def load_long_binput(self) -> None:
+        self._fill(int.from_bytes(self.read(4), "little"))
+
+    def _fill(self, slot: int) -> None:
+        """Fill a slot of the memo; each took an opcode, so that there are no large numbers."""
         if not 0 <= slot <= self._reader.n_read:
-            raise self._wrong_slot(slot)
+            raise CorruptError(
+                f"expected a whole pickle, found memo slot {slot} in {self._reader.n_read} bytes; "
+                "copy the file again"
+            )
         self.memo[slot] = self.stack[-1]
 
     def load_bytearray8(self) -> None:
