@@ -6,6 +6,7 @@ so they pass between processes whole.
 """
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "UnreachableError",
     "VersionError",
     "closest",
+    "is_no_damage",
 ]
 
 
@@ -82,6 +84,32 @@ class DamagedItemsError(CorruptError):
 
 class VersionError(FormatError):
     """The store was written by a newer format: upgrade this package."""
+
+
+# of the kernel: too many open files, no memory, no permission, a file system that is not there now
+_NOT_OF_THE_DATA = {
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+}
+# texts of RuntimeErrors of torch and of Python
+_SHORTAGES = ("can't allocate memory", "can't start new thread")
+
+
+def is_no_damage(error: BaseException) -> bool:
+    """Whether an error says nothing of the data that were read, such as too little memory.
+
+    Then nothing is left out, called damaged or repaired: the command ends, and may run again.
+    """
+    if isinstance(error, OSError):
+        return error.errno in _NOT_OF_THE_DATA
+    is_shortage = isinstance(error, RuntimeError) and any(s in str(error) for s in _SHORTAGES)
+    return is_shortage or isinstance(error, MemoryError)
 
 
 def closest(name: str, known: Iterable[str]) -> str:

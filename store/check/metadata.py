@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from store.check.report import INTERRUPTED, Problem
+from store.errors import is_no_damage
 from store.format.array_info import column_paths, earlier_infos
 from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
@@ -92,6 +93,8 @@ def _read_object(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             found = json.loads(file.read(MAX_FILE_BYTES))
     except (OSError, ValueError, RecursionError) as error:
+        if is_no_damage(error):
+            raise
         raise ValueError(f"expected Zarr metadata, found: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"expected an object, found {type(found).__name__}")

@@ -4,6 +4,7 @@ A user's mistake is one line on stderr and exit status 2, never a traceback.
 """
 
 import argparse
+import errno
 import io
 import shlex
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from store.cli.arguments import as_called, program
 from store.cli.parser import build_parser
-from store.errors import IncompleteError, LockedError, StoreError
+from store.errors import IncompleteError, LockedError, StoreError, is_no_damage
 from store.format.layers import attach_layers
 from store.reports import NOTHING_TO_DO, discard_output, say
 
@@ -78,7 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         where = f"{error.filename}: " if error.filename else ""
-        _complain(args, f"{where}expected to read and write, found: {error}", error)
+        advice = "; allow more open files (ulimit -n)" if error.errno == errno.EMFILE else ""
+        _complain(args, f"{where}expected to read and write, found: {error}{advice}", error)
+        return _failed_status(args, error)
+    except (MemoryError, RuntimeError) as error:
+        if not is_no_damage(error):
+            raise
+        _complain(
+            args, f"expected more memory or threads, found no more ({error}); free some", error
+        )
         return _failed_status(args, error)
     except KeyboardInterrupt as error:
         _complain(args, "stopped", error)
@@ -86,11 +95,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _failed_status(args: argparse.Namespace, error: StoreError | OSError) -> int:
+def _failed_status(args: argparse.Namespace, error: Exception) -> int:
     """2; of a part that may well succeed if it is tried again, `TRY_AGAIN`."""
     is_part = getattr(args, "part", (1, 1)) != (1, 1)
     causes = {type(cause).__name__ for cause in _causes(error)}
-    may_pass = isinstance(error, OSError | LockedError) or not PASSING.isdisjoint(causes)
+    may_pass = isinstance(error, OSError | LockedError) or is_no_damage(error)
+    may_pass = may_pass or not PASSING.isdisjoint(causes)
     return TRY_AGAIN if is_part and may_pass else 2
 
 

@@ -16,7 +16,14 @@ from typing import Any
 
 from crc32c import crc32c
 
-from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
+from store.errors import (
+    CorruptError,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    VersionError,
+    is_no_damage,
+)
 from store.format.array_info import column_paths
 from store.format.layout import offsets_layout
 from store.format.schema import TRACE_ID, Schema
@@ -176,6 +183,8 @@ def read_manifest(root: str | Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(_nothing_there(Path(root))) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if is_no_damage(error):
+            raise
         raise NotFoundError(
             f"{str(root)!r}: expected a readable trace store, found: {error}"
         ) from error

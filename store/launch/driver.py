@@ -183,6 +183,6 @@ def _standing(job: Job, schedule: Schedule, whole: dict[int, Part]) -> Standing:
 def _committed_rows(path: Path) -> int:
     """The traces that a part at work has committed; 0 if it has not begun."""
     for root in (path, _partial(path)):
-        with suppress(NotFoundError, StoreError):
+        with suppress(OSError, StoreError):
             return read_manifest(root).n_rows
     return 0

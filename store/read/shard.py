@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from store.errors import CorruptError
+from store.errors import CorruptError, is_no_damage
 from store.format.codecs import parse_codec, split_compressed
 from store.format.layout import ArrayLayout
 from store.format.shard_table import ABSENT, CRC_BYTES, ENTRY, raw_entries, table_bytes
@@ -62,6 +62,8 @@ class _Shard:
         try:
             self.file = MappedFile(path, n_table)
         except OSError as error:
+            if is_no_damage(error):
+                raise
             raise CorruptError(
                 f"{self.where}: expected {path}, found: {error.strerror}; {RESTORE}"
             ) from error

@@ -181,8 +181,9 @@ class _Pull:
                 raise CorruptError(
                     f"{self.objects.location}: expected what was pushed, found {problems[0]}"
                 )
-            self.files.remove_tree(self._working)
+            # first its name: what says whose files these are has to be there until then
             self.files.rename_durably(self.root, self.path.absolute())
+            self.files.remove_tree(self.path.absolute() / WORKING_DIR)
 
     @property
     def _working(self) -> Path:

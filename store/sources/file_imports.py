@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from store.errors import NotFoundError, SchemaError
+from store.errors import LockedError, NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.reports import count
 from store.sources.labels.score_table import ScoreTable
@@ -121,10 +121,13 @@ class Committed(NamedTuple):
 def read_committed(begun: TraceStore | None, start: int, *, labels: bool) -> Committed:
     """Read the first rows of a stopped import, as far as it has to know them to go on.
 
-    Raises ValueError without the store that it began.
+    Raises LockedError without the store that it began.
     """
     if begun is None:
-        raise ValueError(f"start: expected 0 without a store that was begun, found {start}")
+        raise LockedError(
+            f"expected no trace yet, found {start} that another process has written meanwhile; run "
+            "the command again"
+        )
     rows = range(start)
     batch = begun.read(rows, ["source_file", "question_id"])
     n_unlabelled = 0

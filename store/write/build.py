@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import SchemaError, StoreError
+from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE
 from store.format.schema import Schema
 from store.read.store import TraceStore
@@ -109,6 +110,10 @@ def build_store(
     partial = partial_path(path)
     command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
     writer = _open_partial(path, source, files, command_key)
+    if path.exists():  # another process has finished it since
+        files.remove_tree(partial)
+        writer.discard()
+        return _finished(path, source)
     try:
         _drain(source, _Rows(writer, source, command_key, progress, space), behind)
         writer.merge_runs()
@@ -119,8 +124,12 @@ def build_store(
         writer.discard()
         error.add_note(_kept(partial))
         raise
-    writer.close()
-    files.rename_durably(partial, path)
+    try:  # under the writer's lock: nobody else takes it for a build that was stopped
+        writer.commit()
+        files.remove_tree(partial / WORKING_DIR)
+        files.rename_durably(partial, path)
+    finally:
+        writer.discard()
     return TraceStore.open(path)
 
 

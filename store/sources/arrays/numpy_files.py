@@ -128,13 +128,14 @@ def damage() -> Iterator[None]:
         RuntimeError,
         NotImplementedError,
         OverflowError,
-        MemoryError,
         struct.error,
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        # a damaged archive has a place before its beginning; other errors are those of the disk
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise
+        # a damaged archive has a place before its beginning; other errors are those of the disk,
+        # some of which zipfile takes for damage
+        cause = error.__context__ if isinstance(error, zipfile.BadZipFile) else error
+        if isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL):
+            raise cause from None
         reason = " ".join(str(error).split())[:200]
         raise CorruptError(f"expected whole arrays, found {reason}; copy the file again") from error

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from store.errors import SchemaError, StoreError
+from store.errors import SchemaError, StoreError, is_no_damage
 from store.format.values import is_integer
 
 __all__ = [
@@ -37,13 +37,17 @@ DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each
     LookupError,
     ArithmeticError,
     AttributeError,
-    MemoryError,
     RuntimeError,
 )
 
 
 def one_line(error: Exception) -> str:
-    """Return what is wrong, from an error of this package or of a library."""
+    """Return what is wrong, from an error of this package or of a library.
+
+    Raises MemoryError if it is the memory: nothing is left out for that.
+    """
+    if is_no_damage(error):
+        raise MemoryError(*error.args) from error
     message = " ".join(str(error).split())[:300]
     if isinstance(error, StoreError):
         return message

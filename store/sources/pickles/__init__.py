@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.errors import CorruptError, StoreError
+from store.errors import CorruptError, StoreError, is_no_damage
 from store.memory_limits import read_memory
 from store.sources.pickles.reader import CheckedReader, too_much
 from store.sources.pickles.torch_files import (
@@ -177,10 +177,12 @@ def _one_line(path: Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from error
     except _DAMAGE as error:
         # A damaged file has a place before its beginning (EINVAL) or a wrong checksum (None); the
-        # other errors are those of the disk.
+        # other errors are those of the disk, or of the memory.
         if getattr(error, "errno", None) not in (None, errno.EINVAL):
             raise
         reason = " ".join(str(error).split())[:200] or "nothing more"
+        if is_no_damage(error):
+            raise MemoryError(f"{path}: {reason}") from error
         raise CorruptError(
             f"{path}: expected a whole pickle, found {type(error).__name__} ({reason}); "
             "copy the file again"

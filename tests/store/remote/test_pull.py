@@ -11,7 +11,7 @@ from queue import Queue
 
 import pytest
 from damage import content, shrink
-from faults import Faulty, error_of, failing
+from faults import Faulty, Stop, error_of, failing
 from pushing import assert_rows, grow, pull, push, removed, write
 
 from store import (
@@ -22,6 +22,7 @@ from store import (
     TraceStore,
     UnreachableError,
 )
+from store.check.verify import verify_store
 from store.remote.commit import read_remote
 
 FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
@@ -111,6 +112,26 @@ def test_a_full_disk_stops_a_pull_that_goes_on_later(pushed, tmp_path):
         assert not copy.exists()
     pull(objects, copy)
     assert content(copy) == content(path)
+
+
+def stop():
+    raise Stop
+
+
+@pytest.mark.parametrize("n_last", [6, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_pull_that_is_killed_anywhere_goes_on(pushed, tmp_path, n_last):
+    """Also between the last file operations; and nothing is left beside the store."""
+    objects, path = pushed
+    counting = Faulty(0, stop)
+    pull(objects, tmp_path / "whole.zarr", files=counting)
+    for at in range(max(1, counting.n - n_last), counting.n + 1):
+        copy = tmp_path / f"{at}.zarr"
+        with pytest.raises(Stop):
+            pull(objects, copy, files=Faulty(at, stop))
+        pull(objects, copy)
+        assert content(copy).items() >= content(path).items()
+        assert verify_store(copy).problems == []
+        assert not copy.with_name(f"{at}.zarr.pull").exists()
 
 
 def test_nothing_to_pull_and_no_place_for_it_are_refused(bucket, pushed, tmp_path):

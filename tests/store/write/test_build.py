@@ -8,7 +8,15 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from store import Column, IncompleteError, Schema, SchemaError, StoreWriter, TraceStore
+from store import (
+    Column,
+    IncompleteError,
+    LockedError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+)
 from store.cli.main import main
 from store.write.behind import WriteBehind
 from store.write.build import (
@@ -284,3 +292,48 @@ def test_info_of_an_unfinished_store_says_so(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert ": 1 trace, " in lines[0]
     assert lines[1] == "unfinished; go on with: python -m store extract s.zarr"
+
+
+class Overtaken(Numbers):
+    """While its build is opened or under way, another process finishes the same one."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    @property
+    def schema(self):
+        if self.path is not None:
+            path, self.path = self.path, None
+            build_store(path, Numbers())
+        return SCHEMA
+
+    @schema.setter
+    def schema(self, _):
+        pass
+
+
+def test_a_build_that_another_process_finishes_meanwhile_leaves_nothing(tmp_path, whole):
+    """It gives the store that is there, and no second one begins beside it."""
+    path = tmp_path / "s.zarr"
+    assert content_of(build_store(path, Overtaken(path))) == whole
+    assert [file.name for file in tmp_path.iterdir()] == ["s.zarr"]
+
+
+class Looking(Files):
+    """Asks who may write whenever a directory gets another name."""
+
+    def rename_durably(self, source, target):
+        if target.suffix == ".zarr":
+            with pytest.raises(LockedError):
+                StoreWriter.open(source)
+            self.has_looked = True
+        super().rename_durably(source, target)
+
+
+def test_a_store_gets_its_name_under_the_lock(tmp_path, whole):
+    """No other process takes a build that is whole for one that was stopped."""
+    files = Looking()
+    assert content_of(build_store(tmp_path / "s.zarr", Numbers(), files=files)) == whole
+    assert files.has_looked
+    assert [file.name for file in tmp_path.iterdir()] == ["s.zarr"]

@@ -1,3 +1,4 @@
+import errno
 import zipfile
 
 import numpy as np
@@ -140,3 +141,16 @@ def test_kinds_are_told_by_content(tmp_path):
         "notes": "text",
         "q.jsonl": "JSON lines",
     }
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "bad disk"), MemoryError()])
+def test_what_the_machine_lacks_is_no_damaged_file(tmp_path, monkeypatch, error):
+    """Although zipfile takes an error of the disk for a file of another kind."""
+    np.savez(tmp_path / "f.npz", a=np.arange(3))
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("zipfile._EndRecData", fail)
+    with pytest.raises(type(error)):
+        NpzFile(tmp_path / "f.npz", MAX)
