@@ -36,6 +36,7 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "store/sources/test_merge.py",
     "store/sources/labels/test_relabel.py",
     "store/sources/test_subset.py",
+    "store/sources/test_vllm.py",
     "store/test_promises.py",
     "store/write/test_build.py",
     "store/write/test_close.py",
