@@ -108,8 +108,7 @@ def current_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         return 0, 1
     if not (is_integer(rank) and is_integer(world_size) and 0 <= rank < world_size):
         raise ValueError(
-            f"expected 0 <= rank < world_size, found rank {rank} of {world_size}; without both, "
-            "they are those of torch.distributed"
+            f"expected 0 <= rank < world_size, or neither, found rank {rank} of {world_size}"
         )
     return rank, world_size
 
@@ -159,6 +158,7 @@ class Batches:
         self.start = start
         self.rank, self.world_size = ranks
         self.positions = range(start + self.rank, order.n, self.world_size)
+        self._n_visits = len(self.positions)
         n_least, n_over = divmod(order.n - start, self.world_size)
         self._n = n_batches(order.n - start, self.world_size * batch_size, drop_last)
         is_short = self._n > 0 and n_least == (self._n - 1) * batch_size
@@ -176,7 +176,7 @@ class Batches:
     def first_visit(self, i: int) -> int:
         """Visits of this rank before batch `i`; of `len(self)`, all that its batches have."""
         lent = self._lent if i == self._n - 1 else 0
-        return min(i * self.batch_size - lent, len(self.positions))
+        return min(i * self.batch_size - lent, self._n_visits)
 
     def position(self, i: int) -> int:
         """Where in the epoch all ranks are after `i` batches, the last one not among them."""

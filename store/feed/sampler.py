@@ -40,8 +40,7 @@ class GlobalShuffleSampler(DistributedSampler):
     [0, 1, 2, 3]
     """
 
-    # torch's own __init__ would need the process group now
-    def __init__(
+    def __init__(  # without torch's own, which would need the process group now
         self,
         data: Sized | int,
         seed: int = 0,
