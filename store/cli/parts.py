@@ -17,7 +17,6 @@ from store.reports import count, say
 
 __all__ = ["PresentInputs", "part_warnings", "parts_to_merge", "present_inputs", "publish_part"]
 
-MAX_LINES = 1000  # of a log
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -134,7 +133,7 @@ def part_warnings(parts: Sequence[Path]) -> list[str]:
     """What the logs of parts warn of, each once whatever its numbers, with how many parts do."""
     found: dict[str, list[str]] = {}
     for part in parts:
-        lines = last_lines(part.with_suffix(".log"), MAX_LINES)
+        lines = last_lines(part.with_suffix(".log"), sys.maxsize)
         warned = {_NUMBER.sub("0", line): line for line in lines if line.startswith("warning: ")}
         for text, line in warned.items():
             found.setdefault(text, []).append(line)

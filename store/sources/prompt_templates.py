@@ -1,6 +1,7 @@
 """Prompt templates: texts with `{question}`, `{context}` and other fields of a record. Pure."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from string import Formatter
 from typing import NamedTuple
 
@@ -101,6 +102,7 @@ def default_template(
     return _PLAIN_WITH_CONTEXT if has_context else _PLAIN
 
 
+@lru_cache
 def _parts(template: str) -> list[tuple[str, str | None]]:
     """Literal texts, each with the name of the field behind it, or None."""
     try:

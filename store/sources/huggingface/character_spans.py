@@ -26,6 +26,8 @@ def character_spans(
     A run keeps its own offsets if the normaliser changed more than characters with their marks.
     """
     spans = list(offsets)
+    if len(set(spans)) == len(spans):
+        return spans
     for (start, end), run in groupby(range(len(spans)), key=offsets.__getitem__):
         tokens = list(run)
         if len(tokens) == 1 or end - start <= 1:

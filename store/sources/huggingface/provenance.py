@@ -53,10 +53,7 @@ PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 def conventions(
     layers: Sequence[int], n_layers: int, *, appends: bool
 ) -> dict[str, str | bool | None]:
-    """What the numbers of layers, the tokens of a trace and the entries of predictions mean.
-
-    `appends`: the tokenizer puts special tokens behind a text. Earlier versions left them in.
-    """
+    """What layers, tokens and predictions mean, of a tokenizer that `appends` special tokens."""
     return {
         "layer_convention": EMBEDDING_CONVENTION if 0 in layers else LAYER_CONVENTION,
         FINAL_NORM: True if n_layers in layers else None,

@@ -122,19 +122,21 @@ def go_on(
 ) -> tuple[Tokens, int]:
     """The tokens of a prompt and of an answer behind it, and how many are the prompt's.
 
-    Raises
-    ------
-    ValueError
-        The tokenizer is none of the fast ones, or joins the answer with whatever is before it.
+    Raises ValueError for a tokenizer that joins the answer with whatever is before it.
     """
-    asked = tokenize(tokenizer, prompt, special=special)
+    asked = tokenize(tokenizer, prompt, special=special, offsets=False).ids
     for before in (prompt, *ANCHORS):
-        begun = asked if before is prompt else tokenize(tokenizer, before, special=special)
-        whole = tokenize(tokenizer, before + answer, special=special)
-        n = len(begun.ids)
-        is_border = all(end <= len(before) for _, end in whole.offsets[:n][-1:])
-        if whole.ids[:n] == begun.ids and is_border:
-            shift = len(prompt) - len(before)
-            offsets = [(start + shift, end + shift) for start, end in whole.offsets[n:]]
-            return Tokens(asked.ids + whole.ids[n:], asked.offsets + offsets), len(asked.ids)
+        begun = asked
+        if before is not prompt:
+            begun = tokenize(tokenizer, before, special=special, offsets=False).ids
+        ids, offsets = tokenize(tokenizer, before + answer, special=special)
+        n = len(begun)
+        if ids[:n] != begun or (n and offsets[n - 1][1] > len(before)):
+            continue
+        if before is prompt:
+            return Tokens(ids, offsets), n
+        shift = len(prompt) - len(before)
+        answered = [(start + shift, end + shift) for start, end in offsets[n:]]
+        before_it = tokenize(tokenizer, prompt, special=special).offsets
+        return Tokens(asked + ids[n:], before_it + answered), len(asked)
     raise ValueError(f"no token that ends before the response {answer!r:.40}")

@@ -38,12 +38,10 @@ def label_tokens(
     labels = np.full(len(offsets), NO_LABEL, np.int8)
     if spans is None:
         return labels
-    is_marked = np.zeros(n_chars, bool)
+    is_marked = bytearray(n_chars)
     for start, end in spans:
-        is_marked[start:end] = True
-    n_marked_before = np.concatenate([[0], np.cumsum(is_marked)])
-    starts, ends = np.array(offsets, np.int64).reshape(-1, 2)[first:].T
-    labels[first:] = n_marked_before[ends] > n_marked_before[starts]
+        is_marked[start:end] = bytes([1]) * (end - start)
+    labels[first:] = [1 in is_marked[start:end] for start, end in offsets[first:]]
     return labels
 
 
