@@ -133,7 +133,7 @@ def check_ours(cache_dir: Path, *, is_new: bool = False) -> None:
     if status.st_uid != user or (mode & 0o077 and not is_new):
         raise SchemaError(
             f"{cache_dir}: expected a cache of user {user} alone, mode 700, found one of user "
-            f"{status.st_uid}, mode {mode:o}, where others may write; chmod 700 it if it is yours "
+            f"{status.st_uid}, mode {mode:o}, which others may use; chmod 700 it if it is yours "
             f"and you trust them, or choose another with cache_dir or {DIR_VARIABLE}"
         )
 

@@ -28,7 +28,7 @@ from store.format.ranges import join_ranges
 from store.read.cache_dir import below, check_ours, check_peer, prepare_dir
 from store.read.landed_chunks import Landed
 from store.read.messages import PROTOCOL, receive, send
-from store.remote.source import is_setting, source_settings
+from store.remote.source import SETTINGS, source_settings
 
 __all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
 
@@ -361,21 +361,18 @@ def _start(cache_dir: Path) -> None:
     package = Path(__file__).resolve().parent.parent.parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     # each reader sends its own settings: none of them may come from whoever was first
-    kept = {name: value for name, value in os.environ.items() if not is_setting(name)}
+    kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
-    try:  # until it listens and writes to its log
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            start_new_session=True,
-            timeout=START_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:  # it counts a large mirror
-        return
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,  # until it answers, and writes to its log
+        text=True,
+        start_new_session=True,
+        timeout=ANSWER_S,  # it counts what is in the mirrors
+        check=False,
+    )
     # of one that was killed there is no word: then another is started
     if done.returncode > 0 or (done.stderr and not _is_running(cache_dir)):
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

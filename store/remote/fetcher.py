@@ -191,7 +191,7 @@ class Server:
             opened = self.stores.setdefault((url, digest), _Opened())
             opened.n_users += 1
         try:
-            opened.open(self, url, name, source, digest, group)
+            opened.open(self, url, source, digest, group)
         except BaseException:
             self.leave(opened)
             raise
@@ -239,12 +239,10 @@ class _Opened:
         self.n_users = 0
         self.name = ""
 
-    def open(
-        self, server: Server, url: str, name: str, source: Any, digest: str, group: bytes
-    ) -> None:
+    def open(self, server: Server, url: str, source: Any, digest: str, group: bytes) -> None:
         """Make the mirror, if it is not open; `group` is empty where it is that of the mirror."""
         from store.format.manifest import GROUP_FILE
-        from store.remote.mirrored_store import MirroredStore, state_digest
+        from store.remote.mirrored_store import SOURCE_NAME, MirroredStore, state_digest
         from store.remote.sparse_file import BLOCK
 
         folder = server.mirrors / digest
@@ -257,7 +255,7 @@ class _Opened:
             with suppress(FileNotFoundError):
                 group = group or file.read_bytes()
             group = group or source.get(GROUP_FILE)
-            if state_digest(name, group) != folder.name:
+            if state_digest(digest[:SOURCE_NAME], group) != digest:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
             store = MirroredStore(url, source, folder, group)
             server.keeper.take_over(store)
@@ -329,9 +327,7 @@ class _Session(threading.Thread):
         except OSError:  # the reader has gone
             pass
         except BaseException as error:  # a fault of ours: the reader need not try again
-            text = (
-                f"{self.server.directory}: the fetching process failed, see fetcher.log: {error!r}"
-            )
+            text = f"{self.server.directory}: found {error!r} (see fetcher.log); report it"
             send(self.link, {"error": "StoreError", "message": text})
             raise
         finally:

@@ -22,6 +22,7 @@ from store.remote.sparse_file import BLOCK, make_folder, opened, write_at
 
 __all__ = [
     "FETCHES",
+    "SOURCE_NAME",
     "MirroredStore",
     "Source",
     "is_state_of",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from store.errors import SchemaError
 
-__all__ = ["ENDPOINTS", "is_setting", "source_name", "source_settings"]
+__all__ = ["ENDPOINTS", "SETTINGS", "source_name", "source_settings"]
 
 ENDPOINTS = {  # the first that is set counts
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -32,13 +32,9 @@ _NAMES = {  # variables that the client reads to know the server, and as whom to
     r"|(STORAGE_)?(CLIENT_(ID|SECRET)|TENANT_ID|AUTHORITY_(ID|HOST)|ENDPOINT)|OBJECT_ID"
     r"|MSI_(ENDPOINT|RESOURCE_ID)|FEDERATED_TOKEN_FILE|USE_AZURE_CLI|SKIP_SIGNATURE)",
 }
+SETTINGS = re.compile("|".join(_NAMES.values()))  # of any source
 _AWS_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 _PASSING = r"AWS_(SESSION_)?TOKEN|AZURE_STORAGE_(SAS_KEY|(SAS_)?TOKEN)|GOOGLE_BEARER_TOKEN"
-
-
-def is_setting(name: str) -> bool:
-    """Whether a variable is a setting of a source."""
-    return any(re.fullmatch(names, name) for names in _NAMES.values())
 
 
 def source_settings(url: str) -> dict[str, str]:

@@ -58,9 +58,8 @@ class Files:
                 n_written = os.pwrite(fd, view, position)
             except OSError as error:
                 found = f"{error.strerror} for {len(view):,} bytes more"
-                raise OSError(
-                    error.errno, found, str(Path(f"/proc/self/fd/{fd}").readlink())
-                ) from error
+                path = Path(f"/proc/self/fd/{fd}").readlink()
+                raise OSError(error.errno, found, str(path)) from error
             view = view[n_written:]
             position += n_written
 

@@ -1,6 +1,7 @@
 """GCS and Azure, by servers that have their conditions: all that is done with S3 is done there."""
 
 import json
+import os
 from importlib.util import find_spec
 from itertools import count
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.faults import ConflictError
 from store.remote.objects import open_objects
-from store.remote.source import is_setting
+from store.remote.source import SETTINGS
 
 _numbers = count()
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
@@ -63,9 +64,7 @@ def gcs(tmp_path):
 
 @pytest.fixture(params=["gcs", "azure"])
 def cloud(request, monkeypatch):
-    import os
-
-    for name in filter(is_setting, list(os.environ)):
+    for name in filter(SETTINGS.fullmatch, list(os.environ)):
         monkeypatch.delenv(name)
     return request.getfixturevalue(request.param)
 
