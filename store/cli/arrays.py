@@ -7,7 +7,7 @@ from store.cli.arguments import as_called
 from store.errors import SchemaError
 from store.format.layers import parse_layers
 from store.reports import say
-from store.sources.arrays.files import FileSource, Labels
+from store.sources.arrays.files import FileSource, Labels, Options
 from store.sources.arrays.find import ARRAYS, PICKLES, Given, describe, find_given
 from store.sources.arrays.imports import MapSource
 from store.sources.arrays.inspect import inspect_lines
@@ -91,20 +91,11 @@ def array_source(
     """Open files as the options say; raises what is wrong with them."""
     labels = Labels(scores, args.score_threshold)
     layers = _layer_numbers(args.layers)
-    begun = open_begun(args.store)
+    options = Options(labels, layers, args.columns, args.part, open_begun(args.store))
     if args.map is not None:
         if args.requests is not None:
             raise SchemaError("--requests is for files of vLLM, --map for others; give one")
-        return MapSource(
-            given,
-            parse_map(args.map),
-            labels,
-            layers=layers,
-            columns=args.columns,
-            part=args.part,
-            begun=begun,
-            max_bytes=int(args.max_file_gb * 1e9),
-        )
+        return MapSource(given, parse_map(args.map), options, int(args.max_file_gb * 1e9))
     files = [item for item in given if item.kind == "safetensors"]
     if not files:
         raise SchemaError(f"expected safetensors files of vLLM, found {describe(given[0].kind)}")
@@ -112,15 +103,7 @@ def array_source(
     if requests is not None and scores is None:
         judged = ((name, one.get("score"), one.get("label")) for name, one in requests.items())
         check_agreement(judged, args.score_threshold)
-    return VllmSource(
-        files,
-        requests,
-        labels,
-        layers=layers,
-        columns=args.columns,
-        part=args.part,
-        begun=begun,
-    )
+    return VllmSource(files, requests, options)
 
 
 def _layer_numbers(text: str | None) -> list[int] | None:

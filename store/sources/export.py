@@ -42,14 +42,12 @@ def export_table(
     escape_formulas: bool = False,
     progress: Progress = lambda done: None,
 ) -> list[str]:
-    """Write columns of a store to a file.
+    """Write columns of a store to a file, and return their names.
 
     Parameters
     ----------
-    store
-        The store.
     target
-        The file; its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
+        Its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
         cell, or null; in JSON lines infinities are spelled as by Python's json, and `references` is
         a list.
     columns
@@ -57,18 +55,11 @@ def export_table(
         there is one, `question_id` always come first.
     rows
         Row numbers, in the order to write them; None: all.
-    overwrite
-        Replace the file if it is there.
     escape_formulas
         Put ' before texts that spreadsheets would take for a formula, in CSV
         (https://owasp.org/www-community/attacks/CSV_Injection).
     progress
         Called with the number of rows written after each block.
-
-    Returns
-    -------
-    list of str
-        The names of the columns written.
 
     Raises
     ------
@@ -137,10 +128,7 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
 
 
 def _read_blocks(
-    store: TraceStore,
-    columns: Columns,
-    rows: Sequence[int],
-    progress: Progress,
+    store: TraceStore, columns: Columns, rows: Sequence[int], progress: Progress
 ) -> Iterator[Block]:
     """Read rows in blocks, and report each once it was written."""
     for start in range(0, len(rows), BLOCK_ROWS):

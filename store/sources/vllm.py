@@ -18,8 +18,7 @@ import numpy as np
 from store.errors import SchemaError
 from store.format.origin import FINAL_NORM, TRACE_CONVENTION
 from store.format.schema import Column
-from store.read.store import TraceStore
-from store.sources.arrays.files import FileSource, Labels
+from store.sources.arrays.files import FileSource, Options
 from store.sources.arrays.find import SAFETENSORS, Given
 from store.sources.arrays.imports import SINGLE
 from store.sources.arrays.mapping import Mapped, column_of
@@ -46,50 +45,30 @@ class VllmSource(FileSource):
 
     Parameters
     ----------
-    given
-        The files, in order.
     requests
         Of `read_requests`; None for states and tokens alone.
-    labels
-        How the traces are labelled.
-    layers
-        Numbers of the layers in the files (`eagle_aux_hidden_state_layer_ids`), ascending.
-    columns, part, begun
-        See `FileSource`.
+    options
+        The numbers of the layers are vLLM's `eagle_aux_hidden_state_layer_ids`.
     """
 
-    def __init__(
-        self,
-        given: Sequence[Given],
-        requests: Requests | None,
-        labels: Labels,
-        *,
-        layers: Sequence[int] | None,
-        columns: Sequence[str] | None,
-        part: tuple[int, int],
-        begun: TraceStore | None,
-    ) -> None:
+    def __init__(self, given: Sequence[Given], requests: Requests | None, options: Options) -> None:
         self._requests = requests or {}
         self._has_requests = requests is not None
         self._names = {self._name_of(item.path) for item in given}
-        self._is_first_part = part[0] == 1
+        self._is_first_part = options.part[0] == 1
         self._fields = columns_of(self._requests)
         self._has_answers = any(map(self._has_answer, given))
-        provenance: dict[str, Any] = {"format": "vLLM hidden states", FINAL_NORM: False}
         digest = hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()
-        provenance["requests_sha256"] = digest if self._has_requests else None
+        provenance: dict[str, Any] = {
+            "format": "vLLM hidden states",
+            FINAL_NORM: False,
+            "requests_sha256": digest if self._has_requests else None,
+        }
         if "prompt_len" in self._fields:
             provenance["trace_convention"] = TRACE_CONVENTION if self._has_answers else PROMPTS
-        self._fields -= set() if self._has_answers else {"logprob"}
-        super().__init__(
-            given,
-            labels,
-            layers=layers,
-            columns=columns,
-            part=part,
-            begun=begun,
-            provenance=provenance,
-        )
+        if not self._has_answers:
+            self._fields -= {"logprob"}
+        super().__init__(given, options, provenance)
 
     def _records(self, item: Given, name: str) -> Iterator[tuple[Path, Any, np.ndarray]]:
         file = SafetensorsFile(item.path)

@@ -77,12 +77,10 @@ class Contents(ABC):
 
     @abstractmethod
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of some keys, record by record.
+        """Yield the values of some keys, all of which are there, record by record.
 
         Parameters
         ----------
-        keys
-            Those to read, all of which are there.
         by_row
             For arrays: whether every row of them is a record, or all of them are one.
 
@@ -110,8 +108,7 @@ class ArrayFile(Contents):
         """Return an array: NumPy's, or for bfloat16 a torch tensor; it may be mapped."""
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
-        if by_row:
-            n_rows = self._n_rows(keys)
+        n_rows = self._n_rows(keys) if by_row else 0
         arrays = {key: self.read(key) for key in keys}
         for key, array in arrays.items():
             _check_size(array, key)

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,7 @@ from store.format.schema import Column, Schema
 from store.read.store import TraceStore
 from store.sources.arrays.find import Given
 from store.sources.arrays.report import ArrayReport
-from store.sources.file_imports import (
-    digest_files,
-    no_traces,
-    read_committed,
-)
+from store.sources.file_imports import digest_files, no_traces, read_committed
 from store.sources.labels.rule import UNLABELLED, label_scores
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import DAMAGE, Row, one_line
@@ -33,25 +29,16 @@ from store.sources.trace_ids import MAX_ID_BYTES, TraceNumbers
 from store.write.rows import axis_lengths, encode_row
 from store.write.source import REMARKS, Source
 
-__all__ = ["FileSource", "Labels"]
+__all__ = ["FileSource", "Labels", "Options"]
 
 OWN_COLUMNS = ("question_id", "source_file")  # columns that an import cannot do without
 
 
-class Labels:
-    """How traces are labelled: by a file of scores, else by what the record itself says.
+class Labels(NamedTuple):
+    """How traces are labelled: by a file of scores alone, else by what the record itself says."""
 
-    Parameters
-    ----------
-    scores
-        Of a file; if given, it alone decides.
-    threshold
-        Scores from here on count as right.
-    """
-
-    def __init__(self, scores: ScoreTable | None, threshold: float) -> None:
-        self.scores = scores
-        self.threshold = threshold
+    scores: ScoreTable | None
+    threshold: float  # scores from here on count as right
 
     def set(self, row: Row, trace_id: str) -> None:
         """Set score and label of a row."""
@@ -84,15 +71,11 @@ class Labels:
         }
 
 
-class FileSource(Source):
-    """Rows from files; a subclass says what the records of a file are.
+class Options(NamedTuple):
+    """What an import makes of files of any kind.
 
-    Parameters
+    Attributes
     ----------
-    given
-        What to read, in order.
-    labels
-        How the traces are labelled.
     layers
         Numbers of the layers in the files, as the model numbers them, ascending; None if unknown.
     columns
@@ -101,8 +84,22 @@ class FileSource(Source):
         (k, n): only every n-th file, beginning with the k-th.
     begun
         What a stopped import of the same files has committed.
+    """
+
+    labels: Labels
+    layers: Sequence[int] | None
+    columns: Sequence[str] | None
+    part: tuple[int, int]
+    begun: TraceStore | None
+
+
+class FileSource(Source):
+    """Rows from files, in their order; a subclass says what the records of a file are.
+
+    Parameters
+    ----------
     provenance
-        What else decides the rows.
+        What decides the rows apart from the options.
 
     Raises
     ------
@@ -111,18 +108,9 @@ class FileSource(Source):
     """
 
     def __init__(
-        self,
-        given: Sequence[Given],
-        labels: Labels,
-        *,
-        layers: Sequence[int] | None,
-        columns: Sequence[str] | None,
-        part: tuple[int, int],
-        begun: TraceStore | None,
-        provenance: Mapping[str, Any],
+        self, given: Sequence[Given], options: Options, provenance: Mapping[str, Any]
     ) -> None:
-        self._labels = labels
-        self._begun = begun
+        self._labels, layers, columns, part, self._begun = options
         self.report = ArrayReport()
         all_names = short_names([item.path for item in given])
         named = list(zip(given, all_names, strict=True))
@@ -141,7 +129,7 @@ class FileSource(Source):
             **({} if layers is None else {"layers": list(layers)}),
             "files": len(given),
             "files_sha256": digest_given(given),
-            **labels.provenance,
+            **self._labels.provenance,
             "part": list(part),
         }
 

@@ -1,7 +1,7 @@
 """Which kind each file that is given has, decided by its first bytes, and the files of folders."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -31,6 +31,12 @@ TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
 OLD_SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
 ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
 PICKLES = ("pickle", "gzip pickle", "torch")
+UNPACKED: dict[str, Callable[[Path, int], Contents]] = {  # kinds of one file, read into memory
+    "npz": NpzFile,
+    "Parquet": ParquetFile,
+    "HDF5": Hdf5File,
+    **dict.fromkeys(PICKLES, PickledFile),
+}
 READ = ".npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines, pickles or .pt of arrays"
 STATE = "state.json"
 DATASET = (STATE, "dataset_info.json")  # files of a folder of Dataset.save_to_disk
@@ -47,8 +53,6 @@ class Given:
         A file, or the folder of several that belong together.
     kind
         One of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "store", "unknown".
-    files
-        The files themselves.
     """
 
     path: Path
@@ -209,21 +213,15 @@ def open_contents(given: Given, max_bytes: int) -> Contents:
     match given.kind:
         case "safetensors":
             return SafetensorsFile(given.path)
-        case "npz":
-            return NpzFile(given.path, max_bytes)
         case "npy":
             return NpyFolder(given.path, list(given.files), max_bytes)
         case "Arrow":
             return ArrowFile(given.path, list(given.files))
-        case "Parquet":
-            return ParquetFile(given.path, max_bytes)
-        case "HDF5":
-            return Hdf5File(given.path, max_bytes)
-        case "pickle" | "gzip pickle" | "torch":
-            return PickledFile(given.path, max_bytes)
         case "JSON lines":
             return JsonLinesFile(given.path)
-    raise SchemaError(f"expected {READ}, found {describe(given.kind)}")
+    if given.kind not in UNPACKED:
+        raise SchemaError(f"expected {READ}, found {describe(given.kind)}")
+    return UNPACKED[given.kind](given.path, max_bytes)
 
 
 def describe(kind: str) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID, Column
-from store.read.store import TraceStore
 from store.sources.arrays.axes import advice, has_rows, untold
 from store.sources.arrays.contents import Contents
-from store.sources.arrays.files import FileSource, Labels
+from store.sources.arrays.files import FileSource, Options
 from store.sources.arrays.find import Given, open_contents
 from store.sources.arrays.mapping import Mapped, check_keys, column_of, value_of
 from store.sources.file_imports import check_scores_of_part
@@ -37,10 +36,6 @@ class MapSource(FileSource):
 
     Parameters
     ----------
-    mapped
-        Which columns to make of which keys.
-    given, labels, layers, columns, part, begun
-        See `FileSource`.
     max_bytes
         Most bytes of an array in memory.
 
@@ -54,22 +49,17 @@ class MapSource(FileSource):
         self,
         given: Sequence[Given],
         mapped: Sequence[Mapped],
-        labels: Labels,
-        *,
-        layers: Sequence[int] | None,
-        columns: Sequence[str] | None,
-        part: tuple[int, int],
-        begun: TraceStore | None,
+        options: Options,
         max_bytes: int,
     ) -> None:
-        _check_part(mapped, labels, part)
+        _check_part(mapped, options)
         self._mapped = mapped
         self._max_bytes = max_bytes
         self._n_given = len(given)
         self._opened: tuple[Given, Contents] | None = None
         self._by_row = self._find_layout(given)
-        if labels.scores is None:
-            check_agreement(self._judged(given), labels.threshold)
+        if options.labels.scores is None:
+            check_agreement(self._judged(given), options.labels.threshold)
         if not self._by_row:
             self._mapped = self._with_axes(given)
         provenance = {
@@ -82,15 +72,7 @@ class MapSource(FileSource):
             },
             "rows_in_a_file": self._by_row,
         }
-        super().__init__(
-            given,
-            labels,
-            layers=layers,
-            columns=columns,
-            part=part,
-            begun=begun,
-            provenance=provenance,
-        )
+        super().__init__(given, options, provenance)
 
     def _find_layout(self, given: Sequence[Given]) -> bool:
         """Return whether the first file with all keys has a row for each trace."""
@@ -111,8 +93,7 @@ class MapSource(FileSource):
     def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
         """Raise SchemaError for states of which nothing tells tokens from layers."""
         keys = [item.key for item in self._mapped if item.axes and item.axes[0]]
-        unclear = untold(self._mapped, self._lengths(given, keys, by_row))
-        for item in unclear:
+        for item in untold(self._mapped, self._lengths(given, keys, by_row)):
             shape = first.keys[item.key].shape
             ways = advice(item, shape, by_row and not first.is_table)
             raise SchemaError(
@@ -145,12 +126,10 @@ class MapSource(FileSource):
         unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
         lengths: dict[str, set[tuple[int, ...]]] = {item.key: set() for item in unknown}
         for file in given if unknown else ():
-            try:
+            with suppress(*DAMAGE):  # it is reported as the file is read
                 keys = self._open(file).keys
-            except DAMAGE:  # it is reported as the file is read
-                continue
-            for key, found in lengths.items():
-                found.add(keys[key].shape[:1])
+                for key, found in lengths.items():
+                    found.add(keys[key].shape[:1])
         ragged = [item for item in unknown if len(lengths[item.key]) > 1]
         return [
             replace(item, axis=item.column) if item in ragged else item for item in self._mapped
@@ -185,15 +164,13 @@ class MapSource(FileSource):
         return f"{name}/{i}" if self._n_given > 1 else str(i)
 
     def _columns(self, row: Row) -> dict[str, Column]:
-        found = dict(SINGLE)
-        for mapped in self._mapped:
-            if mapped.column not in (*found, TRACE_ID):
-                found[mapped.column] = column_of(mapped, row[mapped.column])
-        return found
+        own = [mapped for mapped in self._mapped if mapped.column not in (*SINGLE, TRACE_ID)]
+        return SINGLE | {item.column: column_of(item, row[item.column]) for item in own}
 
 
-def _check_part(mapped: Sequence[Mapped], labels: Labels, part: tuple[int, int]) -> None:
+def _check_part(mapped: Sequence[Mapped], options: Options) -> None:
     """Raise SchemaError for scores by trace id in a part that numbers traces by itself."""
     columns = [item.column for item in mapped]
     if "question_id" in columns and TRACE_ID not in columns:
-        check_scores_of_part(labels.scores, part, "map trace_id, or leave out --scores")
+        advice = "map trace_id, or leave out --scores"
+        check_scores_of_part(options.labels.scores, options.part, advice)

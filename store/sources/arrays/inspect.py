@@ -50,12 +50,8 @@ _COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliase
 def inspect_lines(given: Sequence[Given], max_bytes: int) -> tuple[list[str], bool]:
     """Describe files, none of which may unpack to more than `max_bytes`.
 
-    Returns
-    -------
-    lines
-        For people: kind, keys, numbers of records, first texts, and a command.
-    whole
-        Whether each file that was opened could be read.
+    Returns lines for people: kind, keys, numbers of records, first texts, and a command; and
+    whether each file that was opened could be read.
     """
     lines: list[str] = []
     whole = True
@@ -185,14 +181,10 @@ def _key_lines(keys: Mapping[str, Key]) -> Iterator[str]:
 def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the first texts, each cut to a few words of one line."""
     for record in records:
-        shown = []
-        for name, value in record.items():
-            if isinstance(value, str):
-                text = str(value)[:SHOWN_TEXT]
-                shown.append(f"{name} {text!r}")
-        line = ", ".join(shown[:N_SHOWN])
-        if line:
-            yield f"  for example: {line}"
+        texts = {name: str(value) for name, value in record.items() if isinstance(value, str)}
+        shown = [f"{name} {text[:SHOWN_TEXT]!r}" for name, text in texts.items()]
+        if shown:
+            yield f"  for example: {', '.join(shown[:N_SHOWN])}"
 
 
 def propose(contents: Contents) -> list[Mapped]:
@@ -213,6 +205,4 @@ def propose(contents: Contents) -> list[Mapped]:
 
 def _may_be_column(name: str) -> bool:
     """Return whether an import takes a name for a column."""
-    if name == "source_file":
-        return False
-    return _NAME.fullmatch(name) is not None
+    return name != "source_file" and _NAME.fullmatch(name) is not None

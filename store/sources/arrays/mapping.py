@@ -19,7 +19,7 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.layers import LAYERS_AXIS
 from store.format.schema import TRACE_ID, Column
-from store.sources.arrays.contents import Contents
+from store.sources.arrays.contents import Contents, key_of
 from store.sources.legacy.columns import COLUMNS, Axes
 
 __all__ = [
@@ -77,17 +77,13 @@ class Mapped:
 
     Attributes
     ----------
-    column
-        Name of the column, or "trace_id".
-    key
-        Name in the files.
     axis
         Ragged axis that was given for a column that the field does not know.
     names
         Axes of the array, in its order, where the map names them; the first may be `RECORDS`.
     """
 
-    column: str
+    column: str  # or "trace_id"
     key: str
     axis: str | None = None
     names: tuple[str, ...] | None = None
@@ -160,10 +156,10 @@ def column_of(item: Mapped, value: Any) -> Column:
     """Return the column that the first record's value makes; raises SchemaError."""
     if isinstance(value, str):
         return Column("utf8")
-    dtype, shape = _dtype_and_shape(value)
+    key = key_of(value)
     axis, names = item.axes or (item.axis, ())
-    item_shape = shape[1:] if axis else shape
-    return Column(dtype, item_shape, axis, names)
+    item_shape = key.shape[1:] if axis else key.shape
+    return Column(key.dtype, item_shape, axis, names)
 
 
 def value_of(item: Mapped, value: Any) -> Any:
@@ -194,13 +190,8 @@ def value_of(item: Mapped, value: Any) -> Any:
 def references_of(value: Any, where: str) -> str:
     """Return references as the column keeps them, and `label` reads them: a JSON list of texts.
 
-    Parameters
-    ----------
-    value
-        One text, several in a list or an array, or a text that is a JSON list of texts. An empty
-        text is no reference; anything else is a SchemaError.
-    where
-        What a message calls it.
+    They are one text, several in a list or an array, or a text that is a JSON list of texts. An
+    empty text is no reference; anything else is a SchemaError, which begins with `where`.
     """
     if isinstance(value, np.ndarray):
         value = value.reshape(-1).tolist() if value.ndim < 2 else value.tolist()
@@ -307,11 +298,6 @@ def _in_order(names: Sequence[str], wanted: Sequence[str], array: Any) -> Any:
         array = array[None]
     order = [names.index(name) for name in wanted]
     return array.permute(order) if hasattr(array, "permute") else array.transpose(order)
-
-
-def _dtype_and_shape(value: Any) -> tuple[str, tuple[int, ...]]:
-    dtype = str(value.dtype).removeprefix("torch.")
-    return dtype, tuple(value.shape)
 
 
 def _described(axes: Axes) -> str:

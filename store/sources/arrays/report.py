@@ -20,8 +20,6 @@ class ArrayReport:
     rows, unlabelled, not_finite
         Traces written, those of them without a label, and those with a NaN or an infinity in an
         array.
-    bytes_done, bytes_all
-        Of the files, for the progress.
     """
 
     rows: int = 0
@@ -49,9 +47,8 @@ class ArrayReport:
         ]
         lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
         if self.skipped.n:
-            lines.append(
-                f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
-            )
+            left_out = count(self.skipped.n, "file or record", "files or records")
+            lines.append(f"  {left_out} left out")
         return "\n".join([*lines, *self.skipped.lines()])
 
     def count_row(self, row: Mapping[str, Any]) -> None:

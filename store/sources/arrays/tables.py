@@ -19,13 +19,7 @@ PARQUET_ROWS = 64  # at once; a row may have megabytes
 
 
 class JsonLinesFile(Contents):
-    """One JSON object a line, whose numbers may be in lists of lists.
-
-    Parameters
-    ----------
-    path
-        The file.
-    """
+    """One JSON object a line, whose numbers may be in lists of lists."""
 
     kind = "JSON lines"
     is_table = True
@@ -57,12 +51,7 @@ class JsonLinesFile(Contents):
 class ArrowFile(Contents):
     """Arrow's streaming or file format, by pyarrow; an array of a record is a nested list.
 
-    Parameters
-    ----------
-    path
-        A file, or a folder that `Dataset.save_to_disk` wrote.
-    files
-        Its Arrow files, in order.
+    It is one file, or several in a folder that `Dataset.save_to_disk` wrote.
     """
 
     kind = "Arrow"

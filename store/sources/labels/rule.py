@@ -99,12 +99,7 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
 def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
     """Raise SchemaError for given labels that say another than the given scores.
 
-    Parameters
-    ----------
-    judged
-        Of each trace its name, score and label; only those with a number for both are compared.
-    threshold : float
-        Scores of at least this much count as right.
+    Judged is a name, a score and a label; only those with a number for both are compared.
     """
     names, scores, labels = [], [], []
     for name, score, label in judged:

@@ -20,10 +20,8 @@ class CheckedReader:
 
     Parameters
     ----------
-    file
-        The pickle, not compressed.
     size : int
-        Most bytes that `file` can hold.
+        Most bytes that `file` can hold, which are not compressed any more.
     max_bytes : int
         Most bytes to read.
     n_stored
@@ -33,8 +31,6 @@ class CheckedReader:
     ----------
     max_opcodes
         Most opcodes of a pickle: compressed ones multiply, and each takes some memory.
-    n_read
-        Bytes read so far.
     """
 
     def __init__(
