@@ -89,8 +89,8 @@ def read_json_lines(lines: Iterable[str], bad: Bad = refuse) -> Iterator[tuple[i
             value = parse_json(line)
         except (ValueError, RecursionError) as error:
             bad(LineError(f"expected one JSON object on the line, found: {error}", number))
-            continue
-        yield number, value
+        else:
+            yield number, value
 
 
 def read_csv(

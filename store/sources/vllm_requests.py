@@ -38,13 +38,10 @@ Requests = dict[str, dict[str, Any]]  # name of a file without its suffix -> req
 def read_requests(path: Path) -> Requests:
     """Read a file of requests, one JSON object a line.
 
-    Parameters
-    ----------
-    path
-        Each line has the name of its file without `.safetensors` (`id`, `request_id` or
-        `trace_id`) or its path (`hidden_states_path`, `file`). All else is optional: `question`,
-        `answer` (or `response`), `references`, `label`, `score`, `prompt_len`, `question_id`,
-        `answer_len`, `token_ids`. Or it is a response of the server, or has one.
+    Each line has the name of its file without `.safetensors` (`id`, `request_id` or `trace_id`) or
+    its path (`hidden_states_path`, `file`). All else is optional: `question`, `answer` (or
+    `response`), `references`, `label`, `score`, `prompt_len`, `question_id`, `answer_len`,
+    `token_ids`. Or it is a response of the server, or has one.
 
     Raises
     ------
@@ -98,10 +95,8 @@ def _name_of(request: Mapping[str, Any], number: int) -> str:
     if isinstance(where, str) and where:
         return PurePath(where).name.removesuffix(SAFETENSORS)
     name = find_first(request, IDS)
-    if is_integer(name):
+    if is_integer(name) or (isinstance(name, str) and name):
         return str(name)
-    if isinstance(name, str) and name:
-        return name
     raise LineError(f"expected an id ({', '.join(IDS)}) of a file, found {name!r:.80}", number)
 
 

@@ -43,7 +43,13 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     if unclear and not found:
         if len({keys[item.key].shape[:1] for item in mapped}) > 1:
             return False  # they are no rows: they differ in length
-        raise _either(unclear[0], keys[unclear[0].key].shape)
+        item = unclear[0]
+        shape = keys[item.key].shape
+        raise SchemaError(
+            "expected one trace of many layers or many traces of one layer, found "
+            f"{item.key!r:.80} {shape}, which may be either: add a key of ids or labels, or "
+            f"{advice(item, shape, None)}"
+        )
     if len(set(found.values())) > 1:
         shown = ", ".join(f"{name} {keys[name].shape}" for name in found)
         raise SchemaError(
@@ -51,13 +57,6 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
             f"found {shown:.300}"
         )
     return next(iter(found.values()), True)
-
-
-def _either(item: Mapped, shape: tuple[int, ...]) -> SchemaError:
-    return SchemaError(
-        f"expected one trace of many layers or many traces of one layer, found {item.key!r:.80} "
-        f"{shape}, which may be either: add a key of ids or labels, or {advice(item, shape, None)}"
-    )
 
 
 def untold(mapped: Sequence[Mapped], lengths: Iterable[Mapping[str, int]]) -> list[Mapped]:

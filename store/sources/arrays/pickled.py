@@ -29,7 +29,8 @@ class PickledFile(ArrayFile):
         content: Any = (read_torch if is_torch(path) else read_pickle)(path, max_bytes)
         self._max_bytes = max_bytes
         self._rows: list[Any] = []
-        self._named = content if isinstance(content, Mapping) else {_stem(path): content}
+        stem = path.name.partition(".")[0]
+        self._named = content if isinstance(content, Mapping) else {stem: content}
         if isinstance(content, list) and content and isinstance(content[0], Mapping):
             self._rows = content
             self._named = {key: [value] for key, value in content[0].items()}
@@ -48,10 +49,6 @@ class PickledFile(ArrayFile):
     def read(self, key: str) -> Any:
         rows = [row.get(key) if isinstance(row, Mapping) else None for row in self._rows]
         return _column(rows or self._named[key], self._max_bytes)
-
-
-def _stem(path: Path) -> str:
-    return path.name.partition(".")[0]
 
 
 def _column(value: Any, max_bytes: int) -> Any:

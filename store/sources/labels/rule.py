@@ -84,8 +84,6 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     ----------
     scores : float (...)
         Agreement with the references, higher is better; NaN where there is none.
-    threshold : float
-        Scores of at least this much count as right.
 
     Returns
     -------
@@ -99,7 +97,7 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
 def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
     """Raise SchemaError for given labels that say another than the given scores.
 
-    Judged is a name, a score and a label; only those with a number for both are compared.
+    `judged` has the name, score and label of each trace; only numbers are compared.
     """
     names, scores, labels = [], [], []
     for name, score, label in judged:

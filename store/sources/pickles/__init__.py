@@ -62,11 +62,6 @@ _DAMAGE = (  # what the unpickler, gzip, NumPy and torch raise for damaged bytes
 def kind_of_file(path: str | Path) -> str:
     """Return how to read a file, from its first bytes.
 
-    Parameters
-    ----------
-    path
-        Any file; its name does not count.
-
     Returns
     -------
     str
