@@ -46,8 +46,6 @@ class ImageDetector(Detector):
 
     Parameters
     ----------
-    hidden_size : int
-        d of `hidden_states`.
     n_layers : int
         L of `hidden_states`; an image has no more layers.
     image_layers, image_tokens : int

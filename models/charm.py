@@ -66,19 +66,9 @@ class Pairs(NamedTuple):
 def read_maps(batch: Batch, offsets: Tensor, threshold: float) -> AttentionGraph:
     """Build the graphs of a batch from its full maps.
 
-    Parameters
-    ----------
-    batch : Batch
-        With `attentions`, `prompt_len` and `answer_len`.
-    offsets : Tensor, (B + 1,) int64
-        Where the tokens of each trace start.
-    threshold : float
-        An edge is where a head attends with at least this.
-
-    Raises
-    ------
-    ValueError
-        If a trace of T tokens has not T * T pairs.
+    Reads `attentions`, `prompt_len` and `answer_len`. An edge is where a head attends with at least
+    `threshold`; `offsets`, (B + 1,) int64, say where the tokens of each trace start. Raises
+    ValueError if a trace of T tokens has not T * T pairs.
     """
     values, starts = batch.ragged("attentions")  # (n_pairs, L, H)
     maps = values.flatten(1)
@@ -95,17 +85,9 @@ def read_maps(batch: Batch, offsets: Tensor, threshold: float) -> AttentionGraph
 def read_edges(batch: Batch, offsets: Tensor, threshold: float) -> AttentionGraph:
     """Build the graphs of a batch from the edges that the store keeps.
 
-    Parameters
-    ----------
-    batch : Batch
-        With `attn_edges`, `attn_edge_ends`, `attn_diag`, `prompt_len` and `answer_len`.
-    offsets, threshold
-        As of `read_maps`. Edges below the threshold of the store are not there.
-
-    Raises
-    ------
-    ValueError
-        If an edge ends where its trace has no token, or at a token before its source.
+    Reads `attn_edges`, `attn_edge_ends`, `attn_diag`, `prompt_len` and `answer_len`; the rest is as
+    in `read_maps`, but edges below the threshold of the store are not there. Raises ValueError if
+    an edge ends where its trace has no token, or at a token before its source.
     """
     values, starts = batch.ragged("attn_edges")  # (n_edges, L, H)
     target, source = batch.ragged("attn_edge_ends").values.long().unbind(1)
@@ -202,11 +184,7 @@ def strong_pairs(maps: Tensor, pair: Tensor, threshold: float) -> Tensor:
 class Encoder(nn.Module):
     """Two rounds of messages along the edges, then the mean over the nodes of the answer.
 
-    Parameters
-    ----------
-    hidden_size, n_heads : int
-        d, and the number L * H of heads.
-    dropout : float
+    `n_heads` is the number L * H of heads.
 
     Shapes
     ------
@@ -287,13 +265,7 @@ class Charm(Detector):
     1,024 heads in all. Only rows of the answer are looked at, and above the threshold copied. For
     long prompts there is `CharmEdges`.
 
-    Parameters
-    ----------
-    hidden_size, n_layers : int
-        d and L of `hidden_states`.
-    n_heads : int
-        L * H of `attentions`.
-    charm_threshold, charm_dropout : float
+    `n_heads` is L * H of `attentions`.
 
     Shapes
     ------

@@ -61,11 +61,6 @@ class Clap(Detector):
     run's own optimizer and learning rate (there AdamW, weight decay 1e-5, batches of 128, 50
     epochs, warm-up and cosine, the learning rate of 5e-5 to .5 that is best on validation).
 
-    Parameters
-    ----------
-    hidden_size, n_layers : int
-        d and L of `hs_last`.
-
     Shapes
     ------
     batch["hs_last"] (B, L, d) -> logits (B,)

@@ -158,14 +158,7 @@ class Detector(nn.Module):
         A detector of all states: gradient x input of the trace's logit. A detector of one state a
         trace: its logit for the state of each token.
 
-        Parameters
-        ----------
-        batch : Batch
-            With the columns of `columns_for_tokens`.
-
-        Returns
-        -------
-        Tensor, (n_tokens,) float32, or None
+        `batch` has the columns of `columns_for_tokens`; the scores are (n_tokens,) float32.
         """
         if not self.columns_for_tokens(self.columns):
             return None

@@ -52,9 +52,6 @@ class Drift(Detector):
 
     Parameters
     ----------
-    hidden_size, n_layers : int
-        d and L of `hidden_states`.
-    dropout : float
     drift_tokens : str
         "last": the last token of the prompt; "mean": the mean over all its tokens. Where the
         prompt's length is unknown (negative), all tokens of the trace are the prompt.

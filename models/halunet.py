@@ -105,13 +105,7 @@ class HaluNet(Detector):
     Where the prompt's length is unknown, all tokens of a trace are its answer. A mean of nothing
     is the mean over all traces, the states of an empty answer are zeros.
 
-    Parameters
-    ----------
-    hidden_size, n_layers : int
-        d and L of `hidden_states`.
-    halunet_layer : int, optional
-        Position of the layer in `hidden_states`; by default the last.
-    halunet_dropout : float
+    `halunet_layer` is a position in `hidden_states`; by default the last.
 
     Shapes
     ------

@@ -79,15 +79,8 @@ def log_volumes(states: Tensor, n_tokens: Tensor) -> Tensor:
     Traces of one length go through LAPACK together: padding would change the last bits of their
     numbers with what they are batched with. In float32 the small singular values would be rounding.
 
-    Parameters
-    ----------
-    states : Tensor, (sum of n_tokens, d)
-    n_tokens : Tensor, (B,) int64
-
-    Returns
-    -------
-    Tensor, (B,) float32
-        NaN without tokens.
+    `states` are (sum of n_tokens, d), `n_tokens` (B,) int64. Returns (B,) float32, NaN without
+    tokens.
     """
     exact = states.double()
     by_trace = (exact - exact.mean(dim=1, keepdim=True)).split(n_tokens.tolist())

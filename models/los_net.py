@@ -84,11 +84,7 @@ def rank_of(token: Tensor, candidates: Tensor) -> Tensor:
 class SignatureEncoder(nn.Module):
     """The steps of an answer behind a class token, through a transformer block.
 
-    Parameters
-    ----------
-    n_candidates : int
-        K.
-    dropout : float
+    `n_candidates` is K of the signature.
 
     Shapes
     ------
@@ -139,11 +135,7 @@ class LosNet(Detector):
 
     An empty answer is the class token alone.
 
-    Parameters
-    ----------
-    n_candidates : int
-        K of `topk_logprob` and `topk_id`.
-    dropout : float
+    `n_candidates` is K of `topk_logprob` and `topk_id`.
 
     Shapes
     ------

@@ -22,14 +22,8 @@ __all__ = ["LayerLstm", "LstmSolo"]
 class LayerLstm(nn.Module):
     """Bidirectional LSTM over layers, then an MLP on its two final states.
 
-    Parameters
-    ----------
-    input_size : int
-        Width d of the vector that each layer gives.
-    lstm_hidden, num_lstm_layers : int
-        Width h of each direction, and depth.
-    dropout : float
-        Between LSTM layers and inside the MLP 2h - 128 - 64 - 1.
+    `input_size` is d, the width of each layer's vector; `lstm_hidden` is the width h of each
+    direction. Dropout is between LSTM layers and inside the MLP 2h - 128 - 64 - 1.
 
     Shapes
     ------

@@ -190,13 +190,7 @@ class FittedTextProbe:
 
 @dataclass(frozen=True)
 class TextProbe:
-    """A control that reads a column of text; it is fitted, saved and asked as a `Probe` is.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        The column, of text.
-    """
+    """A control that reads a column of text; it is fitted, saved and asked as a `Probe` is."""
 
     columns: tuple[str]
     otherwise: None = None

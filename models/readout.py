@@ -32,14 +32,8 @@ def check_readout(readout: str) -> None:
 def readout_tokens(readout: str, batch: Batch, offsets: Tensor) -> Tensor:
     """Packed tokens that are read, in their order, (R,) int64; none of a trace without tokens.
 
-    Parameters
-    ----------
-    readout : str
-        One of `READOUTS`.
-    batch : Batch
-        With `prompt_len` and `answer_len` for "answer"; else not read.
-    offsets : Tensor, (B + 1,) int64
-        Where the tokens of each trace begin.
+    `readout` is one of `READOUTS`; "answer" reads `prompt_len` and `answer_len` of the batch.
+    `offsets`, (B + 1,) int64, say where the tokens of each trace begin.
     """
     if readout == "answer":
         is_read = answer_tokens(batch, offsets)

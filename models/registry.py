@@ -16,10 +16,7 @@ T = TypeVar("T")
 class Registry(UserDict[str, T]):
     """Name -> method.
 
-    Parameters
-    ----------
-    places
-        Name -> "module:attribute", imported on first access, or the method itself.
+    `places` gives "module:attribute", imported on first access, or the method itself.
 
     Examples
     --------

@@ -77,21 +77,9 @@ def choose_strength(
     chosen, even if it ranks validation better. With L1 the path ends as well where the regression
     no longer converges.
 
-    Parameters
-    ----------
-    train : float32 (n, k)
-        Scaled features of the training rows.
-    labels : int64 (n,)
-        1 and 0, both present.
-    val : float32 (n_val, k)
-    val_labels : int64 (n_val,)
-    penalty : str
-        Of the weights: "l2", or "l1", which makes most of them 0.
-
-    Returns
-    -------
-    float
-        The smallest of several that are equally good.
+    The features of training and validation rows are scaled, float32 (n, k) and (n_val, k); their
+    labels are int64, 1 and 0, both present in train. `penalty` is "l2", or "l1", which makes most
+    weights 0. Of several strengths that are equally good the smallest is chosen.
     """
     losses: list[float] = []
     rescaled: list[float] = []

@@ -21,8 +21,6 @@ class Saplma(Detector):
 
     Parameters
     ----------
-    hidden_size, n_layers : int
-        d and L of `hs_last`.
     saplma_layer : int, optional
         Position of the layer in `hs_last`; by default the one at 60% of the depth, the paper's 20th
         of 32.

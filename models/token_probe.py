@@ -48,8 +48,6 @@ class TokenProbe(Detector):
 
     Parameters
     ----------
-    hidden_size, n_layers : int
-        d and L of `hidden_states`.
     token_layer : int, optional
         Position of the layer in `hidden_states`; by default the one at 95% of the depth.
     token_hidden : int

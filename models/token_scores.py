@@ -49,16 +49,8 @@ def gradient_times_input(logits_of: Callable[[Batch], Tensor], batch: Batch) -> 
     The first-order estimate of what the logit loses if the state were 0 (gradient x input:
     Shrikumar et al., arXiv:1605.01713).
 
-    Parameters
-    ----------
-    logits_of : callable
-        Batch -> logits (B,), each of its own trace alone.
-    batch : Batch
-        With `hidden_states`, (n_tokens, L, d).
-
-    Returns
-    -------
-    Tensor, (n_tokens,) float32
+    `logits_of` gives logits (B,), each of its own trace alone; `batch` has `hidden_states`,
+    (n_tokens, L, d). Returns (n_tokens,) float32.
     """
     values, offsets = batch.ragged(STATES)
     # cuDNN's LSTM has no gradient at evaluation, which must not drop out anything

@@ -79,13 +79,7 @@ def gather_states(column: Ragged, in_answer: Tensor, layers: list[int]) -> Answe
 class TokenReader(nn.Module):
     """Each token with the one before it through an MLP, then attention and maximum over tokens.
 
-    Parameters
-    ----------
-    n_states : int
-        Numbers k * d of a token's states.
-    n_numbers : int
-        Numbers m of a token's prediction.
-    dropout : float
+    A token has `n_states` = k * d numbers of its states, and `n_numbers` = m of its prediction.
 
     Shapes
     ------
@@ -136,13 +130,7 @@ class TokenSequence(Detector):
     at their mean; token 0 gets nothing from a token before it; an empty answer is a vector of
     zeros.
 
-    Parameters
-    ----------
-    hidden_size, n_layers : int
-        d and L of `hidden_states`.
-    n_candidates : int
-        K of `topk_logprob`, of which the 10 likeliest are read.
-    dropout : float
+    `n_candidates` is K of `topk_logprob`, of which the 10 likeliest are read.
 
     Shapes
     ------

@@ -53,19 +53,9 @@ def positions(offsets: Tensor) -> Tensor:
 def mean_by_trace(values: Tensor, offsets: Tensor, counted: Tensor | None = None) -> Tensor:
     """Mean over the tokens of each trace.
 
-    Parameters
-    ----------
-    values : Tensor, (n_tokens, ...)
-        Any float; summed as float32.
-    offsets : Tensor, (B + 1,) int64
-        Where each trace starts.
-    counted : Tensor, (n_tokens, ...) bool, optional
-        The values that count; by default all of them.
-
-    Returns
-    -------
-    Tensor, (B, ...) float32
-        NaN where no value counts.
+    `values` (n_tokens, ...) are of any float, and summed as float32; `offsets`, (B + 1,) int64, say
+    where each trace starts; `counted`, of the same shape, says which of them count (by default
+    all). Returns (B, ...) float32, NaN where no value counts.
     """
     if counted is None:
         counted = torch.ones_like(values, dtype=torch.bool)
@@ -83,19 +73,9 @@ def mean_or_zero(values: Tensor, offsets: Tensor) -> Tensor:
 def mean_over_answer(batch: Batch, column: Ragged, n_tokens: int | None = None) -> Tensor:
     """Mean over the answer's tokens of a ragged column, NaN values left out.
 
-    Parameters
-    ----------
-    batch : Batch
-        With `prompt_len` and `answer_len`.
-    column : Ragged
-        Values (n_tokens, ...), a column of the batch or made of one.
-    n_tokens : int, optional
-        Only the first tokens of the answer, this many.
-
-    Returns
-    -------
-    Tensor, (B, ...) float32
-        NaN where nothing counts: an empty answer, or a prompt of unknown length.
+    The batch has `prompt_len` and `answer_len`; the values of `column` are (n_tokens, ...). With
+    `n_tokens` only so many first tokens of the answer are read. Returns (B, ...) float32, NaN where
+    nothing counts: an empty answer, or a prompt of unknown length.
     """
     in_answer = answer_tokens(batch, column.offsets, n_tokens)
     in_answer = in_answer.view(-1, *[1] * (column.values.ndim - 1))
@@ -107,21 +87,9 @@ def reduce_over_answer(
 ) -> Tensor:
     """Sum, least or largest value over the answer's tokens, NaN values left out.
 
-    Parameters
-    ----------
-    batch : Batch
-        With `prompt_len` and `answer_len`.
-    column : Ragged
-        Values (n_tokens,), a column of the batch or made of one.
-    how : str
-        "sum", "amin" or "amax", as `Tensor.scatter_reduce` has them.
-    n_tokens : int, optional
-        Only the first tokens of the answer, this many.
-
-    Returns
-    -------
-    Tensor, (B,) float32
-        NaN where nothing counts.
+    `how` is "sum", "amin" or "amax", as `Tensor.scatter_reduce` has them; the values of `column`
+    are (n_tokens,), and the rest is as in `mean_over_answer`. Returns (B,) float32, NaN where
+    nothing counts.
     """
     values = column.values.float()
     counted = answer_tokens(batch, column.offsets, n_tokens) & ~values.isnan()
@@ -133,17 +101,8 @@ def reduce_over_answer(
 def largest_by_trace(column: Ragged, top_k: int) -> Tensor:
     """The largest values over the tokens of each trace.
 
-    Parameters
-    ----------
-    column : Ragged
-        Values (n_tokens, L, H).
-    top_k : int
-        How many.
-
-    Returns
-    -------
-    Tensor, (B, L, H, top_k)
-        In falling order, then zeros where a trace has fewer tokens.
+    The values of `column` are (n_tokens, L, H). Returns (B, L, H, top_k), in falling order, then
+    zeros where a trace has fewer tokens.
     """
     lengths = column.lengths  # (B,)
     by_trace = column.values.split(lengths.tolist())
@@ -170,10 +129,7 @@ def answer_tokens(batch: Batch, offsets: Tensor, n_tokens: int | None = None) ->
 def answer_or_all_tokens(batch: Batch, offsets: Tensor) -> Tensor:
     """Whether each token is of its trace's answer; all are where the prompt's length is unknown.
 
-    Returns
-    -------
-    Tensor, (n_tokens,) bool
-        None of a trace with an empty answer.
+    Returns (n_tokens,) bool, no token of a trace with an empty answer.
     """
     unknown = batch.fixed("prompt_len") < 0  # (B,)
     return answer_tokens(batch, offsets) | unknown[trace_of_token(offsets)]
@@ -182,27 +138,16 @@ def answer_or_all_tokens(batch: Batch, offsets: Tensor) -> Tensor:
 def prompt_or_all_tokens(batch: Batch, offsets: Tensor) -> Tensor:
     """Whether each token is of its trace's prompt; all are where the prompt's length is unknown.
 
-    Returns
-    -------
-    Tensor, (n_tokens,) bool
+    Returns (n_tokens,) bool.
     """
     prompt_len = batch.fixed("prompt_len").long()[trace_of_token(offsets)]  # (n_tokens,)
     return (prompt_len < 0) | (positions(offsets) < prompt_len)
 
 
 def keep_tokens(column: Ragged, keep: Tensor) -> Ragged:
-    """A packed column with some of its tokens only.
+    """A copy of a packed column with the tokens where `keep`, (n_tokens,) bool, is true.
 
-    Parameters
-    ----------
-    column : Ragged
-        Values (n_tokens, ...) and offsets (B + 1,).
-    keep : Tensor, (n_tokens,) bool
-
-    Returns
-    -------
-    Ragged
-        A copy: values (n_kept, ...) of the same B traces, some of which may be empty now.
+    It has the same B traces, some of which may be empty now.
     """
     return Ragged(column.values[keep], offsets_of_kept(keep, column.offsets))
 

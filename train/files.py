@@ -23,10 +23,7 @@ Json = dict[str, Any]  # an object in a JSON file, or what will be one
 def replace_file(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, which replaces `path` if the block succeeds.
 
-    Raises
-    ------
-    OutputError
-        If the file cannot be written: no space, no permission.
+    Raises OutputError if the file cannot be written: no space, no permission.
     """
     try:
         with replacing(path) as temporary:
@@ -59,10 +56,8 @@ def make_directory(path: Path) -> None:
 def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Json:
     """Read the object in a JSON file.
 
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, is larger than `max_bytes`, or holds anything but an object.
+    Raises ValueError if the file cannot be read, is larger than `max_bytes`, or holds anything but
+    an object.
     """
     try:
         n_bytes = path.stat().st_size

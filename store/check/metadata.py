@@ -27,12 +27,7 @@ def metadata_problems(
 ) -> Iterator[Problem]:
     """Everything wrong with files and metadata, and what an interrupted write left.
 
-    Parameters
-    ----------
-    root, manifest
-        The store, and what is committed.
-    has_writer
-        Whether a writer is at work, whose uncommitted files are no problem.
+    While `has_writer` says that a writer is at work, its uncommitted files are no problem.
     """
     for file, kind, text in (*_files(root, manifest), *_metadata(root, manifest)):
         if kind != "interrupted" or not has_writer():

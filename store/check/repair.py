@@ -58,8 +58,6 @@ class Plan:
 
     Attributes
     ----------
-    report
-        What `verify_store` found.
     rows
         Rows to drop.
     ids
@@ -142,10 +140,6 @@ def plan_repair(
 
     Parameters
     ----------
-    path
-        The store.
-    progress
-        Called with the bytes checked so far and all of them.
     drop_columns
         Columns to drop, damaged or not. One flipped byte condemns all rows of its chunk: tens of
         thousands in a column of small numbers, which can often be made again.
@@ -220,14 +214,8 @@ def repair_store(
 ) -> TraceStore:
     """Carry out a plan; stopped, it may be run again.
 
-    Parameters
-    ----------
-    path
-        The store.
-    plan
-        What `plan_repair` returned for it.
-    progress
-        Called with the number of traces copied, if rows are dropped.
+    `plan` is what `plan_repair` returned for it; `progress` is called with the number of traces
+    copied, if rows are dropped.
 
     Raises
     ------

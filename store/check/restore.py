@@ -51,19 +51,8 @@ def find_copies(
 ) -> dict[str, Path]:
     """Find whole files of other stores that a store's damaged ones were equal to.
 
-    Parameters
-    ----------
-    store
-        The damaged store.
-    problems
-        What `verify_store` found.
-    others
-        Stores to look in, in this order; none is asked for if no file is damaged.
-
-    Returns
-    -------
-    dict
-        Path of a damaged file inside the store -> the file to take, read whole and checked.
+    The stores in `others` are searched in this order; none is asked for if no file is damaged.
+    Returns the path of a damaged file inside the store -> the file to take, read whole and checked.
     """
     missing = dict(_wanted_files(store, problems))
     found: dict[str, Path] = {}

@@ -58,15 +58,11 @@ def verify_store(
 
     Parameters
     ----------
-    path
-        The store.
     quick
         Leave out the bytes of the chunks and the ids in the index: files, sizes, tables, offsets
         and metadata only.
     progress
         Called with the bytes checked so far and all of them.
-    n_threads
-        That read and check.
 
     Raises
     ------

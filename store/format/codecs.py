@@ -76,8 +76,6 @@ class Codec(NamedTuple):
 
         Parameters
         ----------
-        data
-            What `encode` gave.
         out
             C-contiguous, of the chunk's bytes; of any dtype and shape.
         where

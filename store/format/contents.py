@@ -154,16 +154,8 @@ def with_schema(
 ) -> Manifest:
     """The manifest of the next generation, with other columns.
 
-    Parameters
-    ----------
-    manifest
-        The manifest now; what it says of axes and arrays that the schema still has is kept.
-    schema
-        The columns from now on.
-    n_items, tails
-        Of the axes and arrays that are new.
-    provenance
-        The new one.
+    What the manifest says of axes and arrays that `schema` still has is kept; `n_items` and `tails`
+    are of those that are new.
     """
     counts = {**manifest.n_items, **n_items}
     changed = manifest.next(

@@ -18,16 +18,8 @@ BIAS = np.float32(2.0**112)  # exponents count from 15 in float16, from 127 in f
 def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:
     """Stored numbers as float32.
 
-    Parameters
-    ----------
-    values
-        As stored; bfloat16 as its bits, uint16.
-    dtype
-        The column's, by its name in the schema.
-
-    Returns
-    -------
-    Of the same shape; a copy, but for float32.
+    `values` are as stored, bfloat16 as its bits, uint16; `dtype` is the name in the schema. Returns
+    a copy of the same shape, except of float32, which is returned as it is.
     """
     if dtype == "bfloat16":
         return _widen_bfloat16(values)

@@ -42,12 +42,8 @@ def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> l
 def rows_of_hashes(hashes: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The first row of a run for each of many hashes: int64 `(n,)`, -1 where there is none.
 
-    Parameters
-    ----------
-    hashes, rows
-        The run, by ascending hash.
-    wanted
-        uint64 `(n,)`, ascending: a search then goes through the run once.
+    The run, `hashes` and `rows`, is by ascending hash; `wanted` is uint64 `(n,)`, ascending: a
+    search then goes through the run once.
     """
     found = np.full(len(wanted), -1, np.int64)
     if len(hashes):
@@ -61,10 +57,7 @@ def rows_of_hashes(hashes: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> 
 def plan_runs(runs: Sequence[Run], n_rows: int) -> tuple[tuple[Run, ...], int]:
     """Which runs to keep when rows were added, and the first row of the run to build.
 
-    Returns
-    -------
-    kept, first
-        The new run covers rows `first:n_rows`; it takes in every old run that is not kept.
+    The new run covers rows `first:n_rows`; it takes in every old run that is not kept.
     """
     _, first = runs[-1] if runs else (0, 0)
     n_kept = len(runs)

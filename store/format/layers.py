@@ -95,19 +95,9 @@ def _parse_range(piece: str, text: str) -> LayerRange:
 def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
     """Find the layers that a text chooses.
 
-    Parameters
-    ----------
-    text
-        See the module's docstring.
-    numbers
-        The layers to choose from, as the model numbers them, ascending.
-    where
-        What has these layers; messages begin with it.
-
-    Returns
-    -------
-    list of int
-        Positions in `numbers`, ascending, each once.
+    The syntax of `text` is in the module's docstring. `numbers` are the layers to choose from, as
+    the model numbers them, ascending; `where` says what has them, and begins messages. Returns
+    positions in `numbers`, ascending, each once.
 
     Raises
     ------

@@ -54,14 +54,10 @@ class Manifest:
 
     Parameters
     ----------
-    schema
-        The columns.
     uuid
         Identity of the store: appending keeps it, copying rows elsewhere does not.
     generation
         Number of commits so far.
-    n_rows
-        Committed rows.
     n_items
         Committed items of every ragged axis.
     runs

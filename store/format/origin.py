@@ -64,11 +64,8 @@ class Difference(NamedTuple):
 def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The distinct origins of a store's traces, through all merges.
 
-    Returns
-    -------
-    list of dict
-        Of each origin those of `ORIGIN_KEYS` that are recorded; of a store that records none one
-        empty entry.
+    Each has those of `ORIGIN_KEYS` that are recorded; a store that records none has one empty
+    entry.
     """
     origins: list[dict[str, Any]] = []
     for record in records_of(provenance):
@@ -116,17 +113,8 @@ def share_equal(
     Parts of an extraction are alike but for a few keys: 3 KB of each would be 3 MB of a thousand,
     in a manifest that every `open` reads.
 
-    Parameters
-    ----------
-    records
-        JSON objects.
-    own
-        Keys that stay in each.
-
-    Returns
-    -------
-    common, rests
-        `{**common, **rests[i]}` has the keys and values of `records[i]`.
+    Keys in `own` stay in each record. Returns `common` and `rests`, where `{**common, **rests[i]}`
+    has the keys and values of `records[i]`.
     """
     first, *others = [
         {key: json.dumps(value, sort_keys=True) for key, value in record.items()}
@@ -149,19 +137,9 @@ def find_difference(
 ) -> Difference | None:
     """The first difference between an origin and the known one that is most like it.
 
-    Parameters
-    ----------
-    known
-        Entries of `origins_of`.
-    origin
-        Another entry.
-    read
-        Numbers of the layers that are read of both, which may keep others; None if all are.
-
-    Returns
-    -------
-    Difference or None
-        None if one agrees, or none is known.
+    `known` and `origin` are entries of `origins_of`; `read` are the numbers of the layers that are
+    read of both, which may keep others, or None if all are. Returns None if one agrees, or none is
+    known.
     """
     origin = as_compared(origin, read)
     compared = [key for key in ORIGIN_KEYS if key in origin]

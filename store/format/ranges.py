@@ -34,14 +34,8 @@ def packed_offsets(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
 def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list[Piece]:
     """The pieces that, copied in turn, put the ranges `starts:stops` one after the other.
 
-    Ranges that touch are joined, empty ones vanish, and a range is cut where a shard ends.
-
-    Parameters
-    ----------
-    starts, stops
-        int64 `(n,)`, items of the whole array, `starts <= stops`.
-    shard_items
-        Items a shard.
+    Ranges that touch are joined, empty ones vanish, and a range is cut where a shard ends. `starts`
+    and `stops` are int64 `(n,)`, items of the whole array, `starts <= stops`.
     """
     starts, stops = join_ranges(starts, stops)
     _, starts, stops, shards = cut_ranges(starts, stops, shard_items)
@@ -91,13 +85,7 @@ def cut_ranges(
 
 
 def cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The chunks of `n` items that ranges touch, range by range.
-
-    Returns
-    -------
-    i, chunk
-        Which range, and which chunk: int64.
-    """
+    """The chunks of `n` items that ranges touch, range by range: int64 ranges, int64 chunks."""
     first = starts // n
     counts = count_cells(starts, stops, n)
     i = np.repeat(np.arange(len(starts)), counts)

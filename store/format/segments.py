@@ -97,15 +97,8 @@ class Segments:
     def split(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Item ranges as ranges of places; one that crosses a border becomes several.
 
-        Parameters
-        ----------
-        starts, stops
-            int64 `(n,)`, with `0 <= starts <= stops <= n_items`.
-
-        Returns
-        -------
-        starts, stops
-            int64 `(m,)`. `m` is `n` unless a range crosses a border; no row does.
+        The ranges are int64 `(n,)`, with `0 <= starts <= stops <= n_items`. As many are returned
+        unless one crosses a border; no row does.
         """
         # `take` and `count_nonzero` are the fastest of their kind for few numbers
         bits, table = self._buckets
@@ -185,15 +178,8 @@ def joined_firsts(
 
     A part that ends where a shard does is followed without a border.
 
-    Parameters
-    ----------
-    parts
-        The items of each array, and the first items of its segments (none: it is one).
-
-    Returns
-    -------
-    firsts, n_items
-        The first item of each segment, and the items of all.
+    A part has the items of its array, and the first items of its segments (none: it is one).
+    Returns the first item of each segment, and the items of all.
     """
     parts = list(parts)
     bases = [0, *accumulate(n_items for n_items, _ in parts)]

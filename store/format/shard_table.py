@@ -21,12 +21,7 @@ def table_bytes(layout: ArrayLayout) -> int:
 def encode_table(layout: ArrayLayout, entries: np.ndarray) -> bytes:
     """The table of a shard.
 
-    Parameters
-    ----------
-    layout
-        The shard's array.
-    entries
-        (offset, size) of its first chunks: uint64 `(n_chunks, n_planes, 2)`.
+    `entries` are the (offset, size) of its first chunks: uint64 `(n_chunks, n_planes, 2)`.
     """
     table = np.full((layout.shard_chunks, layout.n_planes, 2), ABSENT, ENTRY)
     table[: len(entries)] = entries

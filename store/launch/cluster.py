@@ -46,10 +46,7 @@ def make_probe() -> Callable[[str], str]:
 def check_answers(answers: Mapping[str, object]) -> None:
     """Raise NotFoundError for a worker that cannot run parts as this process would; pure.
 
-    Parameters
-    ----------
-    answers
-        Worker -> what the probe returned there, or the exception that ended it.
+    `answers` has what the probe returned on each worker, or the exception that ended it there.
     """
     expected = version_text()
     for worker, found in answers.items():
@@ -71,16 +68,9 @@ def check_reachable(
 ) -> None:
     """Raise NotFoundError unless a server listens, and answers a greeting.
 
-    Parameters
-    ----------
-    address
-        HOST:PORT.
-    timeout_s
-        How long to wait for both together.
-    greeting
-        What is sent; nothing is sent, and no answer expected, where it is empty.
-    answer
-        What has to be in the first bytes that come back.
+    `address` is HOST:PORT, and `timeout_s` for connection and answer together. Without a greeting
+    nothing is sent, and no answer expected; else `answer` must be in the first bytes that come
+    back.
     """
     end_s = time.monotonic() + timeout_s
     host, _, port = address.rpartition(":")

@@ -27,10 +27,8 @@ Report = Callable[[int, Standing], None]
 def find_whole(job: Job) -> FoundParts:
     """Find the whole parts of a job that was launched before.
 
-    Raises
-    ------
-    SchemaError
-        There are parts of another command, of other inputs, or of another number of parts.
+    Raises SchemaError if there are parts of another command, of other inputs, or of another number
+    of parts.
     """
     folder = parts_folder(job.out)
     if not folder.is_dir():
@@ -58,13 +56,7 @@ def _check_of_job(job: Job, part: Part) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Make the folder of the parts, and keep other launches out of it.
-
-    Raises
-    ------
-    LockedError
-        One is at work.
-    """
+    """Make the folder of the parts; raises LockedError if another launch is at work in it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = WriterLock(folder)
@@ -80,23 +72,10 @@ def held(folder: Path) -> Iterator[None]:
 def run_parts(job: Job, engine: Engine, schedule: Schedule, report: Report, say: Say) -> list[Part]:
     """Run parts, in no order; one that failed does not stop the others.
 
-    Parameters
-    ----------
-    job
-        What to make.
-    engine
-        Runs them; the caller closes it.
-    schedule
-        The parts that are not whole; afterwards it knows which failed.
-    report
-        Called with the number of traces, and how far all parts are, every few seconds.
-    say
-        Called with a line about each attempt that failed.
-
-    Returns
-    -------
-    list of Part
-        The whole parts, those of earlier launches included, ascending.
+    The caller closes the engine. The schedule has the parts that are not whole; afterwards it knows
+    which failed. `report` is called with the number of traces, and how far all parts are, every few
+    seconds; `say` with a line about each attempt that failed. Returns the whole parts, those of
+    earlier launches included, ascending.
     """
     look_s = float("-inf")
     whole = {part.record.part: part for part in find_whole(job).parts}

@@ -65,13 +65,7 @@ class Ended:
 
 
 class Engine(Protocol):
-    """Workers that are there.
-
-    Attributes
-    ----------
-    n_workers
-        How many parts it runs at once; no more are started.
-    """
+    """Workers that are there: `n_workers` parts run at once, and no more are started."""
 
     n_workers: int
 
@@ -91,10 +85,7 @@ class Engine(Protocol):
 def open_engine(name: str, workers: Workers) -> Engine:
     """Open an engine of `ENGINES` but slurm.
 
-    Raises
-    ------
-    StoreError
-        What was asked for is not there: a package, a cluster, free CPUs, GPUs.
+    Raises StoreError if what was asked for is not there: a package, a cluster, free CPUs, GPUs.
     """
     module = import_module(f"store.launch.on_{name}")
     return module.open_engine(workers)

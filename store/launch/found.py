@@ -125,10 +125,7 @@ def _without_records(folder: Path) -> list[str]:
 def choose_parts(parts: Sequence[Part]) -> FoundParts:
     """Choose one part for each number; pure.
 
-    Raises
-    ------
-    SchemaError
-        They are of two commands, of other inputs, or of another number of parts.
+    Raises SchemaError if they are of two commands, of other inputs, or of another number of parts.
     """
     chosen: dict[int, Part] = {}
     left_out = []

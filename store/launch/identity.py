@@ -28,12 +28,8 @@ UNDECIDING = (
 def arguments_digest(args: argparse.Namespace) -> str:
     """Return the SHA-256 of the arguments that decide the rows, as hexadecimal digits.
 
-    A file that an option names counts by its content, a folder by its name.
-
-    Raises
-    ------
-    OSError
-        A file that an option names cannot be read.
+    A file that an option names counts by its content, a folder by its name. Raises OSError if one
+    cannot be read.
     """
     deciding = {
         name: _stable(value)
@@ -55,13 +51,8 @@ def _stable(value: Any) -> Any:
 def recorded_inputs(args: argparse.Namespace, provenance: dict[str, Any]) -> str:
     """Return the SHA-256 of what is imported, or asked, as hexadecimal digits.
 
-    Parameters
-    ----------
-    args
-        Of an import or an extraction.
-    provenance
-        Of the store that it made: an import records its files' names, sizes and times there, those
-        of the other parts included.
+    `provenance` is of the store that the import or extraction made: an import records its files'
+    names, sizes and times there, those of the other parts included.
     """
     if args.command == "extract":
         return file_digest(args.questions)

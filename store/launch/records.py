@@ -75,15 +75,8 @@ def store_path(record: Path) -> Path:
 def publish(store: Path, record: Record) -> bool:
     """Create the record of a part durably, if it has none.
 
-    Returns
-    -------
-    bool
-        Whether the record that is there now is of this store: False if another attempt was first.
-
-    Raises
-    ------
-    SchemaError
-        This store has a record as another part, or of another command.
+    Returns whether the record that is there now is of this store: False if another attempt was
+    first. Raises SchemaError if this store has a record as another part, or of another command.
     """
     path = record_path(store)
     with _temporary(path, json.dumps(asdict(record), indent=1)) as temporary:
@@ -137,12 +130,7 @@ def _temporary(path: Path, text: str) -> Iterator[Path]:
 def read_record(path: Path) -> Record:
     """Read a record, which may be anybody's.
 
-    Raises
-    ------
-    NotFoundError
-        There is none.
-    CorruptError
-        It is not one.
+    Raises NotFoundError if there is none, and CorruptError if it is not one.
     """
     try:
         with path.open("rb") as file:

@@ -20,14 +20,7 @@ class Schedule:
     Where three are given up before one is whole, the command itself is likely to be wrong: no other
     is started, unless one of those at work becomes whole.
 
-    Parameters
-    ----------
-    parts
-        Numbers of the parts to make.
-    retries
-        How often a part that failed is tried again.
-    n_whole
-        Parts that are whole already.
+    A failed part is tried again at most `retries` times; `n_whole` parts are whole already.
     """
 
     def __init__(self, parts: Iterable[int], retries: int, n_whole: int = 0) -> None:
@@ -71,16 +64,8 @@ class Schedule:
     def end(self, part: int, now_s: float, *, is_whole: bool, is_final: bool = False) -> bool:
         """Note the end of an attempt; return whether the part is tried again.
 
-        Parameters
-        ----------
-        part
-            Its number.
-        now_s
-            The time, by any clock that only rises.
-        is_whole
-            Whether it is made.
-        is_final
-            Whether another attempt would fail in the same way.
+        `now_s` is the time by any clock that only rises; `is_whole` says whether the part is made,
+        `is_final` whether another attempt would fail in the same way.
         """
         self.running.remove(part)
         if is_whole:

@@ -92,25 +92,10 @@ def write_scripts(
 ) -> Scripts:
     """Return the scripts that make the parts that are left, and merge all; pure.
 
-    Parameters
-    ----------
-    job
-        What to make.
-    left
-        Numbers of the parts, ascending.
-    merge
-        Arguments of `python -m store` that merge the parts.
-    workers
-        Parts at once; None for as many as the queue admits.
-    gpus_per_part, retries
-        See the command.
-    options
-        Further options of sbatch, for both.
-
-    Raises
-    ------
-    SchemaError
-        A path or an option fits on no line of a script, or names the jobs.
+    `left` are the numbers of the parts, ascending; `merge` the arguments of `python -m store` that
+    merge them. `workers` parts run at once; with None as many as the queue admits; `options` are
+    further ones of sbatch, for both scripts. Raises SchemaError if a path or an option fits on no
+    line of a script, or names the jobs.
     """
     parts_name, merge_name = _job_names(job.out)
     folder = parts_folder(job.out)
@@ -175,10 +160,7 @@ def _log_option(folder: Path, pattern: str) -> str:
 def submit(job: Job, scripts: Scripts) -> tuple[str, str]:
     """Submit the parts, and the merge behind them; return the numbers of both jobs.
 
-    Raises
-    ------
-    StoreError
-        sbatch is not there, or refuses them.
+    Raises StoreError if sbatch is not there, or refuses them.
     """
     parts_name, _ = _job_names(job.out)
     parts = _submit(job, "parts.sbatch", scripts.parts, f"--job-name={parts_name}")
@@ -192,10 +174,7 @@ def submit(job: Job, scripts: Scripts) -> tuple[str, str]:
 def submit_merge(job: Job, scripts: Scripts, parts: Sequence[str]) -> str:
     """Submit the merge behind jobs that make parts; return its number.
 
-    Raises
-    ------
-    StoreError
-        sbatch is not there, or refuses it.
+    Raises StoreError if sbatch is not there, or refuses it.
     """
     _, merge_name = _job_names(job.out)
     # also behind parts that failed: the merge then says which are missing

@@ -48,16 +48,9 @@ def start_command(
 ) -> subprocess.Popen:
     """Start a command of this package, which ends when the thread that started it ends.
 
-    Parameters
-    ----------
-    arguments
-        Of `python -m store`. It runs this very package, whatever modules are in its folder.
-    folder
-        Where it runs.
-    log
-        Descriptor of the file that its output goes to; None for our own output.
-    environment
-        Variables to add.
+    `arguments` are of `python -m store`, which is run in `folder`; it is this very package,
+    whatever modules are there. `log` is the descriptor of the file that its output goes to, None
+    for our own output; `environment` has variables to add.
     """
     paths = [package_root(), os.environ.get("PYTHONPATH")]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -40,16 +40,9 @@ def strongest(
 ) -> Edges:
     """The strongest edges between different tokens.
 
-    Parameters
-    ----------
-    triangle
-        Attention of token i to token j at `i * (i + 1) / 2 + j`: float32 `(T * (T + 1) / 2,)`.
-    threshold
-        Edges have at least this weight.
-    skip_first
-        Leave out edges to token 0, which often takes what attention has no other use for.
-    n
-        At most so many.
+    `triangle` has the attention of token i to token j at `i * (i + 1) / 2 + j`: float32
+    `(T * (T + 1) / 2,)`. Edges have at least the weight `threshold`; `skip_first` leaves out edges
+    to token 0, which often takes what attention has no other use for.
     """
     places = np.flatnonzero(triangle >= threshold)
     # float64 is exact here: a trace of 10^5 tokens has 5 * 10^9 pairs
@@ -80,17 +73,8 @@ def attention_edges(
 ) -> Edges:
     """The strongest edges of a trace in a layer; reads this layer only.
 
-    Parameters
-    ----------
-    layer
-        Its position in the store, from 0.
-
-    Raises
-    ------
-    NotFoundError
-        The store has no maps of attention.
-    IndexError
-        There is no such row or layer.
+    `layer` is a position in the store, from 0. Raises NotFoundError if the store has no maps of
+    attention, and IndexError if there is no such row or layer.
     """
     check_row(store, row)
     if not has_attention(store.schema):

@@ -40,15 +40,8 @@ class Calibration(NamedTuple):
 def calibrate(scores: np.ndarray, labels: np.ndarray) -> Calibration | None:
     """Compare scores with labels in 15 bins of one width on [0, 1].
 
-    Parameters
-    ----------
-    scores, labels
-        `(n_rows,)`. Rows without a score, and of other labels than 0 and 1, are left out.
-
-    Returns
-    -------
-    Calibration or None
-        None if no row is left, or a score is no probability.
+    `scores` and `labels` are `(n_rows,)`; rows without a score, and of other labels than 0 and 1,
+    are left out. Returns None if no row is left, or a score is no probability.
     """
     is_used = np.isfinite(scores) & ((labels == 0) | (labels == 1))
     chosen = scores[is_used]

@@ -71,10 +71,7 @@ class Table:
     def kind(self, name: str) -> str:
         """Whether a column has a "number" or a "text" in each row.
 
-        Raises
-        ------
-        NotFoundError
-            There is no such column, or it has an array in each row.
+        Raises NotFoundError if there is no such column, or it has an array in each row.
         """
         if name not in self.kinds:
             like = closest(name[:200], self.kinds)
@@ -87,12 +84,7 @@ class Table:
     def numbers(self, name: str) -> np.ndarray:
         """A column of numbers, `(n_rows,)`, of its dtype; bfloat16 as float32.
 
-        Raises
-        ------
-        NotFoundError
-            There is no such column.
-        SchemaError
-            It is a column of texts.
+        Raises NotFoundError if there is no such column, and SchemaError if it is one of texts.
         """
         if self.kind(name) != "number":
             raise SchemaError(f"column {name!r}: expected numbers, found texts; compare with ~")
@@ -107,10 +99,7 @@ class Table:
     def points(self, name: str) -> np.ndarray:
         """The first two coordinates of every row on a map: float32 `(n_rows, 2)`, read-only.
 
-        Raises
-        ------
-        NotFoundError
-            There is no such map.
+        Raises NotFoundError if there is no such map.
         """
         if name not in self.maps:
             like = closest(name[:200], self.maps)
@@ -142,19 +131,8 @@ class Table:
     def rows_with(self, name: str, needle: str, whole: bool = False) -> np.ndarray:
         """Which rows have a text in a column: bool `(n_rows,)`, read-only.
 
-        Parameters
-        ----------
-        name
-            A column of texts.
-        needle
-            What is looked for; upper and lower case are the same unless `whole`.
-        whole
-            Whether the row's text must be the needle and no more.
-
-        Raises
-        ------
-        SchemaError
-            It is a column of numbers.
+        Upper and lower case are the same unless `whole`, which means that the row's text must be
+        the needle and no more. Raises SchemaError for a column of numbers.
         """
         if self.kind(name) != "text":
             raise SchemaError(f"column {name!r}: expected texts, found numbers; compare with ==")

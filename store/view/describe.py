@@ -17,12 +17,7 @@ __all__ = ["describe"]
 def describe(table: Table, path: Path) -> dict[str, Any]:
     """A store's columns, layers and maps, as JSON has them.
 
-    Parameters
-    ----------
-    table
-        The store's rows.
-    path
-        Of the store, as the command line named it.
+    `path` is the store's, as the command line named it.
     """
     store = table.store
     columns = store.schema.columns

@@ -86,10 +86,7 @@ Expression: TypeAlias = Comparison | Inside | Not | Joined
 def filter_rows(table: Table, text: str) -> np.ndarray | None:
     """Which rows a filter means: bool `(n_rows,)`; None for an empty filter, which means all.
 
-    Raises
-    ------
-    SchemaError
-        The filter is none, or compares a column with what it does not hold.
+    Raises SchemaError if the filter is none, or compares a column with what it does not hold.
     """
     expression = parse_filter(text, table.kinds, table.maps)
     return None if expression is None else _evaluate(table, expression)
@@ -100,19 +97,8 @@ def parse_filter(
 ) -> Expression | None:
     """Parse a filter.
 
-    Parameters
-    ----------
-    text
-        What was typed.
-    kinds
-        Column -> "number" or "text".
-    maps
-        Columns of coordinates.
-
-    Raises
-    ------
-    SchemaError
-        With the position of what was not understood, from 0.
+    `kinds` says "number" or "text" for each column; `maps` are the columns of coordinates. Raises
+    SchemaError with the position of what was not understood, from 0.
     """
     if len(text) > MAX_LENGTH:
         raise SchemaError(f"filter: expected at most {MAX_LENGTH} characters, found {len(text)}")
@@ -312,14 +298,7 @@ def _compare_numbers(table: Table, comparison: Comparison) -> np.ndarray:
 def complete(text: str, kinds: Mapping[str, str], maps: Collection[str] = ()) -> list[str]:
     """What can stand at the end of a filter that is being typed, or replace its last word.
 
-    Parameters
-    ----------
-    text
-        The filter up to the cursor.
-    kinds
-        Column -> "number" or "text".
-    maps
-        Columns of coordinates.
+    `text` is the filter up to the cursor; `kinds` and `maps` are as in `parse_filter`.
     """
     begun = re.search(r"[A-Za-z_]\w*$", text, re.ASCII)
     word = begun[0] if begun else ""

@@ -27,17 +27,8 @@ def head_values(store: TraceStore, row: int, name: str, layer: int) -> np.ndarra
     Of `attn_colsum` it is the attention that a token receives from each token at or after it on
     average, as in `token_values`.
 
-    Parameters
-    ----------
-    layer
-        Its position in the store, from 0.
-
-    Raises
-    ------
-    NotFoundError
-        There is no such column of heads.
-    IndexError
-        There is no such row or layer.
+    `layer` is a position in the store, from 0. Raises NotFoundError if there is no such column of
+    heads, and IndexError if there is no such row or layer.
     """
     _check(store, row, name)
     check_layer(store.schema.columns[name], layer)
@@ -49,12 +40,7 @@ def head_summary(store: TraceStore, row: int, name: str) -> np.ndarray:
     """A number for each layer and head of a trace: float32 `(L, H)`, NaN without tokens.
 
     It is the mean over the tokens; of `attn_colsum`, whose mean is the same for all heads, the
-    share of all attention that goes to the first token.
-
-    Raises
-    ------
-    NotFoundError, IndexError
-        As in `head_values`.
+    share of all attention that goes to the first token. Raises what `head_values` does.
     """
     n_layers, n_heads = _check(store, row, name)
     values = _read(store, row, name, None)

@@ -39,14 +39,8 @@ class Histogram(NamedTuple):
 def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_BINS) -> Histogram:
     """Count values in bins of one width between the lowest and the highest.
 
-    Parameters
-    ----------
-    values
-        Numbers `(n,)`.
-    groups
-        Masks, bool `(n,)`, each of the rows that are counted in one line.
-    n_bins
-        Bins; fewer for whole numbers that lie close together, so that no bin is empty by itself.
+    `groups` are masks, bool `(n,)`, each of the rows that are counted in one line. Whole numbers
+    that lie close together get fewer bins, so that no bin is empty by itself.
     """
     is_finite = np.isfinite(values)
     finite = values[is_finite]
@@ -74,12 +68,8 @@ def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_
 def bin_places(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """The bin of each value: int64 `(n,)`; the first and the last bin have what lies outside.
 
-    Parameters
-    ----------
-    values
-        Floating numbers `(n,)`, none of them NaN.
-    edges
-        float64 `(n_bins + 1,)`; a filter and this take them in the values' precision.
+    `values` are floating numbers `(n,)`, none of them NaN; `edges` are float64 `(n_bins + 1,)`,
+    which a filter and this take in the values' precision.
     """
     kind = np.float64 if values.dtype == np.float64 else np.float32  # NumPy is slow with 16 bits
     inner = edges[1:-1].astype(values.dtype).astype(kind)

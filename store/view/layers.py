@@ -31,10 +31,7 @@ def norms(states: np.ndarray) -> np.ndarray:
 def cosines_below(states: np.ndarray) -> np.ndarray:
     """Cosines of states to those one layer below: float32 `(T, L)`, NaN for the lowest layer.
 
-    Parameters
-    ----------
-    states
-        float32 `(T, L, d)`.
+    `states` are float32 `(T, L, d)`.
     """
     cosines = np.full(states.shape[:2], np.nan, np.float32)
     lengths = norms(states)
@@ -65,18 +62,9 @@ def _has(schema: Schema, name: str, n_axes: int) -> bool:
 def layer_picture(store: TraceStore, row: int, what: str) -> np.ndarray:
     """A number for each token and layer of a trace: float32 `(T, L)`.
 
-    Parameters
-    ----------
-    what
-        "norm" of the state, "cosine" to the state one layer below in the store, or
-        "lens_entropy", a column.
-
-    Raises
-    ------
-    NotFoundError
-        The store has no columns for it.
-    IndexError
-        There is no such row.
+    `what` is "norm" of the state, "cosine" to the state one layer below in the store, or
+    "lens_entropy", a column. Raises NotFoundError if the store has no columns for it, and
+    IndexError if there is no such row.
     """
     check_row(store, row)
     if what not in pictures(store.schema):

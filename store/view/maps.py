@@ -108,11 +108,8 @@ def _describe(name: str, made: Mapping[str, Any]) -> Map:
 def map_states(store: TraceStore) -> dict[str, Any] | None:
     """The states that `python -m store project` would make a map of; None: there are none.
 
-    Returns
-    -------
-    dict
-        `column`, its `layers` ([] without an axis of layers), and whether it `is_there`, or has
-        to be derived from the states of each token first.
+    It has the `column`, its `layers` ([] without an axis of layers), and whether it `is_there`, or
+    has to be derived from the states of each token first.
     """
     columns = store.schema.columns
     for name in STATES:
@@ -126,15 +123,10 @@ def map_states(store: TraceStore) -> dict[str, Any] | None:
 
 
 def levels_of(values: np.ndarray) -> Levels:
-    """Turn numbers into colours.
+    """Turn numbers `(n_rows,)` into colours.
 
     A few whole numbers are classes. Others are spread from the 1st to the 99th percentile: one
     huge number would give the rest one colour.
-
-    Parameters
-    ----------
-    values
-        Numbers `(n_rows,)`.
     """
     return _classes(values) or _spread(values)
 

@@ -23,16 +23,8 @@ UPPER = np.uint64(0xFFFF_FFFF_0000_0000)
 def sorted_rows(rows: np.ndarray, values: np.ndarray, descending: bool = False) -> np.ndarray:
     """Sort rows by their values; NaN comes last in both directions, equal values by row.
 
-    Parameters
-    ----------
-    rows
-        uint32 `(n,)`, ascending.
-    values
-        Their numbers, `(n,)`.
-
-    Returns
-    -------
-    uint32 `(n,)`
+    `rows` is uint32 `(n,)`, ascending; `values` are the rows' numbers, `(n,)`. Returns uint32
+    `(n,)`.
     """
     packed = np.empty(len(rows), np.uint64)
     if values.dtype.itemsize <= 4:

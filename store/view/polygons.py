@@ -19,17 +19,9 @@ CORNER = re.compile(rf"({NUMBER}),({NUMBER})", re.ASCII)
 def parse_polygon(text: str, where: str) -> np.ndarray:
     """Read the corners of a polygon: `0,0 1.5,0 1,2`.
 
-    Parameters
-    ----------
-    text
-        Two numbers with a comma for each corner, with spaces between corners. The last corner is
-        joined with the first.
-    where
-        What has this text; messages begin with it.
-
-    Returns
-    -------
-    float64 `(n_corners, 2)`, finite
+    A corner is two numbers with a comma, and spaces are between corners; the last corner is joined
+    with the first. Messages begin with `where`, which says what has this text. Returns float64
+    `(n_corners, 2)`, finite.
 
     Raises
     ------
@@ -59,12 +51,8 @@ def inside_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     A point is inside if a line from it to the right crosses the sides an odd number of times (the
     even-odd rule): where a polygon crosses itself, parts that it goes round twice are outside.
 
-    Parameters
-    ----------
-    points
-        Floating numbers `(n, 2)`; a point with NaN is outside.
-    polygon
-        float64 `(n_corners, 2)`, as `parse_polygon` returns it.
+    `points` are floating numbers `(n, 2)`, and one with NaN is outside; `polygon` is as
+    `parse_polygon` returns it.
     """
     inside = np.empty(len(points), bool)
     for start in range(0, len(points), BLOCK_ROWS):

@@ -45,16 +45,9 @@ def check_request(
 ) -> Refusal | None:
     """Say why a request is refused; None: it is not.
 
-    Parameters
-    ----------
-    headers
-        By names in lower case.
-    url_token
-        The token in the URL, if any.
-    token, cookie
-        The one that is right, and the name of the cookie that holds it.
-    url_length
-        Characters of the path and the query.
+    `headers` are by names in lower case, `url_token` is the token in the URL, `token` the one that
+    is right, and `cookie` the name of the cookie that holds it; `url_length` counts the characters
+    of the path and the query.
     """
     if method not in METHODS:
         return Refusal(405, "expected GET or HEAD: this server only reads")

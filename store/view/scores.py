@@ -35,12 +35,8 @@ BLOCK_ROWS = 1 << 16  # counted at once, in the processor's cache
 def read_run(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     """Read the file `scores.csv` of a finished run.
 
-    Returns
-    -------
-    trace_ids : list of str, (n,)
-    scores : dict
-        `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters, digits and `_` of a
-        detector's name are kept, so that a filter can name it.
+    Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters,
+    digits and `_` of a detector's name are kept, so that a filter can name it.
 
     Raises
     ------
@@ -114,16 +110,9 @@ def _parse(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
 def join_scores(store: TraceStore, runs: Sequence[tuple[str, tuple]]) -> dict[str, np.ndarray]:
     """The scores of runs by row of a store.
 
-    Parameters
-    ----------
-    runs
-        Name of a run, and what `read_run` returned. A column that two runs have gets the name of
-        the later run as well.
-
-    Returns
-    -------
-    dict
-        Column -> float32 `(n_rows,)`, NaN for rows that a run does not list.
+    `runs` are names of runs with what `read_run` returned; a column that two runs have gets the
+    name of the later run as well. Returns column -> float32 `(n_rows,)`, NaN for rows that a run
+    does not list.
     """
     joined: dict[str, np.ndarray] = {}
     for run, (ids, scores) in runs:
@@ -179,10 +168,8 @@ def mistakes(scores: np.ndarray, labels: np.ndarray, n: int) -> Mistakes:
     A high score means a hallucination, label 1. No threshold is needed, so detectors whose scores
     are no probabilities have mistakes as well.
 
-    Parameters
-    ----------
-    scores, labels
-        `(n_rows,)`. Rows without a score, and of other labels than 0 and 1, are left out.
+    `scores` and `labels` are `(n_rows,)`; rows without a score, and of other labels than 0 and 1,
+    are left out.
     """
     if scores.dtype.kind != "f":
         scores = scores.astype(np.float64)  # the opposite of an unsigned number is none

@@ -22,10 +22,7 @@ def row_blocks(
 ) -> Iterator[tuple[int, int]]:
     """Cut rows into blocks of a few bytes: the first row of each, and the one after its last.
 
-    Parameters
-    ----------
-    offsets
-        int64 `(n + 1,)`: text i is `data[offsets[i] : offsets[i + 1]]`.
+    `offsets` are int64 `(n + 1,)`: text i is `data[offsets[i] : offsets[i + 1]]`.
     """
     start, end = 0, len(offsets) - 1
     while start < end:
@@ -40,19 +37,9 @@ def row_blocks(
 def find_rows(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
     """Which of several texts contain another, upper and lower case being the same.
 
-    Parameters
-    ----------
-    data
-        The texts in UTF-8, one after the other.
-    offsets
-        int64 `(n + 1,)`: text i is `data[offsets[i] : offsets[i + 1]]`.
-    needle
-        What is looked for; every text contains the empty one. In one of ASCII alone, only letters
-        of ASCII have a case.
-
-    Returns
-    -------
-    bool `(n,)`
+    `data` has the texts in UTF-8, one after the other: text i is
+    `data[offsets[i] : offsets[i + 1]]`, `offsets` int64 `(n + 1,)`. Every text contains the empty
+    needle; in one of ASCII alone, only letters of ASCII have a case. Returns bool `(n,)`.
     """
     if not needle:
         return np.ones(len(offsets) - 1, bool)
@@ -72,13 +59,7 @@ def find_rows(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
 
 
 def _rows_of(places: np.ndarray, n_bytes: int, offsets: np.ndarray) -> np.ndarray:
-    """Which texts have a place in them, with the bytes after it: bool `(n,)`.
-
-    Parameters
-    ----------
-    places
-        int64 `(n_places,)`, ascending.
-    """
+    """Which texts have one of the ascending `places`, with the bytes after it: bool `(n,)`."""
     if len(places) > len(offsets):
         firsts = np.searchsorted(places, offsets[:-1])
         return np.searchsorted(places, offsets[1:] - n_bytes, side="right") > firsts
@@ -126,12 +107,7 @@ def _odd_places(text: np.ndarray, folded: str) -> np.ndarray:
 def _places(text: np.ndarray, spellings: Sequence[Sequence[bytes]]) -> np.ndarray:
     """Where letters are, one after the other: int64 `(n,)`, ascending.
 
-    Parameters
-    ----------
-    text
-        uint8 `(n_bytes,)`.
-    spellings
-        Of each letter, of one length.
+    `text` is uint8 `(n_bytes,)`; the spellings of a letter are of one length.
     """
     lengths = [len(spelled[0]) for spelled in spellings]
     n_places = max(0, len(text) - sum(lengths) + 1)

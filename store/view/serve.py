@@ -35,10 +35,7 @@ REQUEST_S = 10.0  # until a request is whole
 def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapshots]:
     """Open stores with the scores of runs beside their rows.
 
-    Raises
-    ------
-    StoreError
-        A store or a run cannot be read, or no trace of a run is in the stores.
+    Raises StoreError if a store or a run cannot be read, or no trace of a run is in the stores.
     """
     given: dict[Path, Path] = {}
     for path in run_paths:
@@ -90,10 +87,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:
     """The fragment of the page's address that opens a trace; that of the first store that has it.
 
-    Raises
-    ------
-    NotFoundError
-        None of the stores has it.
+    Raises NotFoundError if none of the stores has it.
     """
     for number, snapshots in enumerate(stores):
         row = snapshots.first.store.ids.find(trace_id)
@@ -112,23 +106,9 @@ def serve(
 ) -> None:
     """Serve the page until the process is asked to end.
 
-    Parameters
-    ----------
-    stores
-        What it shows.
-    port
-        Of this machine; 0: any free one.
-    tokenizer
-        For the texts of tokens that a store does not hold.
-    browser
-        Whether to open the page, if the output is a terminal.
-    fragment
-        What the page shows first, "#…", as its own addresses have it.
-
-    Raises
-    ------
-    SchemaError
-        The port is taken.
+    Port 0 is any free one; one that is taken raises SchemaError. `tokenizer` is for the texts of
+    tokens that a store does not hold. `browser` opens the page, if the output is a terminal;
+    `fragment` is what the page shows first, "#…", as its own addresses have it.
     """
     token = secrets.token_urlsafe(24)
     # asyncio sends small answers at once only where the protocol is named: else they wait 40 ms

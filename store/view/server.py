@@ -63,16 +63,9 @@ def build_app(
 ) -> ASGIApp:
     """The application that serves the page.
 
-    Parameters
-    ----------
-    stores
-        What it shows.
-    token
-        What a request must carry.
-    cookie
-        Name of the cookie that holds it; servers on other ports of this machine see it as well.
-    tokenizer
-        For the texts of tokens that a store does not hold.
+    A request must carry `token`, or have it in the cookie of the name `cookie`, which servers on
+    other ports of this machine see as well. `tokenizer` is for the texts of tokens that a store
+    does not hold.
     """
     handlers = Handlers([Shown(snapshots, tokenizer) for snapshots in stores])
     register_url_convertor("number", Number())

@@ -43,14 +43,8 @@ class Wanted(NamedTuple):
 class Snapshots:
     """A store, as it was when it was opened, and as it is now.
 
-    Parameters
-    ----------
-    path
-        The store.
-    scores
-        Gives the scores of runs for a state of the store.
-    thresholds
-        Gives the thresholds of the columns of scores that have one.
+    `scores` and `thresholds` give the scores of runs for a state of the store, and the thresholds
+    of the columns of scores that have one.
 
     Attributes
     ----------
@@ -96,10 +90,7 @@ class Snapshots:
     def table(self, generation: int) -> Table:
         """The rows of a generation that is open, or is the one committed now.
 
-        Raises
-        ------
-        NotFoundError
-            It is neither.
+        Raises NotFoundError if it is neither.
         """
         if generation == self.first.store.generation:
             return self.first
@@ -120,10 +111,7 @@ class Snapshots:
     def rows(self, generation: int, wanted: Wanted) -> np.ndarray:
         """The rows that are wanted: uint32 `(n,)`, read-only; kept for the next request.
 
-        Raises
-        ------
-        StoreError
-            The filter or the column to sort by is wrong.
+        Raises StoreError if the filter or the column to sort by is wrong.
         """
         key = (generation, wanted)
         if key not in self._orders:

@@ -20,16 +20,9 @@ GROUPS = ("models", "baselines")
 def read_thresholds(directory: Path) -> dict[str, float]:
     """Read the threshold of each detector from the file `results.json` of a finished run.
 
-    Returns
-    -------
-    dict
-        `score_NAME` -> threshold: the mean over the seeds, each chosen on validation. Empty for a
-        run without the file; detectors without a finite threshold are left out.
-
-    Raises
-    ------
-    NotFoundError, FormatError
-        The file cannot be read, or is not what a run writes.
+    Returns `score_NAME` -> threshold: the mean over the seeds, each chosen on validation. A run
+    without the file has none; detectors without a finite threshold are left out. Raises
+    NotFoundError or FormatError if the file cannot be read, or is not what a run writes.
     """
     path = directory / FILE
     if not path.exists():
@@ -69,12 +62,8 @@ def join_thresholds(
 ) -> dict[str, float]:
     """The threshold of each column that `join_scores` named.
 
-    Parameters
-    ----------
-    columns
-        Names of the joined columns.
-    runs
-        Name and thresholds of each run that has scores of the store, in the order they were joined.
+    `runs` has name and thresholds of each run that has scores of the store, in the order they were
+    joined.
     """
     left = set(columns)
     joined = {}

@@ -25,12 +25,8 @@ class Decoder:
 def read_tokenizer(path: Path) -> TokenTexts:
     """Read a file `tokenizer.json`, or that of a folder; nothing of it is executed.
 
-    Raises
-    ------
-    NotFoundError
-        No such file, or the package tokenizers is not installed.
-    FormatError
-        The file is no tokenizer.
+    Raises NotFoundError if there is no such file, or the package tokenizers is not installed;
+    FormatError if the file is no tokenizer.
     """
     file = path / FILE if path.is_dir() else path
     if not file.is_file():

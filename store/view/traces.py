@@ -38,25 +38,9 @@ class Texts(Protocol):
 def trace_values(table: Table, row: int, tokenizer: Texts | None = None) -> dict[str, Any]:
     """What a page shows of a trace at once, as JSON has it.
 
-    Parameters
-    ----------
-    table
-        The store's rows.
-    row
-        The trace.
-    tokenizer
-        For the texts of tokens that the store does not hold.
-
-    Returns
-    -------
-    dict
-        `row`, `texts` and `numbers` (column -> value), `tokens` (ids), `token_texts` (one a token,
-        or None), and `prompt_len` (0 where it is not known).
-
-    Raises
-    ------
-    IndexError
-        There is no such row.
+    `tokenizer` is for the texts of tokens that the store does not hold. Returns `row`, `texts` and
+    `numbers` (column -> value), `tokens` (ids), `token_texts` (one a token, or None), and
+    `prompt_len` (0 where it is not known). Raises IndexError if there is no such row.
     """
     rows = table.store.check_rows([check_row(table.store, row)])
     texts: dict[str, str] = {}
@@ -124,12 +108,8 @@ def token_texts(
 ) -> list[str] | None:
     """The text of each token: as stored, else by the tokenizer, else None.
 
-    Parameters
-    ----------
-    stored
-        The column `token_texts` of the row, a JSON list; one of another length is not used.
-    ids
-        Ids of the tokens, `(T,)`; negative ones are unknown and have no text.
+    `stored` is the column `token_texts` of the row, a JSON list, which is not used if it has
+    another length than `ids`. Negative ids are unknown and have no text.
     """
     if stored:
         try:
@@ -168,17 +148,8 @@ def token_values(store: TraceStore, row: int, name: str, layer: int | None = Non
     from each token at or after it on average, `colsum[i] / (T - i)` as in LapEigvals (Binkowski et
     al., 2025), so that early tokens do not stand out only because more tokens see them.
 
-    Parameters
-    ----------
-    layer
-        Position of the only layer to take, from 0; None: all.
-
-    Raises
-    ------
-    NotFoundError
-        There is no such column of tokens.
-    IndexError
-        There is no such row or layer.
+    `layer` is the position of the only layer to take, from 0; None: all. Raises NotFoundError if
+    there is no such column of tokens, and IndexError if there is no such row or layer.
     """
     if name not in token_columns(store.schema):
         raise NotFoundError(f"{store.path}: expected a column of tokens, found {name!r:.80}")
@@ -210,10 +181,7 @@ def candidates(
 ) -> list[dict[str, Any]]:
     """The most likely tokens at a place of a trace, with id, text (or None) and log-probability.
 
-    Raises
-    ------
-    IndexError
-        There is no such row or token.
+    Raises IndexError if there is no such row or token.
     """
     columns = store.schema.columns
     names = ["topk_id", "topk_logprob"]

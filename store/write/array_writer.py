@@ -29,8 +29,6 @@ class ArrayWriter:
 
     Parameters
     ----------
-    root, files
-        The store, and the file operations to use.
     array
         The array, with the committed items; appending continues after them.
     info
@@ -103,10 +101,8 @@ class ArrayWriter:
     def append(self, items: np.ndarray) -> None:
         """Add items `(n, *item_shape)`; they are copied, so the caller may reuse their memory.
 
-        Raises
-        ------
-        CorruptError
-            The committed tail is damaged: a copy of its items would get a new checksum.
+        Raises CorruptError if the committed tail is damaged: a copy of its items would get a new
+        checksum.
         """
         if self._committed and len(items):
             self._read_tail(self._committed)
@@ -161,9 +157,7 @@ class ArrayWriter:
     def commit(self) -> list[int]:
         """Publish all items under their final names, durably, and then the array's metadata.
 
-        Returns
-        -------
-        CRC32C of the padded last chunk in each plane (none if the last chunk is whole).
+        Returns the CRC32C of the padded last chunk in each plane (none if the last chunk is whole).
         """
         if self._n_items != self._n_committed:
             self._write_chunks()

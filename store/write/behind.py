@@ -43,12 +43,8 @@ class WriteBehind:
         At the end of the block, also by an exception, all that was put is written. What `write`
         raises is raised by the next put, or at the end of the block; nothing is written after it.
 
-        Parameters
-        ----------
-        write
-            Called in the thread, one call after the other.
-        held
-            Makes a context in which signals wait.
+        `write` is called in the thread, one call after the other; `held` makes a context in which
+        signals wait.
         """
         waiting: Queue[tuple[Any, ...] | None] = Queue(self.max_items)
         errors: list[BaseException] = []

@@ -81,14 +81,8 @@ def build_store(
 
     Parameters
     ----------
-    path
-        Where to make the store.
-    source
-        The traces.
     progress
         Called with the number of traces written after each.
-    files
-        The file operations to use.
     command
         The command line that goes on with this build; it is kept in the provenance, under
         `COMMAND`.

@@ -18,10 +18,8 @@ def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
 
     A replaced column gets a new array, so that readers of an older generation never see a mixture.
 
-    Raises
-    ------
-    SchemaError
-        A replacement does not keep the offsets: it is a string, or on another axis.
+    Raises SchemaError for a replacement that does not keep the offsets: it is a string, or on
+    another axis.
     """
     old = manifest.schema
     arrays = dict(old.arrays)
@@ -51,19 +49,9 @@ def append_to_all(
 ) -> None:
     """Append the values of all rows of a store to the arrays of new columns.
 
-    Parameters
-    ----------
-    arrays
-        Of the new columns, with the offsets of the axes that the store does not have.
-    schema, columns
-        The schema with the new columns, and which they are.
-    rows
-        A value of each of them for every row of the store.
-
-    Raises
-    ------
-    SchemaError
-        A value does not fit, or there are more or fewer rows.
+    `arrays` are those of the new `columns`, with the offsets of the axes that the store does not
+    have; `rows` has a value of each new column for every row. Raises SchemaError if a value does
+    not fit, or there are more or fewer rows.
     """
     axes = {column.axis for column in columns.values() if column.axis} & set(store.schema.axes)
     stored_lengths = {axis: np.diff(store.offsets(axis)) for axis in axes}

@@ -24,8 +24,6 @@ class CopySource(Source):
     ----------
     parts
         Stores with the same columns, each with its row numbers in the order to copy them.
-    provenance
-        Where the rows come from.
     renamed
         (part, row of its store) -> the id in the copy, where it differs.
     """
@@ -58,19 +56,9 @@ class CopySource(Source):
 def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) -> Manifest:
     """Copy all files of a store to `root`, durably, except the one with its manifest.
 
-    Parameters
-    ----------
-    progress
-        Called after each file with the rows that the bytes copied so far amount to.
-
-    Returns
-    -------
-    The manifest of what was copied.
-
-    Raises
-    ------
-    LockedError
-        The store was appended to meanwhile.
+    `progress` is called after each file with the rows that the bytes copied so far amount to.
+    Returns the manifest of what was copied. Raises LockedError if the store was appended to
+    meanwhile.
     """
     manifest = read_manifest(store.path)
     names = sorted(files_of(manifest) - {GROUP_FILE})

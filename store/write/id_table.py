@@ -24,19 +24,9 @@ def merge_runs(
 ) -> int:
     """Write a run that contains committed runs and the ids of new rows; return its checksum.
 
-    Parameters
-    ----------
-    manifest
-        What is committed.
-    run
-        Its first row, which is that of a committed run or a new row, and the end of all rows.
-    new_ids
-        Of the rows that are not committed.
-
-    Raises
-    ------
-    CorruptError
-        A committed run is damaged: a copy of it would get a new checksum.
+    `run` begins at the first row of a committed run, or at a new row, and ends at the end of all
+    rows; `new_ids` are of the rows that are not committed. Raises CorruptError if a committed run
+    is damaged: a copy of it would get a new checksum.
     """
     first, n_rows = run
     table = IdTable(StoreDirectory.at(root), manifest, check=True)

@@ -141,12 +141,8 @@ def link_stores(
     stores
         With the same columns and at least one row. They are only read, and links to their files are
         made.
-    provenance
-        Of the new store.
     renamed
         Rows that get another id.
-    files
-        The file operations to use.
     progress
         Called with the number of rows of the parts whose files are linked.
 

@@ -51,27 +51,9 @@ def rewrite_small(
 ) -> Manifest:
     """Write everything but the shards of linked columns, durably, and nothing that commits it.
 
-    Parameters
-    ----------
-    root, stores
-        The new store, and its parts.
-    manifest
-        What will be committed, but for checksums.
-    linked
-        Columns whose shards are there.
-    renamed
-        Rows that get another id.
-    files
-        The file operations to use.
-
-    Returns
-    -------
-    The manifest with checksums.
-
-    Raises
-    ------
-    CorruptError
-        What is copied is damaged in a part.
+    `stores` are the parts of the store at `root`, where the shards of the columns in `linked` are;
+    rows in `renamed` get another id. `manifest` is what will be committed, but for checksums, and
+    is returned with them. Raises CorruptError if what is copied is damaged in a part.
     """
     return _Rewriting(root, stores, manifest, linked, files).rewrite_all(renamed)
 

@@ -77,8 +77,6 @@ class RowArrays:
 
     Parameters
     ----------
-    root, files
-        The store, and the file operations to use.
     manifest
         The schema, and what is committed; the arrays continue where it says that they end.
     columns, axes

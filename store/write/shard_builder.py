@@ -76,14 +76,8 @@ class RawBuilder(_Builder):
     def write(self, items: np.ndarray) -> np.ndarray:
         """Write whole chunks; return their checksums.
 
-        Parameters
-        ----------
-        items
-            `(n * chunk_items, *item_shape)`, C-contiguous, with `n <= free_chunks`.
-
-        Returns
-        -------
-        uint32 `(n, n_planes)`
+        `items` are `(n * chunk_items, *item_shape)`, C-contiguous, with `n <= free_chunks`; the
+        checksums are uint32 `(n, n_planes)`.
         """
         planes = _planes(items, self.layout)
         position = self.n_chunks * self.layout.chunk_bytes
@@ -97,12 +91,8 @@ class RawBuilder(_Builder):
     def adopt(self, file: Path, entries: np.ndarray) -> None:
         """Begin with the chunks of a committed shard.
 
-        Parameters
-        ----------
-        file
-            Of that shard.
-        entries
-            (offset, size) of the chunks: `(n_chunks, n_planes, 2)`.
+        `file` is of that shard; `entries` are the (offset, size) of its chunks,
+        `(n_chunks, n_planes, 2)`.
         """
         self.n_chunks = len(entries)
         n_bytes = self.n_chunks * self.layout.chunk_bytes
@@ -118,14 +108,9 @@ class RawBuilder(_Builder):
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
         """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`.
 
-        Parameters
-        ----------
-        rest
-            `(n, *item_shape)` with `n < chunk_items`: the items that do not fill a chunk yet.
-
-        Returns
-        -------
-        The padded chunk's checksums: uint32 `(1, n_planes)`, or `(0, n_planes)` without a rest.
+        `rest` has the items that do not fill a chunk yet, `(n, *item_shape)` with
+        `n < chunk_items`. Returns the padded chunk's checksums: uint32 `(1, n_planes)`, or
+        `(0, n_planes)` without a rest.
         """
         padded = _planes(rest, self.layout)
         written = self.n_chunks * self.layout.chunk_bytes

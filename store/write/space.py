@@ -41,8 +41,6 @@ class SpaceCheck:
 
     Parameters
     ----------
-    path
-        The store that is built.
     progress
         Number of rows -> how much of the work is done with them, 0 to 1.
     after

@@ -111,14 +111,7 @@ class StoreWriter:
     ) -> "StoreWriter":
         """Create an empty store at `path`, which must not exist or be an empty directory.
 
-        Parameters
-        ----------
-        path
-            Directory of the store.
-        schema
-            Its columns.
-        provenance
-            JSON object that says where the traces come from.
+        `provenance` is a JSON object that says where the traces come from.
 
         Raises
         ------
@@ -151,16 +144,9 @@ class StoreWriter:
     ) -> "StoreWriter":
         """Create a store with all rows of another, whose files are copied byte for byte.
 
-        Parameters
-        ----------
-        path
-            Directory of the new store, which must not exist or be an empty directory.
-        store
-            The other store.
-        provenance
-            JSON object of the new store; the other's if None.
-        progress
-            Called after each file with the rows that the bytes copied so far amount to.
+        There must be nothing at `path` but an empty directory. Without `provenance` the store has
+        that of the other; `progress` is called after each file with the rows that the bytes copied
+        so far amount to.
 
         Raises
         ------
@@ -216,8 +202,6 @@ class StoreWriter:
 
         Parameters
         ----------
-        trace_id
-            Its unique id.
         row
             A value for every column: arrays `(n, *item_shape)` for ragged columns (equal `n` on an
             axis), `item_shape` for fixed ones, strings for utf8. Integers may be of any integer

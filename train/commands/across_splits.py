@@ -48,21 +48,14 @@ def compare_across_splits(splits: Sequence[Runs]) -> list[Json]:
     The test is that of a run's own table, `corrected_t_test`. Of the runs the one with the fewest
     training rows says how many the splits share.
 
-    Parameters
-    ----------
-    splits : runs by name, of each split
-        At least two, as `read_splits_of` has them.
+    There are at least two splits, as `read_splits_of` has them, with runs by name. Raises DataError
+    as `compare_runs` does, of any split.
 
     Returns
     -------
     list of dict
         `what`, `a` and `b` as `compare_models` has them, the best being that of the mean AUROC on
         validation; `difference`, its interval `ci`, `p`, `p_holm`, and the `differences`.
-
-    Raises
-    ------
-    DataError
-        As `compare_runs` does, of any split.
     """
     commons = [find_common(runs) for runs in splits]
     pairs = choose_pairs(with_mean_validation(splits), commons[0])

@@ -75,13 +75,8 @@ def choose_rows(
     the question id of one of the run's train or validation split is that row, and is left out;
     rows that share the question alone are counted, and left out if the rules say so.
 
-    Parameters
-    ----------
-    run : the rows that the run recorded
-    trace_ids, questions : texts (n_rows,)
-    labels : int64 (n_rows,), -1 where unlabelled
-    is_own : whether the store is the one that the run was trained on
-    rules : which rows count
+    `trace_ids`, `questions` and `labels`, int64, -1 where unlabelled, are of all rows of the store,
+    and `is_own` says whether the run was trained on it.
     """
     is_labelled = labels != UNLABELLED
     n_unlabelled = int(np.sum(~is_labelled))

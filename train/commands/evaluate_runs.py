@@ -58,10 +58,7 @@ BEST = "best on validation"
 class TestedRun:
     """A finished run: what it has trained, its recorded rows, and what is to be tested of it.
 
-    Attributes
-    ----------
-    thresholds : dict
-        Name -> threshold, chosen on the run's validation split.
+    `thresholds` are by name, each chosen on the run's validation split.
     """
 
     __test__ = False  # no class of tests, whatever its name looks like
@@ -144,10 +141,7 @@ class Evaluation:
 def open_run(directory: Path, models_text: str | None, *, with_baselines: bool) -> TestedRun:
     """Read a finished run; the names are those of a comma-separated text, else all that it has.
 
-    Raises
-    ------
-    TrainError
-        If there is no finished run, or if it has not a name that was asked for.
+    Raises TrainError if there is no finished run, or if it has not a name that was asked for.
     """
     models = open_models(directory)
     record = read_run(directory)
@@ -165,17 +159,8 @@ def evaluate_runs(
 ) -> Evaluation:
     """Test each run on each store; every pair is checked before the first is scored.
 
-    Parameters
-    ----------
-    runs : by name
-    stores : path by name
-    config_of : run -> its settings, as they are now (batch size, device)
-    rules : which rows and stores count
-
-    Raises
-    ------
-    TrainError
-        If a store cannot be read by a run.
+    `config_of` gives the settings of a run as they are now (batch size, device). Raises TrainError
+    if a store cannot be read by a run.
     """
     runs = {
         name: replace(run, models=replace(run.models, config=config_of[name]))

@@ -72,8 +72,6 @@ class TrainedModels:
     ----------
     directory : RunDirectory
         Where their weights are.
-    config : Config
-        Settings of the run.
     names : list of str
         Those whose classes this process knows.
     unknown : list of str
@@ -123,10 +121,7 @@ def open_models(directory: Path) -> TrainedModels:
 def choose_names(models: TrainedModels, text: str | None) -> list[str]:
     """The names in a comma-separated text; without it all detectors and probes.
 
-    Raises
-    ------
-    ConfigError
-        A name is not of the run, or is one that this process does not know.
+    Raises ConfigError if a name is not of the run, or is one that this process does not know.
     """
     choices = ", ".join(models.names)
     if text:
@@ -170,14 +165,7 @@ def check_comparable(
 ) -> str | None:
     """Check that the traces are of the model that the run was trained on.
 
-    Returns
-    -------
-    A remark for the user, if there is one.
-
-    Raises
-    ------
-    DataError
-        If they are not, unless forced.
+    Returns a remark for the user, if there is one. Raises DataError if they are not, unless forced.
     """
     if models.store.get("uuid") == data.store.uuid:
         return None
@@ -231,11 +219,8 @@ def find_other_layers(
 ) -> str | None:
     """Say where a method would read other layers than those that were trained on, if it would.
 
-    Parameters
-    ----------
-    trained
-        Column -> the layers that the run read of it. A method that reads a column instead of
-        another one, which the run had, has to read the layers of that.
+    `trained` is column -> the layers that the run read of it. A method that reads a column instead
+    of another one, which the run had, has to read the layers of that.
     """
     has_record = models.store.get("layers_recorded")
     for role, numbers in read_layers([name], models.config, data).items():

@@ -152,10 +152,8 @@ def name_runs(directories: list[Path]) -> list[str]:
 def compare_runs(runs: Runs) -> Comparison:
     """Compare runs by name.
 
-    Raises
-    ------
-    DataError
-        If the runs disagree on a label or a question, or have no common rows of both classes.
+    Raises DataError if the runs disagree on a label or a question, or have no common rows of both
+    classes.
     """
     common = find_common(runs)
     seed = next(iter(runs.values())).seed
@@ -201,17 +199,8 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
 def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:
     """Both paired tests of each pair of scores, with Holm's correction over all of them.
 
-    Parameters
-    ----------
-    runs : by name
-    common : their common rows
-    seed : of the resampling
-
-    Returns
-    -------
-    list of dict
-        As `compare_pairs` has it, `a` and `b` being (run, detector or baseline), and `what` "best"
-        or "same"; the best first, then detectors, then baselines.
+    Returns what `compare_pairs` does, `a` and `b` being (run, detector or baseline), and `what`
+    "best" or "same"; the best first, then detectors, then baselines.
     """
     chosen = choose_pairs(runs, common)
     scores = {key: common.scores[key][None] for pair in chosen for key in pair}
@@ -246,10 +235,7 @@ def choose_pairs(runs: Runs, common: Common) -> dict[Pair, str]:
 def find_common(runs: Runs) -> Common:
     """Join the runs by trace id, in the order of the first one.
 
-    Raises
-    ------
-    DataError
-        If they contradict each other, or have no common rows of both classes.
+    Raises DataError if they contradict each other, or have no common rows of both classes.
     """
     tested = [run.ids_in("test") for run in runs.values()]
     trained = [run.ids_in("train") for run in runs.values()]

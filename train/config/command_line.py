@@ -68,8 +68,6 @@ class Arguments:
 
     Attributes
     ----------
-    config : Config
-        The settings.
     resume : bool
         Continue the unfinished run in the output directory, if there is one.
     overwrite : bool

@@ -37,10 +37,8 @@ def own_setting(name: str, one: Option) -> Field:
 def own_options(name: str, options: Iterable[str], recorded: Any) -> dict[str, Any]:
     """Values of the `Option`s of a method: as a run records them, else their defaults.
 
-    Raises
-    ------
-    ConfigError
-        A value of another type, out of its range, or of an option that the method does not have.
+    Raises ConfigError for a value of another type, out of its range, or of an option that the
+    method does not have.
     """
     own = {str(one): one for one in options if isinstance(one, Option)}
     given = recorded_options(recorded, name)

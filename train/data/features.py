@@ -56,18 +56,9 @@ class FeatureCache:
     def complete(self, rows: Rows, read: Batch | None, options: ReadOptions) -> Batch:
         """The batch of some rows, features instead of columns, and keep what fits.
 
-        Parameters
-        ----------
-        rows : int64 (n,)
-        read : Batch or None
-            The columns of the rows that are `missing`, in their order; None if none is.
-        options : ReadOptions
-            Its memory is used.
-
-        Returns
-        -------
-        Batch
-            With the one column `REDUCED`; or `read`, if there is nothing to reduce it to.
+        `read` has the columns of the rows that are `missing`, in their order, or is None if none
+        is; the memory of `options` is used. Returns a batch with the one column `REDUCED`, or
+        `read` if there is nothing to reduce it to.
         """
         slots = self._slots[rows]
         if read is None:

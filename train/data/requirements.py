@@ -133,10 +133,8 @@ WAYS_TO_ADD = {  # column -> how to add it to a store
 def open_data(config: Config, path: Path) -> TrainingData:
     """Open the store and split it.
 
-    Raises
-    ------
-    StoreError, ConfigError, DataError
-        If the store or the settings do not allow the run; nothing has been written then.
+    Raises StoreError, ConfigError or DataError if the store or the settings do not allow the run;
+    nothing has been written then.
     """
     store = open_store(path, config)
     data = TrainingData(store, all_as_test(store), config.replaced, config.layers)

@@ -28,13 +28,8 @@ def judge_elsewhere(
 ) -> Json:
     """Every metric of one detector, the threshold being given.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    scores : (n,) finite
-    threshold : chosen on other rows
-    questions : (n,) integers, equal for rows of the same question
-    seed : of the resampling
+    `labels` (n,) are 0 and 1, both present, `scores` (n,) finite, and `questions` (n,) equal for
+    rows of the same question; the threshold was chosen on other rows.
 
     Returns
     -------
@@ -60,18 +55,8 @@ def bootstrap_predictions(
     The resamples are those of `bootstrap_auroc` with the same questions and seed; those with a
     single class of labels are left out.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    predicted : bool (n,)
-    questions : (n,) integers, equal for rows of the same question
-    seed : of the resampling
-    n_resamples : number of resamples
-
-    Returns
-    -------
-    dict
-        "f1", "mcc", "accuracy" -> low and high end.
+    `labels` (n,) are 0 and 1, both present, `questions` (n,) equal for rows of the same question.
+    Returns the low and the high end for "f1", "mcc" and "accuracy".
     """
     cells = count_cells(labels, predicted, questions)  # (n_questions, 4)
     totals = [counts @ cells for counts in drawn_counts(len(cells), seed, n_resamples)]

@@ -90,10 +90,7 @@ def describe_strata(strata: Strata, splits: Splits) -> Json:
 def correlate(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Json | None:
     """How far the best control on validation ranks the test rows as the detectors do.
 
-    Returns
-    -------
-    dict or None
-        `control`, and `rank_correlation` by the name of a detector; None without a control.
+    Returns `control`, and `rank_correlation` by the name of a detector; None without a control.
     """
     controls = {name: scored for name, scored in baselines.items() if scored.facts.get("control")}
     if not controls:

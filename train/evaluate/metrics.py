@@ -54,10 +54,7 @@ def ranking(scores: Scores) -> bytes:
 def auroc(labels: Labels, scores: Scores) -> float:
     """Probability that a positive outranks a negative, a tie counting one half (Mann-Whitney).
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    scores : (n,) finite
+    `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
     """
     check_scores(labels, scores)
     _, rank = np.unique(scores, return_inverse=True)
@@ -76,18 +73,9 @@ def bootstrap_auroc(
 
     Questions are resampled because rows of the same question are not independent.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    scores : (n,) finite, or (n_runs, n): the interval is then that of the runs' mean AUROC
-    questions : (n,) integers, equal for rows of the same question
-    seed : of the resampling
-    n_resamples : number of resamples; those with a single class are left out
-
-    Returns
-    -------
-    list of float
-        Its low and its high end.
+    `labels` (n,) are 0 and 1, both present. `scores` are finite, (n,) or (n_runs, n): the interval
+    is then that of the runs' mean AUROC. `questions` (n,) are equal for rows of the same question.
+    Resamples with a single class are left out. Returns the low and the high end.
     """
     return percentile_interval(auroc_samples(labels, scores, questions, seed, n_resamples))
 
@@ -162,12 +150,7 @@ def confidence(scores: Scores, threshold: float) -> Scores:
 
     It is |p - 0.5| of the score read against its threshold t, p = s(1 - t) / (s(1 - t) + (1 - s)t):
     the odds of s over those of t. For t = 0.5 p is s; for any t, s = t is undecided, and s = 0 and
-    s = 1 are certain.
-
-    Parameters
-    ----------
-    scores : (n,) from 0 to 1
-    threshold : from 0 to 1
+    s = 1 are certain. Scores and threshold are from 0 to 1.
     """
     for_positive = scores * (1 - threshold)
     for_negative = (1 - scores) * threshold
@@ -184,11 +167,8 @@ def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     are left out first. Rows of equal confidence are left out in random order, so each of them
     counts as their mean error.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1
-    scores : (n,) from 0 to 1
-    threshold : from 0 to 1, chosen on other rows
+    `labels` (n,) are 0 and 1, `scores` (n,) from 0 to 1, as the threshold, which was chosen on
+    other rows.
 
     Returns
     -------
@@ -220,10 +200,7 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores) -> float:
     for right and 0 for a hallucination). Unlike `aurc` it reads no threshold: the right answers are
     the language model's, not those of a detector. Equal scores count as their mean.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    scores : (n,) finite
+    `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
     """
     check_scores(labels, scores)
     right = 1.0 - labels

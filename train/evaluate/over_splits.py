@@ -39,17 +39,9 @@ def corrected_t_test(values: Sequence[float], test_over_train: float) -> Resampl
     variance: the second term stands for the training rows that any two splits share. t has K - 1
     degrees of freedom.
 
-    Parameters
-    ----------
-    values : of each split, at least two
-        A difference of two methods, or a number of one.
-    test_over_train : float
-        Rows of test over rows of train.
-
-    Returns
-    -------
-    ResampledTest
-        p is 1 where all values are 0, and 0 where they are equal but not 0.
+    `values` are of each split, at least two: a difference of two methods, or a number of one;
+    `test_over_train` is rows of test over rows of train. p is 1 where all values are 0, and 0 where
+    they are equal but not 0.
     """
     n = len(values)
     mean = float(np.mean(values))
@@ -65,10 +57,8 @@ def corrected_t_test(values: Sequence[float], test_over_train: float) -> Resampl
 def summarise_splits(runs: Sequence[Json]) -> Json:
     """Means and spreads over the results of several splits, and paired tests of the methods.
 
-    Parameters
-    ----------
-    runs : results of each split
-        With `split`, `models`, `baselines` and `comparisons`, as results.json has them.
+    `runs` are the results of each split, with `split`, `models`, `baselines` and `comparisons`, as
+    results.json has them.
 
     Returns
     -------

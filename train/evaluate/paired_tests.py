@@ -64,13 +64,9 @@ def paired_bootstrap(
 
     After Efron and Tibshirani (1993).
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    a, b : (n,) finite, or (n_runs, n): the difference is then that of the runs' mean AUROCs
-    questions : (n,) integers, equal for rows of the same question
-    seed : of the resampling
-    n_resamples : number of resamples; those with a single class are left out
+    `labels` (n,) are 0 and 1, both present. `a` and `b` are finite, (n,) or (n_runs, n): the
+    difference is then that of the runs' mean AUROCs. `questions` (n,) are equal for rows of the
+    same question. Resamples with a single class are left out.
 
     Returns
     -------
@@ -96,11 +92,9 @@ def delong_test(
     question this is DeLong's test itself. The normal distribution of z holds for many questions:
     with 12, p is below 0.05 in some 8 to 9% of simulated samples where the truth is 0.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    a, b : (n,) finite, or (n_runs, n): the difference is then that of the runs' mean AUROCs
-    questions : (n,) integers, equal for rows of the same question; by default all differ
+    `labels` (n,) are 0 and 1, both present. `a` and `b` are finite, (n,) or (n_runs, n): the
+    difference is then that of the runs' mean AUROCs. `questions` (n,) are equal for rows of the
+    same question; by default all differ.
 
     Returns
     -------
@@ -205,10 +199,8 @@ def compare_pairs(
 def find_verdict(comparisons: list[Json], detectors: Areas, baselines: Areas) -> Json | None:
     """The comparison of the best detector with the best baseline; None without baselines.
 
-    Parameters
-    ----------
-    comparisons : of `compare_pairs`, with every (detector, baseline) among them
-    detectors, baselines : validation AUROC by name, which chooses the best of each
+    Every (detector, baseline) is among the `comparisons` of `compare_pairs`; the AUROC on
+    validation, by name, chooses the best of the detectors and of the baselines.
     """
     if not baselines:
         return None

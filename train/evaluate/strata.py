@@ -84,18 +84,8 @@ def auroc_within(
     It is the share of the pairs of one stratum whose positive outranks its negative, a tie counting
     one half.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1
-    scores : (n,) finite
-    stratum : int64 (n,)
-    weights : (n,), optional
-        How often each row counts; once by default.
-
-    Returns
-    -------
-    float or None
-        None where no stratum has both classes.
+    `labels` (n,) are 0 and 1, `scores` (n,) finite; `weights` (n,) say how often each row counts,
+    once by default. Returns None where no stratum has both classes.
     """
     order = find_ties(scores, stratum)
     return _auroc_of_ties(labels, order, np.ones(len(labels)) if weights is None else weights)
@@ -142,10 +132,7 @@ def judge_within(
     The interval is that of a bootstrap over questions, as the AUROC's. Both are None where no
     stratum has both classes; resamples without such a stratum are left out.
 
-    Returns
-    -------
-    dict
-        `auroc_within` and `auroc_within_ci`.
+    Returns `auroc_within` and `auroc_within_ci`.
     """
     ties = [find_ties(run, strata.stratum) for run in runs]
     once = np.ones(len(labels))

@@ -104,17 +104,9 @@ def judge_tokens(
 ) -> Json:
     """Metrics of the scores of tokens, means over training runs.
 
-    Parameters
-    ----------
-    val, test : a (n_tokens,) for each run
-        Of all tokens of the split; tokens whose score is not finite are left out, and counted.
-    truth : of `read_token_truth`
-    seed : of the resampling
-
-    Returns
-    -------
-    dict
-        Metrics, or why there are none, as `left_out`.
+    `val` and `test` have the scores (n_tokens,) of all tokens of the split for each run; tokens
+    whose score is not finite are left out, and counted. `truth` is that of `read_token_truth`.
+    Returns the metrics, or why there are none, as `left_out`.
     """
     for split, runs_of_split in (("val", val), ("test", test)):
         for scores in runs_of_split:
@@ -158,10 +150,7 @@ def without_missing(scores: TokenScores, truth: TokenTruth) -> tuple[TokenTruth,
 def best_f1_threshold(labels: Integers, scores: Scores) -> float:
     """The score t whose rule `score >= t` has the largest F1 over tokens; the highest of several.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    scores : (n,) finite
+    `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
     """
     check_scores(labels, scores)
     thresholds, rank = np.unique(-scores, return_inverse=True)
@@ -254,13 +243,8 @@ def bootstrap_areas(
 ) -> dict[str, list[float]]:
     """95% intervals of AUROC and AUPRC, the means over the runs, by a bootstrap over questions.
 
-    Tokens of one question are drawn together. Resamples with a single class are left out.
-
-    Parameters
-    ----------
-    truth : of n tokens
-    runs : of (n,) finite scores
-    seed : of the resampling
+    Tokens of one question are drawn together. Resamples with a single class are left out. `truth`
+    is of n tokens, and each of `runs` has n finite scores.
     """
     question = np.unique(truth.questions[truth.traces], return_inverse=True)[1]
     n_questions = int(question.max()) + 1

@@ -40,10 +40,7 @@ Precision = Literal["32", "bf16-mixed", "16-mixed"]
 def launched(config: Config) -> Iterator[Fabric]:
     """The Fabric of a run; processes leave their group at the end: its threads would abort them.
 
-    Raises
-    ------
-    PeerError
-        Another process has ended, for a reason that its own message says.
+    Raises PeerError if another process has ended, for a reason that its own message says.
     """
     fabric = build_fabric(config)
     try:
@@ -63,10 +60,8 @@ def launched(config: Config) -> Iterator[Fabric]:
 def build_fabric(config: Config) -> Fabric:
     """Build and launch the Fabric of a run: one device, or one for each process of torchrun.
 
-    Raises
-    ------
-    ConfigError
-        If the processes cannot share a batch evenly, or the device lacks the precision.
+    Raises ConfigError if the processes cannot share a batch evenly, or the device lacks the
+    precision.
     """
     n_processes = int(os.environ.get("WORLD_SIZE", "1"))
     n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

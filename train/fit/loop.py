@@ -95,30 +95,10 @@ def fit(
 ) -> Training:
     """Train a detector for `config.epochs`, or until `config.patience` epochs were no better.
 
-    Parameters
-    ----------
-    fabric : Fabric
-        Its device, precision and processes are used.
-    detector : Detector
-        Trained in place; ends with the weights of the last epoch, not of the best.
-    data : TrainingData
-        The store and its split.
-    config : Config
-        Settings of the training, with `config.seed` as its seed.
-    hooks : Hooks
-        Called at batches, at epochs and to save.
-    state : dict, optional
-        `Training.state_dict` of a stopped training with the same settings, to continue it.
-
-    Returns
-    -------
-    Training
-        With its history and the best epoch.
-
-    Raises
-    ------
-    DataError
-        If the loss or a score is not a finite number.
+    The detector is trained in place, with `config.seed` as the seed, and ends with the weights of
+    the last epoch, not of the best. `hooks` are called at batches, at epochs and to save; `state`
+    is the `Training.state_dict` of a stopped training with the same settings, to continue it.
+    Raises DataError if the loss or a score is not a finite number.
     """
     training = Training(fabric, detector, data, config, hooks)
     if state is not None:

@@ -117,14 +117,8 @@ def read_features(
 ) -> Any:
     """What a probe is fitted on or scores, of the rows of a split.
 
-    Returns
-    -------
-    Tensor (n_split, A, k); of a control that reads texts, an object array of them, (n_split,).
-
-    Raises
-    ------
-    DataError
-        For infinite numbers.
+    Returns a tensor (n_split, A, k); of a control that reads texts, an object array of them,
+    (n_split,). Raises DataError for infinite numbers.
     """
     if isinstance(probe, TextProbe):
         return read_texts(probe, data, split)

@@ -93,18 +93,10 @@ def load_methods(text: str, *, files: bool = True) -> str:
 
     Those of the call before are forgotten.
 
-    Parameters
-    ----------
-    text
-        Names and FILE.py:CLASS, separated by commas; `all` takes in what is installed, and may
-        stand beside methods from outside.
-    files
-        Whether files may be run: only where the user wrote the text on the command line.
-
-    Returns
-    -------
-    str
-        The text with the name of each FILE.py:CLASS in its place.
+    `text` has names and FILE.py:CLASS, separated by commas; `all` takes in what is installed, and
+    may stand beside methods from outside. `files` says whether files may be run: only where the
+    user wrote the text on the command line. Returns the text with the name of each FILE.py:CLASS in
+    its place.
 
     Raises
     ------

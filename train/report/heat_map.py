@@ -31,12 +31,8 @@ def draw_heat_maps(
 ) -> Figure:
     """Draw a heat map of AUROCs for each title, from .5 to 1, with the numbers in the cells.
 
-    Parameters
-    ----------
-    titles : what each map is of
-    cells : of each map
-    runs, stores : names of the rows and of the columns
-    own : (run, store) where the store is the run's own: marked
+    The rows are `runs` and the columns `stores`; (run, store) is marked if it is in `own`, where
+    the store is the run's own.
     """
     n_across = min(N_ACROSS, len(titles))
     n_down = -(-len(titles) // n_across)

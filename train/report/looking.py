@@ -13,20 +13,8 @@ MAX_ID = 200  # characters
 def view_command(store: str, run: Path, trace_id: str) -> str | None:
     """The shell command that opens a trace beside the scores of a run.
 
-    Parameters
-    ----------
-    store
-        Path of the store.
-    run
-        Folder of the finished run.
-    trace_id
-        Id of the trace, not trusted.
-
-    Returns
-    -------
-    str or None
-        Quoted for a POSIX shell. None where a path or the id has characters that nobody sees: a
-        command that is pasted must be the one that was read.
+    It is quoted for a POSIX shell; the trace id is not trusted. None where a path or the id has
+    characters that nobody sees: a command that is pasted must be the one that was read.
     """
     paths = [store, str(run.resolve())]
     if any(clean_text(text, 8 * MAX_ID) != text for text in paths):

@@ -73,18 +73,8 @@ def ranks(entry: Json) -> bool:
 def choose_shown(kinds: Kinds, areas: Areas, n: int = N_SHOWN) -> list[str]:
     """Choose the names that a figure shows: the best of each kind, and then the best of the others.
 
-    Parameters
-    ----------
-    kinds : kind -> names
-    areas : name -> AUROC on validation
-        Names without one are not shown.
-    n : int
-        Most names.
-
-    Returns
-    -------
-    list of str
-        In the order of `kinds`.
+    `kinds` is kind -> names, `areas` name -> AUROC on validation; names without one are not shown.
+    Returns at most `n` names, in the order of `kinds`.
     """
     ranked = sorted(areas, key=areas.__getitem__, reverse=True)
     chosen: set[str] = set()

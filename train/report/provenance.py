@@ -30,16 +30,8 @@ N_CHARACTERS = 600
 def describe_traces(provenance: Mapping[str, Any]) -> dict[str, str]:
     """What is recorded of the traces: name -> text, for a table.
 
-    Parameters
-    ----------
-    provenance
-        Of the store. Of stores that were merged each is looked at, and different values of a key
-        are joined.
-
-    Returns
-    -------
-    dict
-        In the order of `WORDS`; empty where nothing is recorded.
+    Of stores that were merged each is looked at, and different values of a key are joined. The
+    result is in the order of `WORDS`, and empty where nothing is recorded.
     """
     records = list(records_of(provenance))
     described = {}

@@ -26,10 +26,7 @@ def fewest(test: Json) -> int:
 def verdict_in_words(results: Json) -> str:
     """The best on validation, and their comparison on test; empty without a baseline.
 
-    Parameters
-    ----------
-    results : dict
-        With `verdict` and `split`; of several splits their means.
+    `results` has `verdict` and `split`; of several splits their means.
     """
     verdict = results["verdict"]
     if not verdict:

@@ -54,10 +54,7 @@ def describe_process(config: Config, data: TrainingData) -> Json:
 def find_disagreement(records: list[Json]) -> str | None:
     """What differs between the first process and another; None if nothing does.
 
-    Parameters
-    ----------
-    records
-        What `describe_process` gave, by the number of the process.
+    `records` are what `describe_process` gave, by the number of the process.
     """
     first = records[0]
     for rank, other in enumerate(records):

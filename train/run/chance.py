@@ -27,18 +27,10 @@ def chance_warning(
 ) -> str | None:
     """One line on a training that has not left chance; None for one that has.
 
-    Parameters
-    ----------
-    title : str
-        The detector and its seed.
-    scores : float64 (n_val,)
-        On validation, with the best weights.
-    history : sequence of dict
-        The epochs, each with its mean `loss`.
-    splits : Splits
-        Whose questions of validation are resampled for the interval of the AUROC.
-    loss_floor : float, optional
-        Mean loss on train of the base rate alone; None where losses cannot be compared with it.
+    `title` names the detector and its seed, `scores` are float64 (n_val,), with the best weights,
+    and `history` has the mean `loss` of each epoch. The questions of validation are resampled for
+    the interval of the AUROC. `loss_floor` is the mean loss on train of the base rate alone, or
+    None where losses cannot be compared with it.
     """
     labels = splits.labels_of("val")
     area = auroc(labels, scores)

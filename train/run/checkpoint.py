@@ -42,10 +42,8 @@ def save_checkpoint(path: Path, owner: Json, content: Mapping[str, Any]) -> None
 def load_checkpoint(path: Path, owner: Json | None = None) -> Json:
     """Read what `save_checkpoint` wrote onto the CPU.
 
-    Raises
-    ------
-    CheckpointError
-        If the file is missing, unreadable or no checkpoint, or has another owner than `owner`.
+    Raises CheckpointError if the file is missing, unreadable or no checkpoint, or has another owner
+    than `owner`.
     """
     try:
         check_sums(path)

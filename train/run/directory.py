@@ -34,8 +34,6 @@ class RunDirectory:
 
     Attributes
     ----------
-    path : Path
-        The directory.
     id : str
         Distinguishes this run from others that wrote to the same place.
     resumed : bool

@@ -154,11 +154,8 @@ def validation_aurocs(results: Json) -> dict[str, Areas]:
 def read_run(directory: Path) -> FinishedRun:
     """Read and check the results and the scores of a run.
 
-    Raises
-    ------
-    DataError
-        If a file is missing, too large, or not what a run writes; if the scores do not give the
-        AUROCs of the results.
+    Raises DataError if a file is missing, too large, or not what a run writes; if the scores do not
+    give the AUROCs of the results.
     """
     results = read_results(directory / "results.json")
     path = directory / "scores.csv"
