@@ -214,12 +214,12 @@ class StoreWriter:
             The row does not fit the schema, or the id is taken.
         """
         where = f"trace {trace_id!r}"
-        schema = self.schema
+        schema = self._manifest.schema
         items = {TRACE_ID: encode_id(trace_id), **encode_row(row, schema.columns, where)}
         lengths = axis_lengths(items, schema, where)
         with self._lock.threads:
             self._check_usable()
-            if self.schema is not schema:  # another thread has set columns since
+            if self._manifest.schema is not schema:  # another thread has set columns since
                 self.append(trace_id, row)
                 return
             if trace_id in self._new_ids or trace_id in self._committed:
