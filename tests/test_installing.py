@@ -114,7 +114,7 @@ def test_console_commands_ignore_modules_of_the_current_folder(folder, name):
 @pytest.mark.slow
 def test_a_console_command_trains_beside_modules_of_the_current_folder(folder):
     """The whole of it, with every import on the way."""
-    arguments = ["--max-traces", "60", "--epochs", "1", "--models", "lstm_solo", "--force-cpu"]
+    arguments = ["--max-traces", "300", "--epochs", "1", "--models", "lstm_solo", "--force-cpu"]
     done = run_command("trace-train", arguments, folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "runs" / "example" / "results.json").is_file()
