@@ -51,9 +51,7 @@ def build_graphs(
     n_layers = hidden.shape[1]
     source, target = pair_tokens(offsets, len(hidden))
     check_pairs(attn, n_layers, len(source))
-    # A copy in float32, because a threshold rounded to half precision would move; half precision
-    # can also leave a mean of ones a little above 1.
-    attn = attn.to(torch.float32, copy=True).clamp_(0.0, 1.0)
+    attn = as_weights(attn)
     layer = torch.arange(n_layers, device=attn.device)
     edges = torch.stack([source, target])[:, :, None] * n_layers + layer  # (2, n_pairs, L)
     keep = keep_mask(attn, source, target, threshold, top_k)
@@ -72,6 +70,17 @@ def build_graphs(
         n_graphs=(len(offsets) - 1) * n_layers,
         offsets=offsets if keep is None else None,
     )
+
+
+def as_weights(attn: Tensor) -> Tensor:
+    """A copy in float32, in [0, 1]; NaN where attention is not finite, which the loss will show.
+
+    A threshold rounded to half precision would move, and half precision can leave a mean of ones a
+    little above 1.
+    """
+    weights = attn.to(torch.float32, copy=True)
+    weights.addcmul_(weights, weights.new_zeros(()))  # infinity * 0 is NaN
+    return weights.clamp_(0.0, 1.0)
 
 
 def pair_tokens(offsets: Tensor, n_tokens: int) -> tuple[Tensor, Tensor]:
@@ -93,7 +102,7 @@ def keep_mask(
     """(n_pairs, L) bool of the edges to keep, or None for all of them."""
     if threshold <= 0.0 and top_k is None:
         return None  # attention is never negative
-    keep = attn >= threshold
+    keep = ~(attn < threshold)  # also NaN
     return keep if top_k is None else keep & top_k_mask(attn, target, top_k)
 
 

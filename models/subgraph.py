@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.graphs import build_graphs, check_pairs
+from models.graphs import as_weights, build_graphs, check_pairs
 from models.tokens import positions, trace_of_token
 
 __all__ = ["Edges", "Subgraph", "complete_graph", "k_hop_subgraph", "shares", "strongest_edges"]
@@ -187,11 +187,11 @@ def strongest_edges(
         j = torch.arange(widest, device=attn.device)
         is_source = j < width[rows, None]  # (r, w)
         pair = torch.where(is_source, first_pair[rows, None] + j, 0)
-        values = attn[pair, layer[rows, None]].float().clamp(0, 1)  # (r, w)
-        key = torch.where(is_source, ranking_key(values, j), -1)
+        values = as_weights(attn[pair, layer[rows, None]])  # (r, w)
+        key = torch.where(is_source, ranking_key(values.nan_to_num(2.0), j), -1)  # NaN stays
         chosen = key.topk(min(top_k, widest), dim=1).indices  # (r, k)
         weight = values.gather(1, chosen)
-        kept = is_source.gather(1, chosen) & (weight >= threshold)
+        kept = is_source.gather(1, chosen) & ~(weight < threshold)
         source = (first_token[rows, None] + chosen) * n_layers + layer[rows, None]
         target = nodes[rows, None].expand_as(source)
         edges.append(Edges(source[kept], target[kept], weight[kept]))

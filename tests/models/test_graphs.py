@@ -9,6 +9,7 @@ from torch_geometric.data import Batch as PygBatch
 from torch_geometric.data import Data
 
 from models.graphs import build_graphs, pair_tokens
+from models.subgraph import strongest_edges
 
 LAYERS, WIDTH = 2, 3
 
@@ -135,6 +136,20 @@ def test_threshold_is_compared_in_single_precision():
     hidden, attn, offsets = random_packed([1])
     attn[:] = 0.1
     assert build_graphs(hidden, attn, offsets, threshold=0.1).edge_index.shape[1] == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("threshold, top_k", [(0.0, None), (0.5, None), (0.0, 1), (0.5, 2)])
+def test_attention_that_is_not_finite_stays_in_the_graph(value, threshold, top_k):
+    """It is neither an edge of full weight nor no edge: the loss is not finite, which is said."""
+    attn = torch.rand(6, 2, generator=torch.Generator().manual_seed(0)).half()
+    attn[4, 1] = value
+    offsets = torch.tensor([0, 3])
+    graph = build_graphs(torch.zeros(3, 2, 4), attn, offsets, threshold, top_k)
+    assert graph.edge_attr.isnan().sum() == 1
+    if top_k is not None:
+        nodes = torch.arange(6)
+        assert strongest_edges(attn, offsets, nodes, top_k, threshold)[2].isnan().sum() == 1
 
 
 def test_tokens_of_pairs_follow_the_stored_order():

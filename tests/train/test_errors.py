@@ -33,3 +33,18 @@ def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch, module):
     monkeypatch.setattr(cli, "train", train)
     with pytest.raises(ModuleNotFoundError):
         cli.main(["--store", "none.zarr"])
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_too_little_memory_is_one_line(monkeypatch, capsys, error):
+    """Whatever the command was about to do with it."""
+
+    def train(arguments):
+        raise error
+
+    monkeypatch.setattr(cli, "train", train)
+    assert cli.main(["--store", "none.zarr"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("python -m train: expected more memory or threads, found no more: ")

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from store.cli.arguments import as_called, program
+from store.errors import is_no_damage
 from store.reports import discard_output, say
 from train.config import Arguments, parse_arguments
 from train.errors import ConfigError, TrainError, store_errors
@@ -47,6 +48,11 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         _say(f"{error.filename or 'output'}: {error.strerror}", name)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not is_no_damage(error):
+            raise
+        _say(f"expected more memory or threads, found no more: {error!r:.200}; free some", name)
         return 2
     except ModuleNotFoundError as error:
         from store.extras import missing_package

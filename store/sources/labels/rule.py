@@ -88,10 +88,11 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     Returns
     -------
     int64 (...)
-        1, 0, or -1 (unlabelled) where the score is NaN: a missing score is never a right answer.
+        1, 0, or -1 (unlabelled) where the score is not finite: a missing score is never a right
+        answer, nor is an infinite one, which some division made.
     """
     scores = np.asarray(scores)
-    return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
+    return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)
 
 
 def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) -> None:

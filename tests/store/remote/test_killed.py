@@ -8,17 +8,20 @@ import sys
 import time
 
 import pytest
-from pushing import assert_rows, pull, push, write
+from pushing import assert_rows, grow, pull, push, write
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["push", "pull"])
+@pytest.mark.parametrize("command", ["push", "append", "pull"])
 def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
     """Wherever it was; Ctrl-C ends it at once, although requests are on their way."""
-    path, copy = write(tmp_path / "s.zarr", 7), tmp_path / "copy.zarr"
+    path, copy = write(tmp_path / "s.zarr", 4 if command == "append" else 7), tmp_path / "copy.zarr"
     url, objects = bucket.url(), bucket.open()
-    if command == "pull":
+    if command != "push":
         push(path, objects)
+    if command == "append":
+        grow(path, 7)
+        command = "push"
     places = (path, url) if command == "push" else (url, copy)
     environment = environment_of(bucket)
     arguments = [sys.executable, "-m", "store", command, *map(str, places), "--jobs", "2"]

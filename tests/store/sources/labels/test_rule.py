@@ -16,10 +16,10 @@ def test_a_label_is_one_below_the_threshold_only(score, label):
 
 
 def test_threshold_can_be_chosen():
-    """Another threshold gives other labels; a missing score never becomes a right answer."""
-    scores = np.array([0.6, 0.7, math.nan])
-    assert label_scores(scores).tolist() == [0, 0, -1]
-    assert label_scores(scores, threshold=0.7).tolist() == [1, 0, -1]
+    """Another threshold gives other labels; no score, or an infinite one, says nothing."""
+    scores = np.array([0.6, 0.7, math.nan, math.inf, -math.inf])
+    assert label_scores(scores).tolist() == [0, 0, -1, -1, -1]
+    assert label_scores(scores, threshold=0.7).tolist() == [1, 0, -1, -1, -1]
 
 
 @pytest.mark.parametrize(
