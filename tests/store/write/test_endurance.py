@@ -456,8 +456,12 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
         ({"num_workers": 1.5}, "num_workers: expected an integer of 0 or more, found 1.5"),
         ({"prefetch_bytes": -1}, "prefetch_bytes: expected an integer of 0 or more, found -1"),
         ({"seed": -1}, "seed: expected an integer of 0 or more, found -1"),
-        ({"rank": -1}, "expected 0 <= rank < world_size, found rank -1 of 1"),
-        ({"world_size": 0}, "expected 0 <= rank < world_size, found rank 0 of 0"),
+        ({"rank": -1}, "expected 0 <= rank < world_size, or neither, found rank -1 of None"),
+        ({"world_size": 0}, "expected 0 <= rank < world_size, or neither, found rank None of 0"),
+        (
+            {"rank": 2, "world_size": 2},
+            "expected 0 <= rank < world_size, or neither, found rank 2 of 2",
+        ),
         (
             {"cache_bytes": 47},
             "cache_bytes: expected 0, or at least one chunk of 48 bytes, found 47",
@@ -493,12 +497,17 @@ def test_negative_rows_out_of_range_are_refused_with_the_range(small_path, wrong
         TraceDataset(small_path).__getitems__(wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong", [[[0]], [0.5], "0", [True], [0, "0"], ["0", 0], np.array([0], object), 3]
-)
+@pytest.mark.parametrize("wrong", [[[0]], [0.5], "0", [0, "0"], ["0", 0], np.array([0], object), 3])
 def test_rows_that_are_no_integers_are_refused(small_path, wrong):
     with pytest.raises(TypeError, match=r"rows: expected a sequence of (integers|trace ids)"):
         TraceLoader(small_path, rows=wrong)
+
+
+def test_a_mask_of_another_length_is_refused(small_path):
+    with pytest.raises(
+        IndexError, match=r"small.zarr: expected a mask of its 23 rows, found one of 1"
+    ):
+        TraceLoader(small_path, rows=[True])
 
 
 @pytest.mark.parametrize("make", [TraceLoader, TraceDataset])
