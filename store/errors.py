@@ -6,8 +6,8 @@ so they pass between processes whole.
 """
 
 import difflib
-import errno
 from collections.abc import Iterable
+from errno import EACCES, EMFILE, ENFILE, ENOMEM, ENOTCONN, EPERM, ETIMEDOUT
 
 __all__ = [
     "CorruptError",
@@ -86,19 +86,8 @@ class VersionError(FormatError):
     """The store was written by a newer format: upgrade this package."""
 
 
-# of the kernel: too many open files, no memory, no permission, a file system that is not there now
-_NOT_OF_THE_DATA = {
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.EAGAIN,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ETIMEDOUT,
-    errno.ENOTCONN,
-}
-# texts of RuntimeErrors of torch and of Python
-_SHORTAGES = ("can't allocate memory", "can't start new thread")
+# no permission, too many open files, no memory, a file system that is not there now
+_NOT_OF_THE_DATA = {EACCES, EMFILE, ENFILE, ENOMEM, ENOTCONN, EPERM, ETIMEDOUT}
 
 
 def is_no_damage(error: BaseException) -> bool:
@@ -108,7 +97,8 @@ def is_no_damage(error: BaseException) -> bool:
     """
     if isinstance(error, OSError):
         return error.errno in _NOT_OF_THE_DATA
-    is_shortage = isinstance(error, RuntimeError) and any(s in str(error) for s in _SHORTAGES)
+    text = str(error) if isinstance(error, RuntimeError) else ""  # of torch, and of Python
+    is_shortage = "can't allocate memory" in text or "can't start new thread" in text
     return is_shortage or isinstance(error, MemoryError)
 
 

@@ -85,9 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_no_damage(error):
             raise
-        _complain(
-            args, f"expected more memory or threads, found no more ({error}); free some", error
-        )
+        _complain(args, f"expected more memory, found no more: {error!r:.200}; free some", error)
         return _failed_status(args, error)
     except KeyboardInterrupt as error:
         _complain(args, "stopped", error)
@@ -99,8 +97,8 @@ def _failed_status(args: argparse.Namespace, error: Exception) -> int:
     """2; of a part that may well succeed if it is tried again, `TRY_AGAIN`."""
     is_part = getattr(args, "part", (1, 1)) != (1, 1)
     causes = {type(cause).__name__ for cause in _causes(error)}
-    may_pass = isinstance(error, OSError | LockedError) or is_no_damage(error)
-    may_pass = may_pass or not PASSING.isdisjoint(causes)
+    is_passing = isinstance(error, OSError | LockedError | MemoryError | RuntimeError)
+    may_pass = is_passing or not PASSING.isdisjoint(causes)
     return TRY_AGAIN if is_part and may_pass else 2
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from store.errors import CorruptError, is_no_damage
+from store.errors import CorruptError
 from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
 
@@ -187,8 +187,6 @@ def _fill(
         try:
             n_read = os.preadv(fd, [view[done:]], start + done)
         except OSError as error:
-            if is_no_damage(error):
-                raise
             raise CorruptError(
                 f"{piece.file.path}: expected {needed} bytes from byte {start} on, "
                 f"found: {error.strerror}; restore it from a copy"

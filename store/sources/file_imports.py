@@ -124,10 +124,7 @@ def read_committed(begun: TraceStore | None, start: int, *, labels: bool) -> Com
     Raises LockedError without the store that it began.
     """
     if begun is None:
-        raise LockedError(
-            f"expected no trace yet, found {start} that another process has written meanwhile; run "
-            "the command again"
-        )
+        raise LockedError(f"expected no trace, found {start} of another process; run it again")
     rows = range(start)
     batch = begun.read(rows, ["source_file", "question_id"])
     n_unlabelled = 0

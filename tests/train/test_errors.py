@@ -47,4 +47,4 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys, error):
     monkeypatch.setattr(cli, "train", train)
     assert cli.main(["--store", "none.zarr"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("python -m train: expected more memory or threads, found no more: ")
+    assert line.startswith("python -m train: expected more memory, found no more: ")

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_no_damage(error):
             raise
-        _say(f"expected more memory or threads, found no more: {error!r:.200}; free some", name)
+        _say(f"expected more memory, found no more: {error!r:.200}; free some", name)
         return 2
     except ModuleNotFoundError as error:
         from store.extras import missing_package

@@ -88,8 +88,7 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     Returns
     -------
     int64 (...)
-        1, 0, or -1 (unlabelled) where the score is not finite: a missing score is never a right
-        answer, nor is an infinite one, which some division made.
+        1, 0, or -1 (unlabelled) where the score is not finite: no score is never a right answer.
     """
     scores = np.asarray(scores)
     return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)

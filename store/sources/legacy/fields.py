@@ -42,10 +42,7 @@ DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each
 
 
 def one_line(error: Exception) -> str:
-    """Return what is wrong, from an error of this package or of a library.
-
-    Raises MemoryError if it is the memory: nothing is left out for that.
-    """
+    """Return what is wrong, from an error of this package or a library; raises MemoryError."""
     if is_no_damage(error):
         raise MemoryError(*error.args) from error
     message = " ".join(str(error).split())[:300]
