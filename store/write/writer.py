@@ -17,11 +17,13 @@ invisible to readers; the next writer removes it before it does anything else.
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
@@ -48,6 +50,20 @@ CLOSED = "it was closed"
 COMMIT_ROWS = 2**18
 COMMIT_BYTES = 2**30
 COMMIT_S = 60.0
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _one_thread(method: Method) -> Method:
+    """Let threads that share a writer take turns at its methods."""
+
+    @wraps(method)
+    def locked(writer: "StoreWriter", *args: Any, **named: Any) -> Any:
+        with writer._lock.threads:
+            return method(writer, *args, **named)
+
+    return cast("Method", locked)
 
 
 class StoreWriter:
@@ -245,6 +261,7 @@ class StoreWriter:
                 "committed rows are safe: reopen the store with StoreWriter.open"
             )
 
+    @_one_thread
     def set_columns(
         self,
         columns: Mapping[str, Column],
@@ -272,48 +289,48 @@ class StoreWriter:
         SchemaError
             A value does not fit, or there are more or fewer rows; the store is as it was.
         """
-        with self._lock.threads:
-            self._check_usable()
-            if self._new_ids:
-                raise SchemaError(
-                    f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; "
-                    "commit first"
-                )
-            schema = schema_with(self._manifest, columns)
-            new_axes = [axis for axis in schema.axes if axis not in self.schema.axes]
-            self._unusable = "setting columns stopped half-way"
-            new = RowArrays(self.root, self.files, Manifest(schema), columns, new_axes, new=True)
-            try:
-                append_to_all(new, schema, columns, rows, self._committed)
-                if not self._lock.is_held:  # what makes the rows has closed this writer
-                    self._check_usable()
-                tails = new.commit()
-            except BaseException:
-                new.remove()
-                if self._lock.is_held:
-                    self._unusable = None
-                raise
-            provenance = self.provenance if provenance is None else dict(provenance)
-            self._publish(
-                with_schema(self._manifest, schema, new.n_items, tails, provenance=provenance)
+        self._check_usable()
+        if self._new_ids:
+            raise SchemaError(
+                f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; "
+                "commit first"
             )
-            self.provenance = provenance
-            for replaced in self._arrays.take_over(new):
-                with suppress(OSError):  # the next writer removes what remains
-                    replaced.remove()
-            self._unusable = None
-            self._arrays.describe(self._manifest)  # a dimension may have another name now
+        schema = schema_with(self._manifest, columns)
+        new_axes = [axis for axis in schema.axes if axis not in self.schema.axes]
+        self._unusable = "setting columns stopped half-way"
+        new = RowArrays(self.root, self.files, Manifest(schema), columns, new_axes, new=True)
+        try:
+            append_to_all(new, schema, columns, rows, self._committed)
+            if not self._lock.is_held:  # what makes the rows has closed this writer
+                self._check_usable()
+            tails = new.commit()
+        except BaseException:
+            new.remove()
+            if self._lock.is_held:
+                self._unusable = None
+            raise
+        provenance = self.provenance if provenance is None else dict(provenance)
+        self._publish(
+            with_schema(self._manifest, schema, new.n_items, tails, provenance=provenance)
+        )
+        self.provenance = provenance
+        for replaced in self._arrays.take_over(new):
+            with suppress(OSError):  # the next writer removes what remains
+                replaced.remove()
+        self._unusable = None
+        self._arrays.describe(self._manifest)  # a dimension may have another name now
 
+    @_one_thread
     def add_column(self, name: str, column: Column, values: Iterable[object]) -> None:
         """Add one column, with a value for every committed row, in order; see `set_columns`."""
-        with self._lock.threads:
-            if name in self.schema.columns:
-                raise SchemaError(
-                    f"{self.root}, column {name!r}: expected a new column, found it there; "
-                    "see set_columns"
-                )
-            self.set_columns({name: column}, ({name: value} for value in values))
+        if name in self.schema.columns:
+            raise SchemaError(
+                f"{self.root}, column {name!r}: expected a new column, found it there; "
+                "see set_columns"
+            )
+        self.set_columns({name: column}, ({name: value} for value in values))
 
+    @_one_thread
     def commit(self) -> None:
         """Make every appended row durable and visible; returns when they would survive a power cut.
 
@@ -323,29 +340,28 @@ class StoreWriter:
             The disk is full, or another fault of it. The store is at its last commit, and the rows
             after it have to be appended again, with a new writer.
         """
-        with self._lock.threads:
-            self._check_usable()
-            if self._new_ids:
-                self._unusable = "a commit stopped half-way"
-                tails = self._arrays.commit()
-                kept, first = plan_runs(self._manifest.runs, len(self))
-                self._commit_runs(kept, first, tails)
-                self._new_ids.clear()
-                self._unusable = None
-            elif self.provenance != self._manifest.provenance:
-                self._publish(self._manifest.next(provenance=self.provenance))
-            self._committed_at = time.monotonic()
-            self._new_bytes = 0
+        self._check_usable()
+        if self._new_ids:
+            self._unusable = "a commit stopped half-way"
+            tails = self._arrays.commit()
+            kept, first = plan_runs(self._manifest.runs, len(self))
+            self._commit_runs(kept, first, tails)
+            self._new_ids.clear()
+            self._unusable = None
+        elif self.provenance != self._manifest.provenance:
+            self._publish(self._manifest.next(provenance=self.provenance))
+        self._committed_at = time.monotonic()
+        self._new_bytes = 0
 
+    @_one_thread
     def merge_runs(self) -> None:
         """Commit, and make one run of the id table.
 
         It is the fastest to look up, and has the same bytes however many commits came before.
         """
-        with self._lock.threads:
-            self.commit()
-            if len(self._manifest.runs) > 1:
-                self._commit_runs((), 0, self._manifest.tails)
+        self.commit()
+        if len(self._manifest.runs) > 1:
+            self._commit_runs((), 0, self._manifest.tails)
 
     def _commit_runs(
         self, kept: tuple[Run, ...], first: int, tails: Mapping[str, list[int]]
@@ -370,6 +386,7 @@ class StoreWriter:
             with suppress(OSError):  # the next writer removes what remains
                 self.files.remove_tree(self.root / "_index" / name)
 
+    @_one_thread
     def close(self) -> None:
         """Commit what was appended, as closing a file does, and release the files and the lock.
 
@@ -383,42 +400,41 @@ class StoreWriter:
         OSError
             This commit failed; see `commit`.
         """
-        with self._lock.threads:
-            if not self._lock.is_held:
-                return
-            failure = self._unusable
-            n_lost = self._n_lost()
-            try:
-                if not failure:
-                    self.commit()
-            finally:
-                self.discard()
-            if failure and n_lost:
-                raise IncompleteError(
-                    f"{self.root}: {failure}, and {_discarded(n_lost)}; "
-                    "append them again with a new StoreWriter.open"
-                )
+        if not self._lock.is_held:
+            return
+        failure = self._unusable
+        n_lost = self._n_lost()
+        try:
+            if not failure:
+                self.commit()
+        finally:
+            self.discard()
+        if failure and n_lost:
+            raise IncompleteError(
+                f"{self.root}: {failure}, and {_discarded(n_lost)}; "
+                "append them again with a new StoreWriter.open"
+            )
 
+    @_one_thread
     def discard(self) -> None:
         """Release the files and the lock without a commit; rows since the last commit are lost.
 
         A second call does nothing.
         """
-        with self._lock.threads:
-            if not self._lock.is_held:
-                return
-            has_orphans = bool(self._unusable or self._new_ids)
-            self._unusable = CLOSED
-            self._new_ids.clear()
-            self._n_rows = self._manifest.n_rows
-            try:
-                self._arrays.close()
-                with suppress(OSError, StoreError):  # the next writer removes what remains
-                    if has_orphans:
-                        clear_orphans(self.root, read_manifest(self.root), self.files)
-                    self.files.remove_tree(self.root / WORKING_DIR)
-            finally:
-                self._lock.release()
+        if not self._lock.is_held:
+            return
+        has_orphans = bool(self._unusable or self._new_ids)
+        self._unusable = CLOSED
+        self._new_ids.clear()
+        self._n_rows = self._manifest.n_rows
+        try:
+            self._arrays.close()
+            with suppress(OSError, StoreError):  # the next writer removes what remains
+                if has_orphans:
+                    clear_orphans(self.root, read_manifest(self.root), self.files)
+                self.files.remove_tree(self.root / WORKING_DIR)
+        finally:
+            self._lock.release()
 
     def _n_lost(self) -> int:
         """Rows that would be lost without another commit."""
@@ -432,20 +448,20 @@ class StoreWriter:
     def __enter__(self) -> "StoreWriter":
         return self
 
+    @_one_thread
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._lock.threads:
-            if self._unusable == CLOSED:
-                return
-            if kind is None:
-                try:
-                    self.commit()
-                finally:
-                    self.discard()
-                return
-            n_lost = self._n_lost()
-            self.discard()
-            if n_lost:
-                warnings.warn(f"{self.root}: {_discarded(n_lost)}", RuntimeWarning, stacklevel=2)
+        if self._unusable == CLOSED:
+            return
+        if kind is None:
+            try:
+                self.commit()
+            finally:
+                self.discard()
+            return
+        n_lost = self._n_lost()
+        self.discard()
+        if n_lost:
+            warnings.warn(f"{self.root}: {_discarded(n_lost)}", RuntimeWarning, stacklevel=3)
 
     def __del__(self) -> None:
         lock = getattr(self, "_lock", None)  # none if another writer holds it

@@ -20,6 +20,7 @@ from train.files import Json, replace_file
 
 __all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
 
+AGAIN = "remove it and train again"  # --resume begins anew what has no file
 UNREADABLE = (
     RuntimeError,
     pickle.UnpicklingError,
@@ -52,13 +53,13 @@ def load_checkpoint(path: Path, owner: Json | None = None) -> Json:
         raise CheckpointError(f"{path}: there is no checkpoint; train again") from error
     except UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CheckpointError(f"{path}: unreadable checkpoint ({reason}); train again") from error
+        raise CheckpointError(f"{path}: unreadable checkpoint ({reason}); {AGAIN}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("owner"), dict):
-        raise CheckpointError(f"{path}: the file is not a checkpoint; train again")
+        raise CheckpointError(f"{path}: the file is not a checkpoint; {AGAIN}")
     found = checkpoint["owner"]
     if owner is not None and found != owner:
         raise CheckpointError(
-            f"{path}: expected a checkpoint of {owner}, found one of {found}; train again"
+            f"{path}: expected a checkpoint of {owner}, found one of {found}; {AGAIN}"
         )
     return checkpoint
 
@@ -78,5 +79,5 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path}: the weights do not fit this detector ({reason:.200}); train again"
+            f"{path}: the weights do not fit this detector ({reason:.200}); {AGAIN}"
         ) from error

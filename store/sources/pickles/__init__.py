@@ -111,17 +111,22 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
         The file asks for a name, an opcode or an amount of memory that no trace needs.
     CorruptError
         The file is not one whole pickle.
+    MemoryError
+        It is larger than the memory that is free now.
     """
     path = Path(path)
     with path.open("rb") as file, _one_line(path):
         size = n_stored = path.stat().st_size
         content = file
-        max_bytes = min(max_bytes, read_memory().available)
+        available = read_memory().available
         if file.peek().startswith(_GZIP_MAGIC):
             content = io.BufferedReader(gzip.GzipFile(fileobj=file))
             size *= DEFLATE_RATIO
         elif size > max_bytes:
             raise too_much(f"{size} bytes", max_bytes)
+        elif size > available:  # nothing is wrong with the file
+            raise MemoryError(f"expected {size} bytes of free memory, found {available}")
+        max_bytes = min(max_bytes, available)
         reader = CheckedReader(content, size, max_bytes, n_stored)
         names = {"torch.storage._load_from_bytes": load_storage}
         value = Unpickler(reader, max_bytes, names).load()
