@@ -363,16 +363,22 @@ def _start(cache_dir: Path) -> None:
     # each reader sends its own settings: none of them may come from whoever was first
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     environment = {**kept, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,  # until it answers, and writes to its log
-        text=True,
-        start_new_session=True,
-        timeout=ANSWER_S,  # it counts what is in the mirrors
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,  # until it answers, and writes to its log
+            text=True,
+            start_new_session=True,
+            timeout=ANSWER_S,  # it counts what is in the mirrors
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise errors.UnreachableError(
+            f"{cache_dir}: expected a fetching process to start within {ANSWER_S:g} s, found that "
+            "it still counts what is there; use a cache directory on a faster disk"
+        ) from error
     # of one that was killed there is no word: then another is started
     if done.returncode > 0 or (done.stderr and not _is_running(cache_dir)):
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.errors import CorruptError, StoreError, is_no_damage
+from store.errors import CorruptError, RefusedError, StoreError, is_no_damage
 from store.memory_limits import read_memory
-from store.sources.pickles.reader import CheckedReader, too_much
+from store.sources.pickles.reader import CheckedReader, TooLargeError, too_much
 from store.sources.pickles.torch_files import (
     LEGACY_MAGIC,
     ZIP_MAGIC,
@@ -115,26 +115,34 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
         It is larger than the memory that is free now.
     """
     path = Path(path)
+    available = read_memory().available
     with path.open("rb") as file, _one_line(path):
-        size = n_stored = path.stat().st_size
-        content = file
-        available = read_memory().available
-        if file.peek().startswith(_GZIP_MAGIC):
-            content = io.BufferedReader(gzip.GzipFile(fileobj=file))
-            size *= DEFLATE_RATIO
-        elif size > max_bytes:
-            raise too_much(f"{size} bytes", max_bytes)
-        elif size > available:  # nothing is wrong with the file
-            raise MemoryError(f"expected {size} bytes of free memory, found {available}")
-        max_bytes = min(max_bytes, available)
-        reader = CheckedReader(content, size, max_bytes, n_stored)
-        names = {"torch.storage._load_from_bytes": load_storage}
-        value = Unpickler(reader, max_bytes, names).load()
-        if content.read(1):  # the checksum of a gzip file is compared here
-            raise CorruptError(
-                "expected one pickle, found more bytes after its end; split the file"
-            )
-        return value
+        is_compressed = file.peek().startswith(_GZIP_MAGIC)
+        try:
+            return _load(file, path.stat().st_size, is_compressed, min(max_bytes, available))
+        except TooLargeError as error:
+            if available >= max_bytes:
+                raise
+            shortage = f"it does not fit into the {available} bytes of free memory"
+            if is_compressed:  # a few of its bytes may stand for any number
+                raise RefusedError(f"{shortage}; import it on a larger machine") from error
+            raise MemoryError(shortage) from error
+
+
+def _load(file: io.BufferedReader, n_stored: int, is_compressed: bool, max_bytes: int) -> Any:
+    content = file
+    size = n_stored
+    if is_compressed:
+        content = io.BufferedReader(gzip.GzipFile(fileobj=file))
+        size *= DEFLATE_RATIO
+    elif size > max_bytes:
+        raise too_much(f"{size} bytes", max_bytes)
+    reader = CheckedReader(content, size, max_bytes, n_stored)
+    names = {"torch.storage._load_from_bytes": load_storage}
+    value = Unpickler(reader, max_bytes, names).load()
+    if content.read(1):  # the checksum of a gzip file is compared here
+        raise CorruptError("expected one pickle, found more bytes after its end; split the file")
+    return value
 
 
 def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:

@@ -8,11 +8,15 @@ from io import BufferedIOBase
 
 from store.errors import CorruptError, RefusedError
 
-__all__ = ["CheckedReader", "too_much"]
+__all__ = ["CheckedReader", "TooLargeError", "too_much"]
 
 MAX_OPCODES = 1_000_000  # of a small pickle
 OPCODES_PER_BYTE = 4  # of a compressed one
 OPCODE_BYTES = 256  # of memory that an opcode takes at most; an empty set has 216
+
+
+class TooLargeError(RefusedError):
+    """A file is above a limit that may be raised; nothing else is wrong with it."""
 
 
 class CheckedReader:
@@ -31,6 +35,8 @@ class CheckedReader:
     ----------
     max_opcodes
         Most opcodes of a pickle: compressed ones multiply, and each takes some memory.
+    takes_memory
+        Whether the memory is what allows no more of them.
     """
 
     def __init__(
@@ -41,7 +47,9 @@ class CheckedReader:
         self._max_bytes = max_bytes
         self.n_read = 0
         by_size = OPCODES_PER_BYTE * (size if n_stored is None else n_stored)
-        self.max_opcodes = MAX_OPCODES + min(by_size, max_bytes // OPCODE_BYTES)
+        by_memory = max_bytes // OPCODE_BYTES
+        self.max_opcodes = MAX_OPCODES + min(by_size, by_memory)
+        self.takes_memory = by_memory < by_size
 
     def read(self, n: int) -> bytes:
         """Return the next `n` bytes, fewer at the end of a compressed file."""
@@ -71,9 +79,9 @@ class CheckedReader:
             raise too_much(f"{n} bytes at byte {self.n_read}", self._max_bytes)
 
 
-def too_much(found: str, max_bytes: int) -> RefusedError:
+def too_much(found: str, max_bytes: int) -> TooLargeError:
     """Name the limit, what exceeded it, and how to raise it."""
-    return RefusedError(
+    return TooLargeError(
         f"expected at most {max_bytes} bytes, found {found}; "
         "if you trust the file, raise max_bytes (--max-file-gb)"
     )

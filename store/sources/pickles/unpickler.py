@@ -110,7 +110,8 @@ class Unpickler(pickle._Unpickler):
                 dispatch[read(1)[0]](self)
         except library._Stop as end:
             return end.value
-        raise refused(f"more than {self._reader.max_opcodes} opcodes from a file of that size")
+        found = f"more than {self._reader.max_opcodes} opcodes from a file of that size"
+        raise too_much(found, self._max_bytes) if self._reader.takes_memory else refused(found)
 
     def _parts(self, value: Any) -> Iterable[Any] | None:
         """What a value holds; None of one that holds no others. Functions are refused."""

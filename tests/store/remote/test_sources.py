@@ -1,6 +1,9 @@
 """Readers of one node whose environments name different servers, or different users of one."""
 
 import pickle
+import re
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
@@ -9,7 +12,7 @@ from pushing import push
 
 from store import SchemaError, StoreError, TraceStore, UnreachableError
 from store.remote.objects import open_objects
-from store.remote.source import source_name, source_settings
+from store.remote.source import SETTINGS, source_name, source_settings
 
 GS_URL = "gs://bucket/traces.zarr"
 S3_URL = "s3://bucket/traces.zarr"
@@ -104,3 +107,39 @@ def test_a_line_end_in_a_setting_is_refused_by_its_name(open_at, monkeypatch):
             open_at(S3_URL, **{name: "SECRET\r"})
         assert "SECRET" not in str(caught.value).replace(name, "")
         monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    "stub, scheme, forms",
+    [
+        ("_aws", "s3", ["AWS_{}"]),
+        ("_gcs", "gs", ["GOOGLE_{}"]),
+        ("_azure", "az", ["AZURE_{}", "AZURE_STORAGE_{}"]),
+    ],
+)
+def test_every_option_of_the_client_is_of_its_reader(monkeypatch, stub, scheme, forms):
+    """None is left to the environment of whoever started the fetching process."""
+    text = Path(find_spec("obstore").origin).with_name("_store").joinpath(f"{stub}.pyi").read_text()
+    config = re.search(r"Config\(TypedDict.*?(?=\nclass )", text, re.DOTALL)[0]
+    options = set(re.findall(r"^    (?!aws_)([a-z]\w+):", config, re.MULTILINE))
+    for name in options - {"bucket", "container_name", "sts_endpoint"}:
+        names = {form.format(name.upper()) for form in forms}
+        for one in names:
+            monkeypatch.setenv(one, "1")
+        assert names & source_settings(f"{scheme}://b/t.zarr").keys(), name
+        assert all(map(SETTINGS.fullmatch, names))
+
+
+def test_files_that_settings_name_are_of_the_readers_directory(monkeypatch, tmp_path):
+    """The process that opens them may be at work in another one."""
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "SERVICE_ACCOUNT"):
+        monkeypatch.setenv(name, "key.json")
+    found = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "key.json").write_text(folder)
+        monkeypatch.chdir(tmp_path / folder)
+        settings = source_settings(GS_URL)
+        assert set(settings.values()) == {str(tmp_path / folder / "key.json")}
+        found.append(source_name(GS_URL, settings))
+    assert found[0] != found[1]

@@ -219,9 +219,14 @@ def test_free_memory_is_a_limit(written, monkeypatch):
     monkeypatch.setattr("store.sources.pickles.read_memory", lambda: memory)
     data = pickle.dumps(bytes(2 * 10**6))
     path = written(data)
-    with pytest.raises(MemoryError, match=f"{path}: expected {len(data)} bytes of free memory"):
+    with pytest.raises(MemoryError, match=f"{path}: it does not fit into the 1000000 bytes of"):
         read_pickle(path)
-    assert "at most 1000000 bytes" in refusal(written(gzip.compress(data)))
+    refused = refusal(written(gzip.compress(data)))
+    assert "does not fit into the 1000000 bytes of free memory" in refused
+    many = written(pickle.dumps([{}] * 10 + [(i,) for i in range(10**6)]))
+    memory = MemoryLimits(10**9, 190 * 10**6, 190 * 10**6)
+    with pytest.raises(MemoryError, match="it does not fit into the 190000000 bytes of"):
+        read_pickle(many)
 
 
 HOSTILE = {  # the last part of the name: the protocols spell some modules differently
