@@ -62,9 +62,10 @@ def test_the_commands_are_installed(config):
 @pytest.mark.parametrize("name", ["trace-store", "trace-train"])
 @pytest.mark.parametrize("path", [".", "{}", "elsewhere:{}"])
 def test_commands_ignore_modules_on_the_path(folder, name, path):
-    """Nor do processes that they start find those."""
+    """Neither of our names nor of Python's."""
     if not is_installed():
         pytest.skip("expected an installation of this checkout")
+    (folder / "argparse.py").write_text("raise SystemExit('the module of the user was imported')")
     done = run_command(name, ["--help"], folder, path.format(folder))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
