@@ -239,8 +239,6 @@ class TraceLoader:
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
         batches = self._batches(epoch, self._start)
-        self._delivered = (epoch, self._start)
-        self._start = 0
         if batches.n_empty and self.lends_rows:
             n_over = (self._n - batches.start) % (batches.world_size * self.batch_size)
             warnings.warn(
@@ -250,6 +248,8 @@ class TraceLoader:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        self._delivered = (epoch, self._start)
+        self._start = 0
         n_forks = len(_forks)
         for done, batch in enumerate(self._read(batches), start=1):
             self._delivered = (epoch, batches.position(done))

@@ -173,12 +173,11 @@ class Array(Generic[ShardType]):
         items = self.array.items_of_shard(number)
         first, stop = items
         try:
-            try:
-                shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
-            finally:
-                self.directory.check()  # first: what is missing may be of another store
+            shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
         except (CorruptError, FileNotFoundError) as error:
+            self.directory.check()  # first: what is missing may be of another store
             raise DamagedItemsError(str(error), items) from error
+        self.directory.check()
         return shard
 
     def close_shards(self) -> None:

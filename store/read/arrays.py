@@ -147,8 +147,8 @@ class Arrays:
         path = self.directory.path
         try:
             written = (path / GROUP_FILE).stat().st_mtime_ns
-        except OSError:
-            return f"{path}: the store is gone; "
+        except OSError:  # what was read says so
+            return ""
         if self._looked_at[0] != written:  # many errors ask, and it may be large
             now = read_manifest(path)
             is_changed = (now.uuid, now.generation) != (

@@ -59,10 +59,15 @@ class StoreDirectory:
         return cls(path.absolute(), 0, None)
 
     def check(self) -> None:
-        """Raise CorruptError if another directory has taken its place, OSError if none is there."""
+        """Raise CorruptError if another directory has taken its place, or none is there."""
         if self.inode is None:
             return
-        status = self.path.stat()
+        try:
+            status = self.path.stat()
+        except FileNotFoundError as error:
+            raise CorruptError(
+                f"{self.path}: the store is gone; open it where it is now"
+            ) from error
         if (status.st_dev, status.st_ino) != (self.device, self.inode):
             raise CorruptError(
                 f"{self.path}: another store has taken the place of the one that was opened; "

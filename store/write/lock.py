@@ -61,9 +61,15 @@ class WriterLock:
         with suppress(BlockingIOError):
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # a repair may have put another store here meanwhile
-            if os.path.samestat(os.fstat(self._fd), root.stat()):
+            if self.is_of(root):
                 return True
         self.release()
+        return False
+
+    def is_of(self, root: Path) -> bool:
+        """Whether the directory at a path is the one that is locked."""
+        with suppress(FileNotFoundError):
+            return self._fd is not None and os.path.samestat(os.fstat(self._fd), root.stat())
         return False
 
     def __enter__(self) -> "WriterLock":

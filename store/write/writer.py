@@ -430,9 +430,12 @@ class StoreWriter:
         try:
             self._arrays.close()
             with suppress(OSError, StoreError):  # the next writer removes what remains
-                if has_orphans:
+                # where a build was moved from, another one may have begun
+                is_there = self._lock.is_of(self.root)
+                if is_there and has_orphans:
                     clear_orphans(self.root, read_manifest(self.root), self.files)
-                self.files.remove_tree(self.root / WORKING_DIR)
+                if is_there:
+                    self.files.remove_tree(self.root / WORKING_DIR)
         finally:
             self._lock.release()
 

@@ -4,6 +4,8 @@ A question whose prompt the model cannot take is left out and named, as is one w
 does not fit behind it; the others are asked.
 """
 
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,6 +48,8 @@ __all__ = [
 Turn = tuple[str, str]  # a message and its answer
 
 NO_CONTEXT = (-1, 0)
+# punctuation that ends a word, which is none of a calculation's, and quotes that begin one
+_ENDS = re.compile(r"""[?.,;:"'”’]+(?!\S)|(?<!\S)["'“‘]+""")
 _PROBE = "answer"  # stands for an answer where a chat template is tried
 
 
@@ -315,7 +319,7 @@ class Prompts:
         return len(self._turns_before(question, self._message(question))) < len(self.examples)
 
     def _turns_before(self, question: Question, message: Rendered) -> list[Turn]:
-        text = normalize_answer(message.text, keep_articles=True) if self.examples else ""
+        text = _as_compared(message.text)
         return [one.turn for one in self.examples if not one.gives_away(question, text)]
 
     def _examples(self, examples: Sequence[Question]) -> list[Example]:
@@ -329,7 +333,7 @@ class Prompts:
         found: dict[str, Example] = {}
         for question in right:
             turn = self._turn(question)
-            text = normalize_answer(turn[0], keep_articles=True)
+            text = _as_compared(turn[0])
             answer = normalize_answer(turn[1])
             found.setdefault(turn[0], Example(turn, text, answer, question["question_id"]))
         return list(found.values())
@@ -424,6 +428,12 @@ def _context_in_question(question: Question, message: Rendered) -> tuple[int, in
         return None
     start = place[0] + found
     return start, start + len(context)
+
+
+def _as_compared(message: str) -> str:
+    """A message without what tells no question from another: case, space, ends of sentences."""
+    plain = unicodedata.normalize("NFKC", message).casefold()
+    return " ".join(_ENDS.sub(" ", plain).split())
 
 
 def _find_message(text: str, message: str) -> int | None:

@@ -195,6 +195,15 @@ def test_a_rank_without_a_row_gets_an_empty_batch_and_a_warning(
     assert list(moved) == []
 
 
+def test_a_warning_that_is_an_error_keeps_the_position(store_path):
+    loader = TraceLoader(store_path, ["label"], 1, rows=range(6), rank=0, world_size=4)
+    loader.load_state_dict(loader.state_dict() | {"position": 4})
+    for _ in range(2):
+        with pytest.raises(RuntimeWarning, match="2 of 4 ranks get an empty last batch"):
+            next(iter(loader))
+    assert loader.state_dict()["position"] == 4
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_empty_batch_of_cold_files_and_of_compressed_rows(tmp_path, monkeypatch, num_workers):
     """Read past the page cache, and with the times of the chunk cache."""

@@ -17,7 +17,7 @@ def test_another_directory_is_refused(tmp_path):
     directory = StoreDirectory.at(tmp_path / "here")
     directory.check()
     (tmp_path / "here").rename(tmp_path / "away")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CorruptError, match="the store is gone; open it where it is now"):
         directory.check()
     (tmp_path / "other").rename(tmp_path / "here")
     with pytest.raises(CorruptError, match=r"taken the place .*; open it again"):
@@ -45,6 +45,23 @@ def test_a_reader_never_mixes_two_stores(tmp_path, rows, check):
         for use in (lambda r=reader: r.read([3], ["tokens"]), lambda r=reader: r[rows[3][0]]):
             with pytest.raises(CorruptError, match="another store has taken the place"):
                 use()
+
+
+def test_a_store_that_was_moved_is_not_called_damaged(tmp_path, rows):
+    """Whatever is read first; what was read before stays good."""
+    write_store(tmp_path / "s.zarr", SCHEMA, rows[:20])
+    reads = (
+        lambda store: store.read([3]),
+        lambda store: store[3]["tokens"],
+        lambda store: store.column("label"),
+        lambda store: store.ids[0],
+    )
+    stores = [TraceStore.open(tmp_path / "s.zarr") for _ in reads]
+    (tmp_path / "s.zarr").rename(tmp_path / "moved.zarr")
+    for store, read in zip(stores, reads, strict=True):
+        with pytest.raises(CorruptError, match=r"s\.zarr: the store is gone; open it") as caught:
+            read(store)
+        assert "Errno" not in str(caught.value)
 
 
 @pytest.mark.parametrize("when", ["before the manifest is read", "after it"])

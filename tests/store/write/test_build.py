@@ -337,3 +337,21 @@ def test_a_store_gets_its_name_under_the_lock(tmp_path, whole):
     assert content_of(build_store(tmp_path / "s.zarr", Numbers(), files=files)) == whole
     assert files.has_looked
     assert [file.name for file in tmp_path.iterdir()] == ["s.zarr"]
+
+
+class Followed(Files):
+    """Another process begins a build where one has just been moved from."""
+
+    def rename_durably(self, source, target):
+        super().rename_durably(source, target)
+        if target.suffix == ".zarr":
+            self.other = StoreWriter.create(source, SCHEMA)
+
+
+def test_a_build_that_was_moved_leaves_its_successor_alone(tmp_path, whole):
+    files = Followed()
+    assert content_of(build_store(tmp_path / "s.zarr", Numbers(), files=files)) == whole
+    with files.other as writer:
+        for trace_id, row in islice(Numbers().rows(), 3):
+            writer.append(trace_id, row)
+    assert len(TraceStore.open(tmp_path / "s.zarr.partial")) == 3

@@ -353,6 +353,24 @@ def test_an_example_that_is_the_question_is_left_out_of_its_prompt():
     assert prompts.text(passages[0] | {"question_id": "x"}).startswith("the mat: Sum up")
 
 
+@pytest.mark.parametrize(
+    "question, other, is_same",
+    [
+        ("What is 2+2?", "What is 2-2?", False),
+        ("Is x > y?", "Is x < y?", False),
+        ("x=3", "x\u22603", False),
+        ("What is 2.5?", "What is 25?", False),
+        ("Who wrote \u201cUlysses\u201d?", 'WHO wrote "Ulysses"', True),
+        ("\uff37ho?", "who", True),
+    ],
+)
+def test_which_questions_are_the_same(question, other, is_same):
+    """Case, space, quotes and the end of a sentence tell none from another; signs do."""
+    shots = [ask(question, answers=["4"]) | {"question_id": "1"}]
+    prompts = build_prompts(byte_level(), "Q: {question}\nA:", few_shot=shots)
+    assert prompts.is_example(ask(other)) == is_same
+
+
 def test_what_the_model_cannot_take_is_left_out_and_named():
     """A response longer than the model's context, one without tokens, an unknown letter."""
     tokenizer = KINDS["wordpiece"]()
