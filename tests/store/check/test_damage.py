@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import combinations, pairwise
+from itertools import combinations, cycle, pairwise
 from pathlib import Path
 
 import pytest
@@ -31,32 +31,31 @@ def flipped(file: Path, position: int, pattern: int) -> Iterator[None]:
         os.close(fd)
 
 
-def flip_bytes(path: Path, patterns: tuple[int, ...], stride: int = 1) -> Counter:
-    """Flip every `stride`-th byte of the store with every pattern; count what came of it."""
+def flip_bytes(path: Path, first: int, stride: int) -> Counter:
+    """Flip every `stride`-th byte of the store, with a pattern each; count what came of it."""
     whole, counts = Whole(path), Counter()
     places = [(file, i) for file in files_in(path) for i in range(file.stat().st_size)]
-    for file, i in places[::stride]:
-        for pattern in patterns:
-            with flipped(file, i, pattern):
-                reported = whole.judge(
-                    f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}"
-                )
-            counts["reported" if reported else "proven unused"] += 1
+    for (file, i), pattern in zip(places[first::stride], cycle(PATTERNS), strict=False):
+        with flipped(file, i, pattern):
+            reported = whole.judge(
+                f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}"
+            )
+        counts["reported" if reported else "proven unused"] += 1
     return counts
 
 
 def test_some_bytes_flipped(small_store):
     """Verify reports every flipped byte, or no reader uses it; no checked read is ever wrong."""
-    assert in_child(lambda: flip_bytes(small_store, PATTERNS, 211))["reported"] > 200
+    assert in_child(lambda: flip_bytes(small_store, 0, 71))["reported"] > 200
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_every_byte_flipped(small_store, pattern):
+@pytest.mark.parametrize("first", range(4))
+def test_every_byte_flipped(small_store, first):
     """The same of all bytes of all files."""
-    counts = in_child(lambda: flip_bytes(small_store, (pattern,)), seconds=1200)
-    print(f"\nbytes flipped by {pattern:#04x}, all survived: {counts.total():,} {dict(counts)}")
+    counts = in_child(lambda: flip_bytes(small_store, first, 4), seconds=1200)
+    print(f"\nbytes flipped, all survived: {counts.total():,} {dict(counts)}")
 
 
 def put_back(file: Path, data: bytes) -> None:
