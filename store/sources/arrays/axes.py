@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from store.errors import SchemaError
 from store.format.layers import LAYERS_AXIS
 from store.sources.arrays.contents import LIST, Key
-from store.sources.arrays.mapping import RECORDS, Mapped
+from store.sources.arrays.mapping import LISTS, RECORDS, Mapped
 
 __all__ = ["advice", "has_rows", "readings", "untold"]
 
@@ -25,10 +25,10 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     votes: dict[str, bool] = {}
     shapes: dict[str, bool] = {}
     unclear: list[Mapped] = []  # of one record, or of rows without the axis of layers
-    named = {item.key: RECORDS in item.names for item in mapped if item.names is not None}
-    named |= {item.key: True for item in mapped if keys[item.key].dtype == LIST}
+    named = {item.key: True for item in mapped if keys[item.key].dtype == LIST}
+    named |= {item.key: RECORDS in item.names for item in mapped if item.names is not None}
     for item in mapped:
-        if item.axes is None:
+        if item.axes is None or item.column in LISTS:
             continue
         axis, names = item.axes
         shape = keys[item.key].shape

@@ -105,7 +105,7 @@ class ArrayFile(Contents):
 
     @abstractmethod
     def read(self, key: str) -> Any:
-        """Return an array: NumPy's, or for bfloat16 a torch tensor; it may be mapped."""
+        """Return an array: NumPy's, which may be mapped, or a tensor; in a pickle any value."""
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         n_rows = self._n_rows(keys) if by_row else 0
@@ -138,8 +138,8 @@ class ArrayFile(Contents):
 
 def _check_size(array: Any, key: str) -> None:
     """Raise SchemaError for rows without bytes: their number is bounded by nothing in the file."""
-    if not array.nbytes and array.shape and array.shape[0]:
-        shape = tuple(array.shape)
+    shape = tuple(getattr(array, "shape", ()))
+    if shape and shape[0] and not array.nbytes:
         raise SchemaError(f"{key!r:.80}: expected numbers or texts in each row, found none {shape}")
 
 

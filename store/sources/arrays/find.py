@@ -10,7 +10,7 @@ from store.errors import CorruptError, NotFoundError, SchemaError
 from store.sources.arrays.contents import Contents
 from store.sources.arrays.hdf5 import Hdf5File
 from store.sources.arrays.numpy_files import NpyFolder, NpzFile, is_npz
-from store.sources.arrays.pickled import PickledFile
+from store.sources.arrays.pickled import open_pickled
 from store.sources.arrays.safetensors import SafetensorsFile
 from store.sources.arrays.tables import ArrowFile, JsonLinesFile, ParquetFile
 from store.sources.file_imports import match_pattern
@@ -35,7 +35,7 @@ UNPACKED: dict[str, Callable[[Path, int], Contents]] = {  # kinds of one file, r
     "npz": NpzFile,
     "Parquet": ParquetFile,
     "HDF5": Hdf5File,
-    **dict.fromkeys(PICKLES, PickledFile),
+    **dict.fromkeys(PICKLES, open_pickled),
 }
 READ = ".npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines, pickles or .pt of arrays"
 STATE = "state.json"

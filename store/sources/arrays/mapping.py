@@ -24,6 +24,7 @@ from store.sources.legacy.columns import COLUMNS, Axes
 
 __all__ = [
     "KNOWN",
+    "LISTS",
     "RECORDS",
     "Mapped",
     "check_keys",
@@ -64,6 +65,7 @@ DTYPES = {  # of the known columns that are not taken as they are
 }
 REFERENCES = "references"
 TEXTS = (TRACE_ID, "question_id", "question", "answer", REFERENCES, "token_texts")
+LISTS = (REFERENCES, "token_texts")  # one trace may have several texts of them
 RECORDS = "records"  # the axis of an array that has a row for each record
 _PIECE = re.compile(
     r"\s*([^:=\s]+)\s*(?::\s*([^=\s]+)\s*)?=(.+?)(?:\[\s*([a-z]\w*(?:\s*,\s*[a-z]\w*)*)\s*\])?\s*"

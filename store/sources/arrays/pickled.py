@@ -1,62 +1,93 @@
 """Pickles and torch files of arrays, in dicts or lists, through the reader that runs nothing."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from store.sources.arrays.contents import LIST, TEXT, ArrayFile, Key, check_bytes, key_of
+from store.sources.arrays.contents import LIST, ArrayFile, Contents, Key, check_bytes, key_of
 from store.sources.legacy.contents import is_torch
 from store.sources.pickles import read_pickle, read_torch
 
-__all__ = ["PickledFile"]
+__all__ = ["open_pickled"]
 
 MAX_ITEMS = 16_000_000  # of lists in lists, with the characters of their texts
 
 
-class PickledFile(ArrayFile):
-    """A dict has an array, or a list of a value for each record, for each key.
+def open_pickled(path: Path, max_bytes: int) -> Contents:
+    """Open a list of dicts as a table, a dict as arrays, and any other value as an array.
 
-    A list of dicts has the keys of the first. Any other value is an array with the name of the file
-    as its key, as in a .npy file.
+    That has the name of the file as its key, as in a .npy file.
     """
+    content: Any = (read_torch if is_torch(path) else read_pickle)(path, max_bytes)
+    if isinstance(content, list) and content and isinstance(content[0], Mapping):
+        return PickledTable(path, content, max_bytes)
+    stem = path.name.partition(".")[0]
+    return PickledArrays(
+        path, content if isinstance(content, Mapping) else {stem: content}, max_bytes
+    )
+
+
+class PickledTable(Contents):
+    """A list of dicts, with the keys of the first."""
+
+    kind = "pickle"
+    is_table = True
+
+    def __init__(self, path: Path, rows: list[Any], max_bytes: int) -> None:
+        self._rows = rows
+        self._max_bytes = max_bytes
+        names = [key for key in rows[0] if type(key) is str]
+        first = next(self.records(names, True))
+        super().__init__(path, {name: key_of(value) for name, value in first.items()})
+
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of each dict; a key that it lacks is left out."""
+        for row in self._rows:
+            found = [key for key in keys if isinstance(row, Mapping) and key in row]
+            yield {key: _plain(row[key], self._max_bytes) for key in found}
+
+
+class PickledArrays(ArrayFile):
+    """A dict with an array, a list of arrays, or a plain value for each key."""
 
     kind = "pickle"
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        content: Any = (read_torch if is_torch(path) else read_pickle)(path, max_bytes)
+    def __init__(self, path: Path, named: Mapping[Any, Any], max_bytes: int) -> None:
+        self._named = named
         self._max_bytes = max_bytes
-        self._rows: list[Any] = []
-        stem = path.name.partition(".")[0]
-        self._named = content if isinstance(content, Mapping) else {stem: content}
-        if isinstance(content, list) and content and isinstance(content[0], Mapping):
-            self._rows = content
-            self._named = {key: [value] for key, value in content[0].items()}
-        names = [key for key in self._named if type(key) is str]
-        super().__init__(
-            path, {key: self._key(_column(self._named[key], max_bytes)) for key in names}
-        )
-
-    def _key(self, array: Any) -> Key:
-        if str(array.dtype) != "object" or not len(array):
-            return key_of(array)
-        first = key_of(array[0])
-        shape = (len(self._rows) or len(array), *first.shape)
-        return Key(TEXT if first == Key(TEXT) else LIST, shape)
+        names = [key for key in named if type(key) is str]
+        super().__init__(path, {name: _key(named[name], max_bytes) for name in names})
 
     def read(self, key: str) -> Any:
-        rows = [row.get(key) if isinstance(row, Mapping) else None for row in self._rows]
-        return _column(rows or self._named[key], self._max_bytes)
+        return self._named[key]
+
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+        for record in super().records(keys, by_row):
+            yield {key: _plain(value, self._max_bytes) for key, value in record.items()}
 
 
-def _column(value: Any, max_bytes: int) -> Any:
-    """Return an array with a row for each record: of objects, unless it is one already."""
-    if hasattr(value, "dtype"):
-        return _plain(value, max_bytes)
-    values = value if isinstance(value, list) else [value]
-    return np.fromiter((_plain(one, max_bytes) for one in values), object, len(values))
+def _key(value: Any, max_bytes: int) -> Key:
+    """Return what a value is; lists of numbers or of texts, of equal lengths, are arrays."""
+    if not isinstance(value, list):
+        return key_of(_plain(value, max_bytes))
+    shape = _shape(value) if _n_items(value, {}) <= MAX_ITEMS else None
+    if shape is None:
+        return Key(LIST, (len(value), *key_of(_plain(value[0], max_bytes)).shape))
+    while isinstance(value, list) and value:
+        value = value[0]
+    return Key(key_of(value).dtype, shape)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of numbers or texts in lists of equal lengths; None for other lists."""
+    if not isinstance(value, list):
+        return ()
+    shapes = {_shape(one) for one in value} or {()}
+    inner = shapes.pop()
+    return None if shapes or inner is None else (len(value), *inner)
 
 
 def _plain(value: Any, max_bytes: int) -> Any:

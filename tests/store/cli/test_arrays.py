@@ -735,6 +735,60 @@ def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
     assert "'hs_last=same[records,layers,hidden]'" in err
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "kept"),
+    [
+        *[("label", 1, 1), ("label", True, 1), ("score", 0.25, np.float32(0.25))],
+        *[("tokens", [5, 6, 7], [5, 6, 7]), ("mine", [[1.0], [2.0]], [[1], [2]])],
+        *[("references", ["x", "y"], '["x", "y"]'), ("token_texts", ["é"], '["é"]')],
+        *[("references", "x", '["x"]'), ("references", [], "[]")],
+    ],
+)
+@pytest.mark.parametrize("named", ["", "[tokens,layers,hidden]"])
+def test_a_pickled_trace_has_plain_values(run, tmp_path, column, value, kept, named):
+    """Numbers, texts and lists beside its arrays are of the one trace."""
+    (tmp_path / "d").mkdir()
+    for i in range(2):
+        content = {"hs": np.full((3 + i, 3, 8), i, "f2"), "v": value}
+        n = len(content["hs"])
+        if column == "tokens":
+            content["v"] = list(range(n))
+        (tmp_path / "d" / f"t{i}.pkl").write_bytes(pickle.dumps(content))
+    assert run("o.zarr", "d", "--map", f"hidden_states=hs{named},{column}=v")[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert [trace["hidden_states"].shape for trace in store] == [(3, 3, 8), (4, 3, 8)]
+    assert np.array_equal(store["t1"][column], [0, 1, 2, 3] if column == "tokens" else kept)
+
+
+def test_texts_in_a_list_do_not_make_rows_of_layers(run, tmp_path):
+    """One trace may have as many references as layers."""
+    content = {"hs": np.arange(24.0).reshape(3, 8), "refs": ["x", "y", "z"]}
+    (tmp_path / "f.pkl").write_bytes(pickle.dumps(content))
+    status, _, err = run("o.zarr", "f.pkl", "--map", "hs_last=hs,references=refs")
+    assert (status, "one trace of many layers or many traces of one layer" in err) == (2, True)
+    for name, references in (
+        ("layers", ['["x", "y", "z"]']),
+        ("records", ['["x"]', '["y"]', '["z"]']),
+    ):
+        mapped = f"hs_last=hs[{name},hidden],references=refs"
+        assert run(f"{name}.zarr", "f.pkl", "--map", mapped)[0] == 0
+        assert list(TraceStore.open(f"{name}.zarr").column("references")) == references
+    (tmp_path / "g.pkl").write_bytes(pickle.dumps(content | {"refs": ["x"]}))
+    assert run("p.zarr", "g.pkl", "--map", "hs_last=hs,references=refs")[0] == 0
+    assert TraceStore.open("p.zarr")["g"]["hs_last"].shape == (3, 8)
+
+
+def test_a_list_of_arrays_may_be_named_as_the_layers_of_one_trace(run, tmp_path):
+    """Else each array in it is a record."""
+    torch.save({"hs": [torch.full((8,), float(i)) for i in range(3)], "y": 1}, tmp_path / "f.pt")
+    assert run("o.zarr", "f.pt", "--map", "hs_last=hs,label=y")[0] == 2
+    assert run("o.zarr", "f.pt", "--map", "hs_last=hs[layers,hidden],label=y")[0] == 0
+    assert TraceStore.open("o.zarr")["f"]["hs_last"][:, 0].tolist() == [0, 1, 2]
+    torch.save({"hs": [torch.ones(3, 8)] * 2, "y": [1, None], "a": [b"x", b"y"]}, tmp_path / "f.pt")
+    assert run("p.zarr", "f.pt", "--map", "hs_last=hs,label=y,answer=a")[0] == 0
+    assert list(TraceStore.open("p.zarr").column("label")) == [1, -1]
+
+
 def test_lists_in_pickles_are_arrays(run, tmp_path):
     """Of numbers, as in JSON, or of the arrays of layers."""
     record = {"id": "a", "n": [[1.0, 2.0]] * 3, "h": [torch.ones(8)] * 4, "t": ["x", "y"]}
