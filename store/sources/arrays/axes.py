@@ -4,6 +4,7 @@ Nothing is guessed: where an array may be read in several ways, all of them are 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from store.errors import SchemaError
 from store.format.layers import LAYERS_AXIS
@@ -11,6 +12,8 @@ from store.sources.arrays.contents import LIST, Key
 from store.sources.arrays.mapping import LISTS, RECORDS, Mapped
 
 __all__ = ["advice", "has_rows", "readings", "untold"]
+
+LOOKED_AT = 100  # records
 
 
 def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
@@ -64,11 +67,12 @@ def untold(mapped: Sequence[Mapped], lengths: Iterable[Mapping[str, int]]) -> li
 
     The first axis of a record is that of tokens if its length (`lengths`: by key, of each record)
     differs from record to record, or is always that of a column with one number for each token.
+    Only the first records are looked at: reading lengths may take as long as reading the states.
     """
     found = [item for item in mapped if item.names is None and _is_of_tokens_and_layers(item)]
     first: dict[str, int] = {}
     apart: set[str] = set()  # keys with records that are not as long as their tokens
-    for record in lengths if found else ():
+    for record in islice(lengths, LOOKED_AT) if found else ():
         for item in list(found):
             n = record.get(item.key)
             if not n:  # a record without states tells nothing

@@ -1,12 +1,12 @@
 """Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow and JSON lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from store.errors import SchemaError
+from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.sources.arrays.axes import advice, has_rows, untold
 from store.sources.arrays.contents import Contents
@@ -15,7 +15,7 @@ from store.sources.arrays.find import Given, open_contents
 from store.sources.arrays.mapping import Mapped, check_keys, column_of, value_of
 from store.sources.file_imports import check_scores_of_part
 from store.sources.labels.rule import check_agreement
-from store.sources.legacy.fields import DAMAGE, Row
+from store.sources.legacy.fields import DAMAGE, Row, one_line
 
 __all__ = ["MapSource"]
 
@@ -82,7 +82,7 @@ class MapSource(FileSource):
                 contents = self._open(item)
                 by_row = contents.is_table or has_rows(self._mapped, contents.keys)
             except DAMAGE as error:
-                problem = problem or type(error)(f"{item.path}: {error}")
+                problem = problem or SchemaError(f"{item.path}: {one_line(error)}")
                 continue
             self._check_axes(given, contents, by_row)
             return by_row
@@ -97,22 +97,22 @@ class MapSource(FileSource):
             shape = first.keys[item.key].shape
             ways = advice(item, shape, by_row and not first.is_table)
             raise SchemaError(
-                f"{first.path}: {item.key!r:.80} {shape}: all records are equally long, so nothing "
-                f"tells tokens from layers; {ways}"
+                f"{first.path}: {item.key!r:.80} {shape}: the first records are all equally long, "
+                f"so nothing tells tokens from layers; {ways}"
             )
 
     def _lengths(
         self, given: Sequence[Given], keys: Sequence[str], by_row: bool
     ) -> Iterator[Mapping[str, int]]:
         for item in given:
-            with suppress(*DAMAGE):  # it is reported as the file is read
+            with _later():
                 yield from self._open(item).lengths(keys, by_row)
 
     def _judged(self, given: Sequence[Given]) -> Iterator[tuple[str, Any, Any]]:
         """Yield the place, the score and the label of each record, where both are mapped."""
         keys = {item.column: item.key for item in self._mapped if item.column in UNLABELLED}
         for item in given if len(keys) == len(UNLABELLED) else ():
-            with suppress(*DAMAGE):
+            with _later():
                 records = self._open(item).records(list(keys.values()), self._by_row)
                 for i, record in enumerate(records):
                     score, label = (record.get(keys[name]) for name in UNLABELLED)
@@ -126,7 +126,7 @@ class MapSource(FileSource):
         unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
         lengths: dict[str, set[tuple[int, ...]]] = {item.key: set() for item in unknown}
         for file in given if unknown else ():
-            with suppress(*DAMAGE):  # it is reported as the file is read
+            with _later():
                 keys = self._open(file).keys
                 for key, found in lengths.items():
                     found.add(keys[key].shape[:1])
@@ -166,6 +166,16 @@ class MapSource(FileSource):
     def _columns(self, row: Row) -> dict[str, Column]:
         own = [mapped for mapped in self._mapped if mapped.column not in (*SINGLE, TRACE_ID)]
         return SINGLE | {item.column: column_of(item, row[item.column]) for item in own}
+
+
+@contextmanager
+def _later() -> Iterator[None]:
+    """Pass over damage for now: it is reported as the file is read."""
+    try:
+        yield
+    except DAMAGE as error:
+        if is_no_damage(error):
+            raise
 
 
 def _check_part(mapped: Sequence[Mapped], options: Options) -> None:

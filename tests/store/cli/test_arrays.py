@@ -16,6 +16,7 @@ from oracle import bits
 from store import TraceStore
 from store.cli.main import main
 from store.sources.arrays.find import find_given
+from store.sources.arrays.tables import JsonLinesFile
 from store.write.writer import StoreWriter
 
 
@@ -105,7 +106,7 @@ def test_layers_are_not_guessed_to_be_tokens(run, states, tmp_path, name):
     """Nothing is imported until the map names the axes, as --inspect proposes both ways."""
     status, out, err = run("o.zarr", name, "--map", MAPPED)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "all records are equally long, so nothing tells tokens from layers" in err
+    assert "the first records are all equally long, so nothing tells tokens from layers" in err
     assert not (tmp_path / "o.zarr").exists()
     status, out, _ = run("--inspect", name)
     commands = [shlex.split(line)[4:] for line in out.splitlines() if "python -m" in line]
@@ -606,6 +607,36 @@ def test_arrow_tables_become_traces(run, tmp_path):
     (tmp_path / "cut.arrow").write_bytes(data[:400])
     status, _, err = run("p.zarr", "cut.arrow", "--map", "trace_id=id")
     assert (status, err.count("\n")) == (2, 1)
+
+
+def test_a_file_whose_texts_are_no_utf8_is_named(run, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    texts = pa.array([b"\xff", b"\xff"]).view(pa.string())
+    with pa.ipc.new_stream(str(tmp_path / "f.arrow"), pa.schema({"id": pa.string()})) as writer:
+        writer.write_table(pa.table({"id": texts}))
+    status, _, err = run("o.zarr", "f.arrow", "--map", "trace_id=id")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "f.arrow: expected a whole trace, found UnicodeDecodeError" in err
+
+
+@pytest.mark.parametrize("mapped", ["hidden_states=h,tokens=t", "trace_id=id,label=y,score=s"])
+def test_too_little_memory_before_an_import_ends_it(run, tmp_path, monkeypatch, mapped):
+    """Where lengths and labels are looked at: what they say of the map would be passed over."""
+    record = {"id": "a", "h": [[1.0] * 4] * 2, "t": [1, 2], "y": 0, "s": 1}
+    write_lines(tmp_path / "f.jsonl", [record])
+    assert run("o.zarr", "f.jsonl", "--map", mapped)[0] == 0
+
+    records = JsonLinesFile.records
+    errors = [RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+
+    def fail_once(*arguments):
+        if errors:
+            raise errors.pop()
+        return records(*arguments)
+
+    monkeypatch.setattr(JsonLinesFile, "records", fail_once)
+    status, _, err = run("p.zarr", "f.jsonl", "--map", mapped)
+    assert (status, "expected more memory" in err) == (2, True)
 
 
 def test_parquet_becomes_traces(run, tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from store.errors import SchemaError
 from store.format.schema import Column
-from store.sources.arrays.axes import has_rows
+from store.sources.arrays.axes import has_rows, untold
 from store.sources.arrays.contents import Key
 from store.sources.arrays.mapping import (
     Mapped,
@@ -82,6 +82,15 @@ def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
     keys = {name: Key("float32", shape) for name, shape in shapes.items()}
     with pytest.raises(SchemaError, match="add a key of ids or labels, or name its axes, --map"):
         has_rows(mapped, keys)
+
+
+def test_the_first_records_tell_tokens_from_layers():
+    """A data set in which all are equally long is not read twice."""
+    states, tokens = Mapped("hidden_states", "h"), Mapped("tokens", "t")
+    lengths = iter([{"h": 4, "t": 4}] * 10_000)
+    assert untold([states, tokens], lengths) == []
+    assert len(list(lengths)) > 9_000
+    assert untold([states], iter([{"h": 4}] * 10_000)) == [states]
 
 
 def test_shapes_that_contradict_each_other_are_refused():
