@@ -693,6 +693,38 @@ def test_hdf5_becomes_traces(run, tmp_path):
     assert run("p.zarr", "f.h5", "--map", mapped, "--max-file-gb", "1e-8")[0] == 2
 
 
+@pytest.mark.parametrize("shape", [(1000,), (500, 2)])
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [("text", "references", "x" * 100_000), ("numbers", "tokens", np.zeros(25_000, "i4"))],
+)
+def test_hdf5_cannot_fill_the_memory_by_repeating(run, tmp_path, kind, column, value, shape):
+    """The values of a data set may all be one place of the file."""
+    h5py = pytest.importorskip("h5py")
+    dtype = h5py.string_dtype() if kind == "text" else h5py.vlen_dtype("i4")
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("v", shape, dtype)
+        dataset[(0,) * len(shape)] = value
+        offset = dataset.id.get_offset()
+    data = bytearray((tmp_path / "f.h5").read_bytes())
+    data[offset : offset + 16_000] = data[offset : offset + 16] * 1000
+    (tmp_path / "f.h5").write_bytes(data)
+    status, _, err = run("o.zarr", "f.h5", "--map", f"{column}=v", "--max-file-gb", "0.01")
+    assert (status, "v: expected at most 0.01 GB (--max-file-gb)" in err) == (2, True)
+
+
+def test_hdf5_lists_of_lists_are_not_read(run, tmp_path):
+    """Nothing in the file bounds what they unpack to; other keys are imported."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("v", (3,), h5py.vlen_dtype(h5py.vlen_dtype("i4")))
+        file["y"] = np.zeros(3, int)
+    status, _, err = run("o.zarr", "f.h5", "--map", "mine=v")
+    assert status == 2
+    assert "'v': expected numbers, texts or lists of numbers, found object" in err
+    assert run("o.zarr", "f.h5", "--map", "label=y")[0] == 0
+
+
 def test_hdf5_reads_no_other_file(run, tmp_path):
     """Neither by a link nor by data that lies elsewhere."""
     h5py = pytest.importorskip("h5py")
