@@ -3,15 +3,14 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from store.errors import FormatError, NotFoundError
 
 __all__ = [
-    "Bad",
     "LineError",
     "Row",
     "name_file",
@@ -20,9 +19,11 @@ __all__ = [
     "read_csv",
     "read_json_lines",
     "refuse",
+    "unique_keys",
 ]
 
 
+T = TypeVar("T")
 Row = tuple[int, dict[str, str]]  # the number of its line, and column -> cell
 
 
@@ -32,9 +33,6 @@ class LineError(Exception):
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
         self.line = line
-
-
-Bad = Callable[[LineError], None]  # takes a record that cannot be read; the reader then goes on
 
 
 @contextmanager
@@ -54,9 +52,12 @@ def name_file(path: str | Path, expected: str) -> Iterator[None]:
         raise FormatError(f"{path}, line {error.line}: {error}") from error
 
 
-def refuse(error: LineError) -> None:
-    """Raise what is wrong with a record: the reader stops there."""
-    raise error
+def refuse(records: Iterable[tuple[int, T | LineError]]) -> Iterator[tuple[int, T]]:
+    """Yield records until one cannot be read, which is raised."""
+    for line, record in records:
+        if isinstance(record, LineError):
+            raise record
+        yield line, record
 
 
 def parse_json(text: str) -> Any:
@@ -80,31 +81,30 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_json_lines(lines: Iterable[str], bad: Bad = refuse) -> Iterator[tuple[int, Any]]:
-    """Yield `(line number, value)` of the lines that are not blank; `bad` takes the other lines."""
+def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """Yield `(line number, value)` of the lines that are not blank; a LineError for no JSON."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             value = parse_json(line)
         except (ValueError, RecursionError) as error:
-            bad(LineError(f"expected one JSON object on the line, found: {error}", number))
-        else:
-            yield number, value
+            value = LineError(f"expected one JSON object on the line, found: {error}", number)
+        yield number, value
 
 
 def read_csv(
-    lines: Iterable[str], delimiter: str = ",", bad: Bad = refuse
-) -> tuple[list[str], Iterator[Row]]:
+    lines: Iterable[str], delimiter: str = ","
+) -> tuple[list[str], Iterator[Row | tuple[int, LineError]]]:
     """Read the header of a CSV file, and `(line number, column -> cell)` of the rows on demand.
 
-    Rows without cells are skipped; `bad` takes those with other cells than the header. Raises
-    LineError for quotes behind which no next row can be found.
+    Rows without cells are skipped; those with other cells than the header are a LineError. It is
+    raised for quotes behind which no next row can be found.
     """
     rows = _csv_rows(lines, delimiter)
     _, names = next(rows, (1, []))
     header = [name.strip() for name in names]
-    return header, _csv_records(header, rows, bad)
+    return header, _csv_records(header, rows)
 
 
 def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -119,8 +119,8 @@ def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[
 
 
 def _csv_records(
-    header: list[str], rows: Iterable[tuple[int, list[str]]], bad: Bad
-) -> Iterator[Row]:
+    header: list[str], rows: Iterable[tuple[int, list[str]]]
+) -> Iterator[Row | tuple[int, LineError]]:
     for line, cells in rows:
         if len(cells) == len(header):
             yield line, dict(zip(header, cells, strict=True))
@@ -129,4 +129,4 @@ def _csv_records(
                 f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
                 "hold the delimiter or a quote belong in quotes"
             )
-            bad(LineError(message, line))
+            yield line, LineError(message, line)

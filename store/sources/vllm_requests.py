@@ -16,7 +16,7 @@ from store.sources.arrays.find import SAFETENSORS
 from store.sources.arrays.mapping import references_of
 from store.sources.legacy.fields import DAMAGE, Row, one_line
 from store.sources.questions.question import find_first
-from store.sources.text_records import LineError, name_file, read_json_lines
+from store.sources.text_records import LineError, name_file, read_json_lines, refuse
 
 __all__ = ["TOKENS", "Requests", "checked_prompt", "columns_of", "read_requests", "row_of"]
 
@@ -50,7 +50,7 @@ def read_requests(path: Path) -> Requests:
     """
     requests: Requests = {}
     with name_file(path, "requests in JSON lines"), path.open(encoding="utf-8-sig") as lines:
-        for number, record in read_json_lines(lines):
+        for number, record in refuse(read_json_lines(lines)):
             try:
                 request = _flatten(record)
             except DAMAGE as error:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from store import TraceStore
 from store.errors import closest
 from store.sources.question_split import SPLITS, side_of_question
-from store.sources.text_records import LineError, Row, name_file, read_csv
+from store.sources.text_records import LineError, Row, name_file, read_csv, refuse
 from train.errors import DataError
 
 __all__ = ["OwnSplit", "describe_own_split", "is_file", "own_split", "read_values"]
@@ -137,7 +137,7 @@ def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> OwnSpli
         with path.open(newline="", encoding="utf-8-sig") as file:
             header, records = read_csv(file)
             key = check_header(header)
-            split_by_key = read_records(key, records)
+            split_by_key = read_records(key, refuse(records))
     keys = store.ids if key == "trace_id" else question_ids
     unmatched = split_by_key.keys() - set(keys)
     if unmatched and len(unmatched) == len(split_by_key):

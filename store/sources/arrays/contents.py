@@ -7,7 +7,7 @@ file reads what it says about itself; nothing of a file is ever executed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,17 @@ import numpy as np
 
 from store.errors import SchemaError
 
-__all__ = ["LIST", "TEXT", "ArrayFile", "Contents", "Key", "check_bytes", "key_of"]
+__all__ = [
+    "LIST",
+    "TEXT",
+    "ArrayFile",
+    "BadRecord",
+    "Contents",
+    "Key",
+    "check_bytes",
+    "first_whole",
+    "key_of",
+]
 
 TEXT = "text"  # dtype of strings, as people read it
 LIST = "list"  # dtype of records that differ in length
@@ -57,6 +67,26 @@ def key_of(value: Any) -> Key:
     return Key(str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch."), shape)
 
 
+class BadRecord(dict[str, Any]):
+    """A record without values, of which only what is wrong with it is known."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def first_whole(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the first record that can be read; raises what is wrong with the first of others."""
+    problem: Exception | None = None
+    for record in records:
+        if not isinstance(record, BadRecord):
+            return record
+        problem = problem or record.error
+    if problem is not None:
+        raise problem
+    return {}
+
+
 class Contents(ABC):
     """Records of one file.
 
@@ -77,7 +107,7 @@ class Contents(ABC):
 
     @abstractmethod
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of some keys, all of which are there, record by record.
+        """Yield the values of some keys, all of which are there, record by record, or a BadRecord.
 
         Parameters
         ----------

@@ -62,7 +62,6 @@ def _open(path: Path) -> Iterator[Any]:
 
 
 def _key(dataset: Any, name: str, max_bytes: int) -> Key:
-
     if dataset.is_virtual or dataset.external:
         raise RefusedError(f"{name!r:.80}: expected data in this file, found it in others; copy it")
     check_bytes(dataset.nbytes, max_bytes, name)

@@ -9,7 +9,7 @@ from typing import Any
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.sources.arrays.axes import advice, has_rows, untold
-from store.sources.arrays.contents import Contents
+from store.sources.arrays.contents import BadRecord, Contents
 from store.sources.arrays.files import FileSource, Options
 from store.sources.arrays.find import Given, open_contents
 from store.sources.arrays.mapping import Mapped, check_keys, column_of, value_of
@@ -148,6 +148,8 @@ class MapSource(FileSource):
         return self._open(item).records(list(keys), self._by_row)
 
     def _row(self, record: Mapping[str, Any], name: str, i: int) -> tuple[str | None, Row]:
+        if isinstance(record, BadRecord):
+            raise record.error
         row: Row = {}
         for mapped in self._mapped:
             value = record.get(mapped.key)

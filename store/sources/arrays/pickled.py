@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from store.sources.arrays.contents import LIST, ArrayFile, Contents, Key, check_bytes, key_of
+from store.errors import SchemaError
+from store.sources.arrays.contents import (
+    LIST,
+    ArrayFile,
+    BadRecord,
+    Contents,
+    Key,
+    check_bytes,
+    first_whole,
+    key_of,
+)
 from store.sources.legacy.contents import is_torch
 from store.sources.pickles import read_pickle, read_torch
 
@@ -40,14 +50,14 @@ class PickledTable(Contents):
         self._rows = rows
         self._max_bytes = max_bytes
         names = [key for key in rows[0] if type(key) is str]
-        first = next(self.records(names, True))
+        first = first_whole(self.records(names, True))
         super().__init__(path, {name: key_of(value) for name, value in first.items()})
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each dict; a key that it lacks is left out."""
         for row in self._rows:
             found = [key for key in keys if isinstance(row, Mapping) and key in row]
-            yield {key: _plain(row[key], self._max_bytes) for key in found}
+            yield _record({key: row[key] for key in found}, self._max_bytes)
 
 
 class PickledArrays(ArrayFile):
@@ -66,7 +76,14 @@ class PickledArrays(ArrayFile):
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         for record in super().records(keys, by_row):
-            yield {key: _plain(value, self._max_bytes) for key, value in record.items()}
+            yield _record(record, self._max_bytes)
+
+
+def _record(values: Mapping[str, Any], max_bytes: int) -> Mapping[str, Any]:
+    try:
+        return {key: _plain(value, max_bytes) for key, value in values.items()}
+    except SchemaError as error:
+        return BadRecord(error)
 
 
 def _key(value: Any, max_bytes: int) -> Key:

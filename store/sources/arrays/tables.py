@@ -9,7 +9,7 @@ import numpy as np
 
 from store.errors import CorruptError, FormatError, SchemaError
 from store.extras import needs_extra
-from store.sources.arrays.contents import Contents, check_bytes, key_of
+from store.sources.arrays.contents import BadRecord, Contents, check_bytes, first_whole, key_of
 from store.sources.text_records import LineError, read_json_lines
 
 __all__ = ["ArrowFile", "JsonLinesFile", "ParquetFile"]
@@ -26,24 +26,25 @@ class JsonLinesFile(Contents):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        first = next(self._objects(), {})
+        first = first_whole(self._objects())
         super().__init__(path, {key: key_of(value) for key, value in first.items()})
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each line; a key that it lacks is left out."""
         for record in self._objects():
-            yield {key: record[key] for key in keys if key in record}
+            is_bad = isinstance(record, BadRecord)
+            yield record if is_bad else {key: record[key] for key in keys if key in record}
 
     def _objects(self) -> Iterator[dict[str, Any]]:
         try:
             with self.path.open(encoding="utf-8-sig") as lines:
                 for number, value in read_json_lines(iter(lambda: lines.readline(MAX_LINE), "")):
-                    if not isinstance(value, dict):
-                        found = type(value).__name__
-                        raise LineError(f"expected a JSON object, found {found}", number)
-                    yield value
-        except LineError as error:
-            raise FormatError(f"line {error.line}: {error}") from error
+                    if isinstance(value, dict):
+                        yield value
+                        continue
+                    bad = f"expected a JSON object, found {type(value).__name__}"
+                    bad = str(value) if isinstance(value, LineError) else bad
+                    yield BadRecord(FormatError(f"line {number}: {bad}"))
         except UnicodeDecodeError as error:
             raise FormatError(f"expected UTF-8, found {error}; save it as UTF-8") from error
 
@@ -61,7 +62,7 @@ class ArrowFile(Contents):
         self._files = files
         batches = self._batches(None)
         rows = (row for batch in batches for row in _rows_of(batch, batch.schema.names))
-        super().__init__(path, {name: key_of(value) for name, value in next(rows, {}).items()})
+        super().__init__(path, {name: key_of(one) for name, one in first_whole(rows).items()})
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each row, arrays with the dtype of the column."""
@@ -122,8 +123,14 @@ def _arrow_damage(pyarrow: Any) -> Iterator[None]:
 
 def _rows_of(batch: Any, keys: Collection[str]) -> Iterator[dict[str, Any]]:
     columns = {key: batch.column(key) for key in keys}
-    for i in range(batch.num_rows):
-        yield {key: _arrow_value(column[i]) for key, column in columns.items()}
+    return (_row(columns, i) for i in range(batch.num_rows))
+
+
+def _row(columns: Mapping[str, Any], i: int) -> dict[str, Any]:
+    try:
+        return {key: _arrow_value(column[i]) for key, column in columns.items()}
+    except (SchemaError, UnicodeDecodeError) as error:
+        return BadRecord(error)
 
 
 def _arrow_value(scalar: Any) -> Any:

@@ -22,6 +22,7 @@ from store.sources.text_records import (
     parse_number,
     read_csv,
     read_json_lines,
+    refuse,
 )
 
 __all__ = ["read_scores"]
@@ -103,7 +104,8 @@ def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
     lines = chain([first], file)
     if first.lstrip().startswith("{"):
         return _json_records(lines)
-    return read_csv(lines, _delimiter(first))
+    header, records = read_csv(lines, _delimiter(first))
+    return header, refuse(records)
 
 
 def _delimiter(line: str) -> str:
@@ -118,7 +120,7 @@ def _delimiter(line: str) -> str:
 def _json_records(lines: Iterable[str]) -> tuple[list[str], Iterable[Row]]:
     """JSON lines as a table: the columns are the keys of all lines."""
     records = []
-    for line, value in read_json_lines(lines):
+    for line, value in refuse(read_json_lines(lines)):
         if not isinstance(value, dict):
             raise LineError(f"expected one JSON object on the line, found {value!r:.100}", line)
         records.append((line, {key.strip(): _json_cell(cell) for key, cell in value.items()}))

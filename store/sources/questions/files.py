@@ -113,7 +113,7 @@ class _Reader:
     def read(self, text: str) -> None:
         """Add all records; raises LineError where no next one can be found."""
         names = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
-        records = read_records(text, names, self._leave_out_line)
+        records = read_records(text, names)
         for place, record in records.records:
             self._n_records += 1
             self._add_record(record, f"{records.unit} {place}", records.are_cells)
@@ -132,6 +132,8 @@ class _Reader:
 
     def _add_record(self, record: Any, place: str, are_cells: bool) -> None:
         try:
+            if isinstance(record, LineError):
+                raise record
             if are_cells:
                 record = self._parse_cells(record)
             for one in self._expand(record):
@@ -172,20 +174,15 @@ class _Reader:
 
     def _read_sources(self, path: Path) -> dict[str, Any]:
         sources: dict[str, Any] = {}
-
-        def leave_out(bad: LineError) -> None:
-            self.left_out.add(f"{path}, line {bad.line}: {bad}")
-
         expected = "RAGTruth's file of sources beside its responses"
         with name_file(path, expected), path.open(encoding="utf-8-sig") as file:
-            for line, source in read_json_lines(file, leave_out):
+            for line, source in read_json_lines(file):
                 if isinstance(source, Mapping) and "source_id" in source:
                     sources[str(source["source_id"])] = source
-                else:
-                    found = f"{source!r:.200}"
-                    leave_out(
-                        LineError(f"expected an object with a source_id, found {found}", line)
-                    )
+                    continue
+                bad = f"expected an object with a source_id, found {source!r:.200}"
+                bad = str(source) if isinstance(source, LineError) else bad
+                self.left_out.add(f"{path}, line {line}: {bad}")
         return sources
 
     def _add(self, record: Any, place: str) -> None:
@@ -202,10 +199,6 @@ class _Reader:
                 question["trace_id"] = self._numbers.give(question_id)
         self._place_of[question[kind]] = place  # type: ignore[literal-required] # one of two keys
         self._found.append((place, question))
-
-    def _leave_out_line(self, error: LineError) -> None:
-        self._n_records += 1
-        self._leave_out(f"line {error.line}", error)
 
     def _leave_out(self, place: str, error: LineError) -> None:
         self.left_out.add(f"{self.path}, {place}: {error}")

@@ -223,6 +223,36 @@ def test_json_lines_become_traces(run, tmp_path):
     assert TraceStore.open("o.zarr")["a"]["references"] == '["x"]'
 
 
+@pytest.mark.parametrize("bad", ['{"id": "b", "y": 0, "y": 1}', '{"id": "b", "y"'])
+@pytest.mark.parametrize("at", range(3))
+def test_a_line_that_is_no_record_is_left_out_alone(run, tmp_path, bad, at):
+    lines = [json.dumps({"id": one, "h": [1.0], "y": 0, "score": 1}) for one in "ac"]
+    lines.insert(at, bad)
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    mapped = "trace_id=id,hs_last=h,label=y,score=score"
+    status, out, _ = run("o.zarr", "t.jsonl", "--map", mapped)
+    assert (status, list(TraceStore.open("o.zarr").ids)) == (1, ["a", "c"])
+    assert f"t.jsonl, record {at}: line {at + 1}: expected" in out
+    (tmp_path / "t.jsonl").write_text(bad)
+    status, _, err = run("p.zarr", "t.jsonl", "--map", mapped)
+    assert (status, "t.jsonl: line 1: expected" in err) == (2, True)
+
+
+def test_a_record_that_cannot_be_read_is_left_out_alone(run, tmp_path):
+    """Of Arrow and of pickles."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"id": ["a", "b", "c"], "h": [[1.0, 2.0], [None, 1.0], [3.0, 4.0]]})
+    with pa.ipc.new_stream(str(tmp_path / "f.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    arrays = [[np.ones(2)], [np.ones(1_000_000)] * 100_000, [np.ones(2)]]
+    rows = [{"id": name, "h": one} for name, one in zip("abc", arrays, strict=True)]
+    (tmp_path / "f.pkl").write_bytes(pickle.dumps(rows))
+    for name in ("f.arrow", "f.pkl"):
+        status, out, _ = run(f"{name}.zarr", name, "--map", "trace_id=id,mine=h")
+        assert (status, f"{name}, record 1: " in out) == (1, True)
+        assert list(TraceStore.open(f"{name}.zarr").ids) == ["a", "c"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

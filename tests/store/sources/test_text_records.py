@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from store.sources.text_records import LineError, parse_number, read_csv, read_json_lines
+from store.sources.text_records import LineError, parse_number, read_csv, read_json_lines, refuse
 
 
 def test_json_lines_are_numbered():
@@ -30,13 +30,13 @@ def test_a_row_is_numbered_by_its_first_line():
 def test_what_is_wrong_names_its_line(text, line, message):
     _, records = read_csv(io.StringIO(text, newline=""))
     with pytest.raises(LineError, match=message) as error:
-        list(records)
+        list(refuse(records))
     assert error.value.line == line
 
 
 def test_broken_json_names_its_line():
     with pytest.raises(LineError, match="expected one JSON object on the line") as error:
-        list(read_json_lines(["1", "{"]))
+        list(refuse(read_json_lines(["1", "{"])))
     assert error.value.line == 2
 
 
@@ -44,7 +44,7 @@ def test_a_key_twice_is_no_record():
     """Neither value is the right one; also below the first level."""
     for line in ('{"label": 0, "label": 1}', '{"a": [{"b": 1, "b": 1}]}'):
         with pytest.raises(LineError, match=r"the key '[a-z]+' twice") as caught:
-            list(read_json_lines(['{"label": 0}', line]))
+            list(refuse(read_json_lines(['{"label": 0}', line])))
         assert caught.value.line == 2
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -115,6 +116,34 @@ def test_cells_of_several_answers(tmp_path):
         [],
         ["p|q", "3"],
     ]
+
+
+@pytest.mark.parametrize("form", ["{}\n{}\n{}", "[{}, {}, {}]", '{{"data": [{}, {}, {}]}}'])
+def test_a_record_with_a_key_twice_is_left_out_alone(tmp_path, form):
+    """In every form; also where the key is below the first level."""
+    twice = '{"question_id": "b", "question": "Q", "answers": [], "more": [{"k": 1, "k": 2}]}'
+    good = [json.dumps({"question_id": one, "question": "Q"}) for one in "ac"]
+    (tmp_path / "q").write_text(form.format(good[0], twice, good[1]))
+    file = read_question_file(tmp_path / "q")
+    assert [question["question_id"] for question in file.questions] == ["a", "c"]
+    [message] = file.left_out.messages
+    assert re.search(
+        "(record 1|line 2): expected one JSON object.* found: the key 'k' twice", message
+    )
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{\n"data": [\n{"question": "Q",}\n]}', "line 3: expected JSON, found: Expecting"),
+        ('{\n"data": [],\n"data": []\n}', "line 1: expected JSON, found: the key 'data' twice"),
+    ],
+)
+def test_an_object_over_several_lines_names_its_own_fault(tmp_path, text, message):
+    """Not that its lines are no JSON."""
+    (tmp_path / "q").write_text(text)
+    with pytest.raises(FormatError, match=message):
+        read_questions(tmp_path / "q")
 
 
 GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
