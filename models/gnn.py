@@ -7,7 +7,7 @@ convolutions (Hu et al., arXiv:1905.12265):
   standardised and projected to the width of the graph before the convolutions, messages are
   averaged with the attention as weights where GINE sums them (a sum grows with the number of
   tokens), and a convolution is added to its input and normalised.
-- `GraphEncoder`, that of older versions: states as they are stored, and sums.
+- `GraphEncoder`: states as they are stored, and sums.
 
 A trace is read at its last token by default: the mean over all tokens is that of the prompt where
 the prompt is long (`python -m benchmarks.long_prompts` has the numbers).

@@ -107,8 +107,7 @@ class FittedProbe:
             weight=saved["weight"].double().numpy(),
             bias=float(saved["bias"]),
             val_auroc=tuple(float(area) for area in saved["val_auroc"]),
-            # older versions did not choose it
-            strength=float(saved.get("strength", DEFAULT_STRENGTH)),
+            strength=float(saved["strength"]),
         )
         fitted.check()
         return fitted

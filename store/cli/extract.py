@@ -4,11 +4,11 @@ transformers and torch are imported when it runs.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from store.cli.arguments import as_called
-from store.cli.extract_defaults import asks_briefly, settle_labels, settle_stop
+from store.cli.extract_defaults import settle_labels, settle_stop
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.cli.questions import read_all_asked
@@ -45,7 +45,7 @@ def run_extract(args: argparse.Namespace) -> int:
 
     check_new(args.store)  # before a model is loaded for nothing
     begun = open_begun(args.store)
-    asked = read_asked(args, begun)
+    asked = read_asked(args)
     source, skipped, cuts = load_source(args, asked, begun)
     from torch import OutOfMemoryError
 
@@ -92,7 +92,7 @@ class _Cuts(NamedTuple):
     whole: "LeftOut"
 
 
-def read_asked(args: argparse.Namespace, begun: "TraceStore | None") -> Asked:
+def read_asked(args: argparse.Namespace) -> Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
     from store.sources.prompt_templates import default_template
     from store.sources.questions import read_questions
@@ -105,17 +105,11 @@ def read_asked(args: argparse.Namespace, begun: "TraceStore | None") -> Asked:
     is_given = any("response" in question for question in found)
     if template is None:
         has_context = any("context" in question for question in found)
-        briefly = not is_given and asks_briefly(_recorded(begun))
         template = default_template(
-            file.form, has_context=has_context, chat=args.chat_template, briefly=briefly
+            file.form, has_context=has_context, chat=args.chat_template, briefly=not is_given
         )
     few_shot = read_questions(args.few_shot, fields) if args.few_shot else []
     return Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
-
-
-def _recorded(begun: "TraceStore | None") -> Mapping[str, Any]:
-    """The provenance of what a stopped extraction has committed, if it has any rows."""
-    return begun.provenance if begun is not None and len(begun) else {}
 
 
 def _remarks(args: argparse.Namespace, asked: Asked, cuts: _Cuts) -> list[str]:
@@ -142,13 +136,10 @@ class Settled(NamedTuple):
     columns: list[str] | None
 
 
-def settle(args: argparse.Namespace, asked: Asked, begun: "TraceStore | None") -> Settled:
+def settle(args: argparse.Namespace, asked: Asked) -> Settled:
     """Settle what decides the columns; raise SchemaError for options that contradict another."""
-    from store.sources.labels.rule import LABEL_RULES
-
-    recorded = _recorded(begun)
-    stop = settle_stop(args, asked.template, recorded)
-    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)
+    stop = settle_stop(args, asked.template)
+    rules = settle_labels(args, is_given=asked.is_given)
     check_judge_options(args, rules)
     columns = args.columns
     if args.keep_attention:
@@ -167,7 +158,7 @@ def load_source(
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.prompts import cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
-    stop, rules, columns = settle(args, asked, begun)
+    stop, rules, columns = settle(args, asked)
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed

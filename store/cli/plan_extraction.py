@@ -49,8 +49,8 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
         from store.sources.huggingface.outline import load_outline, model_shape
     from store.sources.labels.grading import rule_columns
 
-    asked = read_asked(args, None)
-    settled = settle(args, asked, None)
+    asked = read_asked(args)
+    settled = settle(args, asked)
     wants_maps = needs_maps(settled.columns)
     model, tokenizer = load_outline(args.model, args.dtype, maps=wants_maps)
     try:

@@ -162,7 +162,6 @@ class TraceLoader:
 
         Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
         """
-        state = {"order": 1, **state}  # older versions named none
         for key, expected in self._identity().items():
             found = state.get(key)
             if found != expected:

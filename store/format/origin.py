@@ -98,7 +98,7 @@ def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     parts = provenance.get(PARTS) if provenance.get("source") == "merge" else None
     if isinstance(parts, list) and parts and all(isinstance(part, dict) for part in parts):
         common = provenance.get(COMMON)
-        shared = common if isinstance(common, dict) else {}  # earlier merges repeat it in each part
+        shared = common if isinstance(common, dict) else {}
         for part in parts:
             yield from records_of({**shared, **part})
     else:

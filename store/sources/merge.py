@@ -26,7 +26,6 @@ from store.write.copy import CopySource, Progress
 from store.write.files import DISK, Files
 from store.write.link import Linked, link_stores, linked_columns
 from store.write.source import (
-    ADDED_LATER,
     COMMAND,
     LABEL_KEYS,
     LABEL_RULES_KEY,
@@ -93,8 +92,7 @@ def merge_stores(
         _check_ids(stores)
     parts = [(store, range(len(store))) for store in stores]
     begun = open_begun(path)
-    is_shared = begun is None or COMMON in begun.provenance
-    source = CopySource(parts, _merged_provenance(stores, is_shared), renamed)
+    source = CopySource(parts, _merged_provenance(stores), renamed)
     if begun is None:
         if _begin(path, source, command, copy, report, files, progress):
             files.rename_durably(partial_path(path), path)
@@ -158,10 +156,10 @@ def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
             )
 
 
-def _merged_provenance(stores: Sequence[TraceStore], is_shared: bool) -> dict[str, Any]:
+def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
     """The provenance of all stores, and the highest of their attention thresholds.
 
-    What they have in common is there once, but for merges that an earlier version began.
+    What they have in common is there once.
     """
     identities = [
         {
@@ -173,9 +171,8 @@ def _merged_provenance(stores: Sequence[TraceStore], is_shared: bool) -> dict[st
         for store in stores
     ]
     records = [{**own, **store.provenance} for own, store in zip(identities, stores, strict=True)]
-    merged: dict[str, Any] = {"source": "merge", PARTS: records}
-    if is_shared:
-        merged[COMMON], merged[PARTS] = share_equal(records, identities[0])
+    common, rests = share_equal(records, identities[0])
+    merged: dict[str, Any] = {"source": "merge", PARTS: rests, COMMON: common}
     thresholds = [store.provenance.get("attn_threshold") or 0.0 for store in stores]
     if any(thresholds):
         merged["attn_threshold"] = max(thresholds)
@@ -236,8 +233,8 @@ def _are_parts(stores: Sequence[TraceStore]) -> bool:
     for store in stores:
         provenance = identity(store.provenance)
         parts.add(tuple(provenance.pop("part", ())))
-        # store label adds some, different in each part, and an earlier version lacks others
-        for key in (*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE, *ADDED_LATER):
+        # store label adds some, different in each part
+        for key in (*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE):
             provenance.pop(key, None)
         imports.append(provenance)
     return (

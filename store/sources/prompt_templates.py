@@ -9,7 +9,6 @@ from store.sources.questions.benchmarks import Form
 
 __all__ = [
     "PLAIN_TEMPLATES",
-    "SHORT_CHAT_TEMPLATES",
     "Rendered",
     "check_prompt_template",
     "default_template",
@@ -26,7 +25,6 @@ _CHAT_WITH_CONTEXT = "{context}\n\n{question}"
 PLAIN_TEMPLATES = (_PLAIN, _PLAIN_WITH_CONTEXT)
 # chat models answer in sentences, which are harder to compare with references, unless asked
 _BRIEFLY = "\nAnswer in a few words, without an explanation."
-SHORT_CHAT_TEMPLATES = {template + _BRIEFLY: template for template in (_CHAT, _CHAT_WITH_CONTEXT)}
 
 
 class Rendered(NamedTuple):

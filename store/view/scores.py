@@ -25,7 +25,7 @@ __all__ = [
     "read_run",
 ]
 
-KEYS = ("trace_id", "split", "side", "label", "question_id")  # `side`: `split` in older versions
+KEYS = ("trace_id", "split", "label", "question_id")
 FILE = "scores.csv"
 BLOCK_LINES = 256  # read at once; more, and Python's garbage collector goes through them again
 N_CELLS = 48  # of a density, in each direction

@@ -25,12 +25,10 @@ from store.write.orphans import clear_directory, has_only_our_files, is_uninitia
 from store.write.rows import Row
 from store.write.signals import HeldSignals
 from store.write.source import (
-    ADDED_LATER,
     COMMAND,
     LABEL_KEYS,
     LABEL_RULES_KEY,
     LABELS_BEFORE,
-    NORMALIZATION_KEY,
     RULE_COLUMN,
     UNDECIDING,
     Source,
@@ -262,7 +260,6 @@ def _open_partial(
     if begun is not None:
         difference = _difference(begun, source)
         if not difference:
-            _check_label_rule(partial, begun, source)
             return StoreWriter.open(partial, files)
         if len(begun):
             raise SchemaError(
@@ -276,28 +273,6 @@ def _open_partial(
                 clear_directory(partial, files)
     check_partial(partial)
     return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
-
-
-def _check_label_rule(partial: Path, begun: TraceStore, source: Source) -> None:
-    """Raise SchemaError if the rows so far have labels of another rule than the ones to come.
-
-    What earlier versions recorded of a rule is the same, but not how it compared texts.
-    """
-    if not len(begun) or LABELS_BEFORE in begun.provenance:
-        return
-    if NORMALIZATION_KEY in begun.provenance or NORMALIZATION_KEY not in source.provenance:
-        return
-    labels = [name for name in source.schema.columns if _is_label(name)]
-    if labels:
-        raise SchemaError(
-            f"{partial}: expected labels that compare texts as this version does, found "
-            f"{count(len(begun), 'trace')} with {' and '.join(labels)} of an earlier version; "
-            "finish it with the version that began it, or remove this to start anew"
-        )
-
-
-def _is_label(name: str) -> bool:
-    return name in ("score", "label") or name.startswith(RULE_COLUMN)
 
 
 def check_partial(partial: Path) -> None:
@@ -319,13 +294,11 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     old = identity(begun.provenance)
     new = identity(source.provenance)
     schema = begun.schema
-    ignored = [key for key in ADDED_LATER if key not in old]
     if LABELS_BEFORE in old:  # it was labelled again since
-        ignored += [*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE]
+        for key in (*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE):
+            old.pop(key, None)
+            new.pop(key, None)
         schema = _without_rule_columns(schema, source.schema)
-    for key in ignored:
-        old.pop(key, None)
-        new.pop(key, None)
     columns = f"columns {list(begun.schema.columns)} instead of {list(source.schema.columns)}"
     if schema.columns.keys() != source.schema.columns.keys():
         return columns

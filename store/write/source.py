@@ -16,7 +16,6 @@ from typing import Any, Protocol, runtime_checkable
 from store.format.schema import Schema
 
 __all__ = [
-    "ADDED_LATER",
     "BATCHING",
     "COMMAND",
     "LABELS_BEFORE",
@@ -37,23 +36,12 @@ REMARKS = "left_out"
 VERDICTS = "judge_verdicts"
 # how texts of answers and references are compared
 NORMALIZATION_KEY = "label_normalization"
-# missing from a build that an earlier version began; such a build can still be continued
-ADDED_LATER = (
-    "weights_crc32c",
-    "generation_attn_implementation",
-    "quantization",
-    "prediction_convention",
-    "beam",
-    "final_norm",
-    "trace_convention",
-    NORMALIZATION_KEY,
-)
 # how many traces were computed at once: it decides no more than rounding
 BATCHING = "batching"
 # the command line that made the store, or that continues making it
 COMMAND = "command"
-# what does not tell one build from another; `batch_size` is the batching of earlier versions
-UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING, "batch_size")
+# what does not tell one build from another
+UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING)
 # how labels came about
 LABEL_KEYS = (
     "label_rule",

@@ -275,7 +275,7 @@ def test_the_encoder_is_its_formula(build, pack, traces):
 @graph_detectors
 def test_graphs_are_standardised_by_what_is_read_of_them(name, build, pack, traces):
     """The state beside the graph by the last tokens' of its layer, those in the graph by all of a
-    sample; not with the sums of older versions."""
+    sample; not with sums."""
     detector = build(name, top_k=0)
     detector.prepare([pack(traces[:2]), pack(traces[2:])])
     states = [signed_log(trace["hidden_states"].float()) for trace in traces]  # (T, L, d)
@@ -285,12 +285,12 @@ def test_graphs_are_standardised_by_what_is_read_of_them(name, build, pack, trac
     nodes = torch.cat(states).flatten(0, 1)
     torch.testing.assert_close(detector.encoder.standardise.mean, nodes.mean(0))
     torch.testing.assert_close(detector.encoder.standardise.var, nodes.var(0, correction=0))
-    older = build(name, readout="mean", aggregation="sum")
-    assert not any(isinstance(part, Standardise) for part in older.modules())
+    summing = build(name, readout="mean", aggregation="sum")
+    assert not any(isinstance(part, Standardise) for part in summing.modules())
 
 
 @graph_detectors
-def test_older_settings_are_the_older_detector(name, build, pack, traces):
+def test_sums_and_means_are_the_plain_encoder(name, build, pack, traces):
     """With sums and the mean, the names and shapes of the weights, and bit for bit the vectors."""
     detector = build(name, readout="mean", aggregation="sum").eval()
     names = [key for key in detector.state_dict() if key.startswith("encoder")]

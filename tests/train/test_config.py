@@ -168,23 +168,6 @@ def test_layers_are_written_as_everywhere(text):
     assert parse_layers(text)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"layers": "0:4"}, {"saplma_layer": 2}, {"layers": "1:", "saplma_layer": 0}]
-)
-def test_layers_that_an_older_run_counted_from_0_are_refused(settings, tmp_path):
-    """They would mean other layers now."""
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps({"run": "x", "config": settings}))
-    with pytest.raises(
-        ConfigError, match="which counted layers from 0; now they are numbered as the model"
-    ):
-        parse_config(["--config", str(path)])
-    path.write_text(json.dumps({"run": "x", "layers": {}, "config": settings}))
-    assert parse_config(["--config", str(path)]).layers == settings.get("layers")
-    path.write_text(json.dumps(settings))  # a file that the user writes is of today
-    assert parse_config(["--config", str(path)]).saplma_layer == settings.get("saplma_layer")
-
-
 def test_paths_begin_at_home(monkeypatch, tmp_path):
     """After a flag with an equals sign a shell does not expand the tilde."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -242,9 +225,7 @@ def test_settings_of_a_file(tmp_path):
         json.dumps({"run": "x", "config": {"epochs": 3, "lr": 1, "top_k": None, "compile": True}})
     )
     config = parse_config(["--config", str(file), "--epochs", "4"])
-    # what runs did before these settings existed
-    older = {"readout": "mean", "aggregation": "sum"}
-    assert config == Config(epochs=4, lr=1, compile=True, **older)
+    assert config == Config(epochs=4, lr=1, compile=True)
     file.write_text(json.dumps(dataclasses.asdict(config)))
     assert parse_config(["--config", str(file)]) == config
     file.write_text(json.dumps({"epochs": 3}))  # of no run: the defaults of today

@@ -18,7 +18,7 @@ from store.format.layers import format_layers
 from store.format.origin import find_difference, origins_of
 from store.reports import count
 from store.sources.question_split import split_of_question
-from train.config import Config, check_config, settings_of
+from train.config import Config, check_config, settings_of_run
 from train.data.batches import TrainingData
 from train.data.requirements import (
     check_reader,
@@ -78,8 +78,8 @@ class TrainedModels:
         Detectors and probes that this process does not know: plug-ins that were not imported.
     store : dict
         What they were trained on, as `train.run.directory.describe_store` has it.
-    layers : dict or None
-        Column -> its layers that were read, as the model numbers them; None: not recorded.
+    layers : dict
+        Column -> its layers that were read, as the model numbers them.
     split_by : str
         What the splits of the run follow from, as `Splits` has it.
     """
@@ -89,7 +89,7 @@ class TrainedModels:
     names: list[str]
     unknown: list[str]
     store: Json
-    layers: dict[str, list[int]] | None
+    layers: dict[str, list[int]]
     split_by: str = BY_QUESTION
 
 
@@ -97,7 +97,7 @@ def open_models(directory: Path) -> TrainedModels:
     """Read what a finished run has trained; raises TrainError where there is no such run."""
     path = directory / "results.json"
     results = read_results(path)
-    config = Config(**settings_of(results, str(path)))
+    config = Config(**settings_of_run(results, str(path)))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in REFERENCES:
         raise CheckpointError(
@@ -112,8 +112,8 @@ def open_models(directory: Path) -> TrainedModels:
         config=config,
         names=[name for name in names if name in METHODS],
         unknown=[name for name in results["models"] if name not in METHODS],
-        store=results.get("store") or {},
-        layers=results.get("layers"),
+        store=results["store"],
+        layers=results["layers"],
         split_by=results["split"].get("by", BY_QUESTION),
     )
 
@@ -177,7 +177,7 @@ def check_comparable(
         )
     if mismatch:
         return f"forced, although {mismatch}"
-    origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
+    origins = [*models.store["origins"], *origins_of(data.store.provenance)]
     if all("weights_sha256" in origin for origin in origins):
         return None
     return (
@@ -192,12 +192,6 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     Layers are compared as they are read, other things as the stores record them. What either of
     them does not record is not compared.
     """
-    origins = models.store.get("origins")
-    if origins is None or models.layers is None:
-        return (
-            "the run was made by an older version, which did not record the model and the layers "
-            "of its traces"
-        )
     base = base_of(names, models.config)
     for name in [*names, *base]:
         mismatch = find_other_layers(name, models, models.layers, data)
@@ -205,7 +199,7 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
             return mismatch
     read = [number for numbers in models.layers.values() for number in numbers]
     for origin in origins_of(data.store.provenance):
-        difference = find_difference(origins, origin, read)
+        difference = find_difference(models.store["origins"], origin, read)
         if difference:
             return (
                 f"{difference.key} {difference.found!r:.100}, "

@@ -5,7 +5,7 @@ from train.config.command_line import Arguments, Parser, build_parser, parse_arg
 from train.config.flags import SWITCHES, flag_of, off_flag
 from train.config.option import OUTSIDE
 from train.config.own_options import own_options
-from train.config.recorded import settings_of
+from train.config.recorded import settings_of_run
 from train.config.settings import COLUMNS, PATHS, Config
 
 __all__ = [
@@ -23,5 +23,5 @@ __all__ = [
     "off_flag",
     "own_options",
     "parse_arguments",
-    "settings_of",
+    "settings_of_run",
 ]

@@ -37,14 +37,11 @@ def option(
     choices: tuple[str, ...] = (),
     free: bool = False,
     layer: bool = False,
-    before: Any = None,
 ) -> Any:
     """Describe a setting: its help, its default, and its range or choices.
 
     The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
     to its results, never the results. A `layer` is a layer's number in its model.
-    A run that does not record the setting is older than it, and did as `before` says, if that is
-    not None.
     """
     metadata = {
         "help": text,
@@ -52,7 +49,6 @@ def option(
         "choices": choices,
         "free": free,
         "layer": layer,
-        "before": before,
     }
     return field(default=default, metadata=metadata)
 

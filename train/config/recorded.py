@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from store.cli.arguments import program
@@ -11,9 +10,7 @@ from train.config.option import is_of_type
 from train.config.settings import Config
 from train.errors import ConfigError
 
-__all__ = [
-    "settings_of",
-]
+__all__ = ["settings_of", "settings_of_run"]
 
 
 def settings_of(content: Any, where: str) -> dict[str, Any]:
@@ -31,25 +28,16 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
             )
         if not is_of_type(value, types[name]):
             raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
-    if settings is content:
-        return settings
-    if "layers" not in content:
-        _check_numbering(settings, where)
-    return _settings_before() | settings  # of a run
+    return settings
 
 
-def _settings_before() -> dict[str, Any]:
-    """What runs did before there was a setting for it."""
-    before = {setting.name: setting.metadata["before"] for setting in fields(Config)}
-    return {name: value for name, value in before.items() if value is not None}
-
-
-def _check_numbering(settings: dict[str, Any], where: str) -> None:
-    """Refuse layers of a run of an older version, which counted them from 0."""
-    named = [name for name in ("layers", "saplma_layer") if settings.get(name) is not None]
-    if named:
+def settings_of_run(content: Any, where: str) -> dict[str, Any]:
+    """The settings that a run recorded: all that there are, or the run is of another version."""
+    settings = settings_of(content, where)
+    missing = next((name for name in Config.__annotations__ if name not in settings), None)
+    if missing is not None:
         raise ConfigError(
-            f"{where}: {' and '.join(map(flag_of, named))} of an older version, which counted "
-            "layers from 0; now they are numbered as the model numbers them: train again with "
-            "those numbers"
+            f"{where}: expected all settings of a run of this version, found none of "
+            f"{flag_of(missing)}; train again"
         )
+    return settings

@@ -214,17 +214,15 @@ class Config:
     readout: str = option(
         "tokens that gnn_det_lstm and gvae_lstm read from a graph: the last one, with its state as "
         "it is or without, the mean of the answer's (of all, where the prompt's length is not "
-        "known), or the mean of all (older versions)",
+        "known), or the mean of all",
         "last+skip",
         choices=("last+skip", "last", "answer", "mean"),
-        before="mean",
     )
     aggregation: str = option(
         "how the graph encoder adds messages: means weighted by attention, of normalised states, "
-        "or sums, of states as stored (older versions)",
+        "or sums, of states as stored",
         "attention",
         choices=("attention", "sum"),
-        before="sum",
     )
     gnn_hidden: int = option(
         "width of the graph encoder of gnn_det_lstm and gvae_lstm", 128, 1, 65_536

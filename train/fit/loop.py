@@ -350,8 +350,7 @@ class Training:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
-        # older versions had none; on top of other log-odds such a state is refused
-        self.start = Epoch(-1, math.nan, state.get("start", -math.inf))
+        self.start = Epoch(-1, math.nan, state["start"])
         best = max([self.start, *self.history], key=lambda epoch: epoch.val_auroc)
         self.best = Best(best, state["best"] or {})
         self.step = len(self.history) * self.n_batches + self._first_batch()

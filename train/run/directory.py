@@ -17,7 +17,7 @@ from pathlib import Path
 
 from store import TraceStore
 from store.format.origin import origins_of
-from train.config import Arguments, Config, flag_of, settings_of
+from train.config import Arguments, Config, flag_of, settings_of_run
 from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
@@ -223,7 +223,7 @@ def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
 
 def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
     """What differs from run.json, of everything that the results of a run depend on."""
-    config = settings_of(earlier, str(path))
+    config = settings_of_run(earlier, str(path))
     store = earlier.get("store")
     if not isinstance(store, dict) or not isinstance(earlier.get("run"), str):
         raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
@@ -231,14 +231,13 @@ def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
         (f"store: {key}", record["store"][key], store.get(key))
         for key in ("uuid", "generation", "rows")
     ]
-    # a file of splits may have changed; older versions did not record it
-    digest = record["split_sha256"]
-    differences.append(("splits: digest", digest, earlier.get("split_sha256", digest)))
+    # a file of splits may have changed
+    digests = (record["split_sha256"], earlier.get("split_sha256"))
+    differences.append(("splits: digest", *digests))
     for setting in fields(Config):
         if not setting.metadata["free"]:
             name = setting.name
-            then = config.get(name, setting.default)
-            differences.append((flag_of(name), record["config"][name], then))
+            differences.append((flag_of(name), record["config"][name], config[name]))
     differences += outside_differences(record["config"]["outside"], config.get("outside"))
     return [f"{what} {now!r} (the run: {then!r})" for what, now, then in differences if now != then]
 

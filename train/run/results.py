@@ -43,7 +43,6 @@ __all__ = [
 MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
 GROUPS = ("models", "baselines")
-RECORDED = ("store", "layers")  # of results.json: what the run was trained on
 # the columns of scores.csv before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
 Texts = NDArray[np.object_]
@@ -174,7 +173,7 @@ def read_run(directory: Path) -> FinishedRun:
         row_splits=row_splits,
         labels=labels.astype(np.int64),
         scores={name: parse_scores(path, name, columns[name], row_splits) for name in names},
-        origins=lookup(results, "store", "origins") or [],
+        origins=results["store"]["origins"],
         split_seeds=split_seeds,
     )
     check_agreement(path, run, results)
@@ -210,12 +209,10 @@ def read_results(path: Path) -> Json:
 
 
 def check_record(path: Path, results: Json) -> None:
-    """Raise DataError unless store and layers are as a run records them; older ones did not."""
-    store, layers = ({} if results.get(key) is None else results[key] for key in RECORDED)
-    origins = lookup(store, "origins")
-    is_whole = isinstance(store, dict) and isinstance(layers, dict)
-    is_whole = is_whole and (origins is None or is_list_of(origins, dict))
-    if not is_whole or not all(is_list_of(numbers, int) for numbers in layers.values()):
+    """Raise DataError unless store and layers are as a run records them."""
+    layers = results.get("layers")
+    are_numbers = isinstance(layers, dict) and all(is_list_of(n, int) for n in layers.values())
+    if not are_numbers or not is_list_of(lookup(results, "store", "origins"), dict):
         raise DataError(f"{path}: the record of the store or the layers is damaged; train again")
 
 
@@ -265,8 +262,6 @@ def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
 
 
 def check_header(path: Path, header: list[str], found: list[str]) -> None:
-    if found[1:2] == ["side"]:  # the name of the column `split` in older versions
-        found[1] = "split"
     missing = [name for name in header if name not in found]
     if missing:
         _fail(path, f"the columns {', '.join(header)}", f"no column {missing[0]!r}")

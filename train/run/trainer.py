@@ -292,21 +292,13 @@ def best_val_auroc(content: Json) -> float:
 def check_state(files: TrainingFiles, state: Json, data: TrainingData, layer: int | None) -> None:
     """Raise CheckpointError for a state that would be continued in another way than it began.
 
-    `layer` is the one that the detector would read, None where it reads several or none. A state
-    of an older version, which chose layers in another way, does not record it.
+    `layer` is the one that the detector would read, None where it reads several or none.
     """
-    found = state.get("layer")
+    found = state["layer"]
     if type(found) is not type(layer) or found != layer:
-        what = "a state that does not record its own" if found is None else f"layer {found!r:.80}"
         raise CheckpointError(
-            f"{files.state}: expected a training on layer {layer}, found {what}; train again: "
-            "--overwrite"
-        )
-    if data.base_margin is not None and "start" not in state:
-        raise CheckpointError(
-            f"{files.state}: expected the AUROC of the baseline's log-odds alone, found a state of "
-            "an older version, whose log-odds on train were not out of fold; train again: "
-            "--overwrite"
+            f"{files.state}: expected a training on layer {layer}, found layer {found!r:.80}; "
+            "train again: --overwrite"
         )
 
 

@@ -50,8 +50,6 @@ def answer_questions(
     max_new_tokens: int,
     decoding: Decoding,
     stop: str | None,
-    *,
-    stops_at_leading_space: bool = False,
 ) -> list[Answer]:
     """Ask a model a batch of questions.
 
@@ -61,9 +59,6 @@ def answer_questions(
         Longest answer.
     stop : str, optional
         Text that ends an answer.
-    stops_at_leading_space : bool
-        Whether such a text ends an answer before its first words, against `STOP_RULE`, as it did in
-        earlier versions.
 
     Returns
     -------
@@ -73,7 +68,7 @@ def answer_questions(
     names = [question["question_id"] for question in questions]
     encoded = [prompts.encode(question) for question in questions]
     prompt_ids = [prompt.ids for prompt in encoded]
-    rule = _stop_rule(prompts.tokenizer, stop, stops_at_leading_space)
+    rule = _stop_rule(prompts.tokenizer, stop)
     generated = generate_answers(model, prompt_ids, names, max_new_tokens, decoding, rule)
     answers = []
     for i, ids in enumerate(generated):
@@ -95,13 +90,11 @@ def take_responses(prompts: Prompts, questions: Sequence[Question]) -> list[Answ
     return answers
 
 
-def _stop_rule(
-    tokenizer: PreTrainedTokenizerBase, stop: str | None, stops_at_leading_space: bool
-) -> StopRule | None:
+def _stop_rule(tokenizer: PreTrainedTokenizerBase, stop: str | None) -> StopRule | None:
     """Whether an answer contains the text that ends it (`STOP_RULE`); None without such a text."""
     if not stop:
         return None
-    if stop.isspace() and not stops_at_leading_space:
+    if stop.isspace():
         # some models begin with a new line, which would leave an empty answer
         return lambda answer_ids: stop in str(tokenizer.decode(answer_ids)).lstrip()
     return lambda answer_ids: stop in tokenizer.decode(answer_ids)

@@ -87,7 +87,7 @@ TRIED = 64
 # keys of the provenance
 GENERATION_ATTENTION = "generation_attn_implementation"
 STOP_RULE_KEY = "stop_rule"  # where the stop is nothing but space: of others there is one rule
-EXAMPLE_RULE_KEY = "few_shot_rule"  # where a question is an example: earlier versions had none
+EXAMPLE_RULE_KEY = "few_shot_rule"  # where a question is an example
 EXAMPLE_RULE = "an example that is the question itself is left out of its prompt"
 BATCH_CONVENTION = (
     "sizes of the batches of all runs that made the store; another size may change float rounding, "
@@ -227,9 +227,7 @@ class HuggingFaceSource:
         self.is_given = check_given(questions, decoding)
         check_ids(questions, decoding.num_samples)
         self.forward_attention = EAGER if wants_maps else implementation_of(model)
-        self.generation_attention = implementation_of(model)
-        if not _began_before(begun, GENERATION_ATTENTION):
-            self.generation_attention = generation_attention(model)
+        self.generation_attention = generation_attention(model)
         passes = ["second pass"] if self.is_given else ["generation", "second pass"]
         if judge:
             passes.insert(-1, "judging")
@@ -353,7 +351,6 @@ class HuggingFaceSource:
                 self.max_new_tokens,
                 self.decoding,
                 self.stop,
-                stops_at_leading_space=_began_before(self.begun, STOP_RULE_KEY),
             )
 
     def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
@@ -408,7 +405,7 @@ class HuggingFaceSource:
         return {
             "source": "huggingface",
             **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
-            **self._describe_generation(),
+            GENERATION_ATTENTION: self.generation_attention,
             "layers": self.layers,
             **conventions(
                 self.layers,
@@ -431,22 +428,9 @@ class HuggingFaceSource:
         return describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
 
     def _describe_stop(self) -> dict[str, Any]:
-        """The rule of a stop that is nothing but space, unless an earlier one began the build."""
+        """The rule of a stop that is nothing but space."""
         has_rule = self.stop is not None and self.stop.isspace() and not self.is_given
-        if not has_rule or _began_before(self.begun, STOP_RULE_KEY):
-            return {}
-        return {STOP_RULE_KEY: STOP_RULE}
-
-    def _describe_generation(self) -> dict[str, Any]:
-        """Nothing where a build goes on that an earlier version began: it did not record this."""
-        if _began_before(self.begun, GENERATION_ATTENTION):
-            return {}
-        return {GENERATION_ATTENTION: self.generation_attention}
-
-
-def _began_before(begun: TraceStore | None, key: str) -> bool:
-    """Whether a version that did not record a key has begun the store, and committed rows."""
-    return begun is not None and len(begun) > 0 and key not in begun.provenance
+        return {STOP_RULE_KEY: STOP_RULE} if has_rule else {}
 
 
 def _left_out_of(provenance: dict[str, Any]) -> LeftOut:
@@ -455,7 +439,4 @@ def _left_out_of(provenance: dict[str, Any]) -> LeftOut:
 
 
 def _batch_sizes_of(provenance: dict[str, Any]) -> list[int]:
-    """Earlier versions recorded one size, which could not change."""
-    if BATCHING in provenance:
-        return list(provenance[BATCHING]["sizes"])
-    return [provenance["batch_size"]] if "batch_size" in provenance else []
+    return list(provenance[BATCHING]["sizes"]) if BATCHING in provenance else []

@@ -139,20 +139,13 @@ class ImportSource:
         }
 
     def _first_row(self, files: Sequence[Path]) -> tuple[str, Row]:
-        """Return the kind of the first file that has a whole record, and that record's row.
-
-        What an import has begun with comes first: an earlier version may have left out the files
-        before, which can be read now.
-        """
-        for stored in dict.fromkeys((self._begun_format(), None)):
-            damaged = LeftOut()
-            for file in files:
-                traces = self._reader.open(file)
-                if stored not in (None, stored_name(traces.kind)):
-                    continue
-                row = self._first_whole(traces, file, damaged)
-                if row is not None:
-                    return traces.kind, row
+        """Return the kind of the first file that has a whole record, and that record's row."""
+        damaged = LeftOut()
+        for file in files:
+            traces = self._reader.open(file)
+            row = self._first_whole(traces, file, damaged)
+            if row is not None:
+                return traces.kind, row
         refused = self.report.refused
         reasons = [*refused.values(), *damaged.messages]
         raise no_traces(len(self._names), reasons, len(refused) + damaged.n)
@@ -169,13 +162,6 @@ class ImportSource:
                 row["question_id"] = str(i)  # any text: only its type counts
             return self._with_file(row, file)
         return None
-
-    def _begun_format(self) -> str | None:
-        """Return the stored name of the raw files that rows are committed of, None without any."""
-        if self._begun is None or not len(self._begun):
-            return None
-        stored = self._begun.provenance.get("format")
-        return stored if str(stored).startswith("raw") else None
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""

@@ -33,8 +33,7 @@ def find_place(
     """Return where an import stopped.
 
     The records of a raw file that it had seen are those that it committed and those that it left
-    out. They are not seen again: an earlier version left out some that can be read now, and its
-    rows must not come twice.
+    out.
 
     Parameters
     ----------

@@ -243,11 +243,10 @@ def test_one_of_rank_and_world_size_alone_is_refused(store_path):
 
 
 def test_a_state_names_its_order(store_path):
-    """States of older versions, which named none, go on; another order is refused by name."""
+    """Another order is refused by name."""
     loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
     next(iter(loader))
     state = loader.state_dict()
-    assert state.pop("order") == 1
     loader.load_state_dict(state)
     assert delivered(loader) == permutation(40, 0, 0)[8:].tolist()
     with pytest.raises(ValueError, match="state_dict: expected order 1, found 2"):

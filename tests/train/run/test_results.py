@@ -50,17 +50,6 @@ def test_what_was_written_comes_back(finished, labels):
     assert run.seed == 0
 
 
-def test_scores_of_older_versions_are_read(finished, copied):
-    """They call the column `split` "side"."""
-    path = copied / "scores.csv"
-    text = path.read_text().replace("trace_id,split,", "trace_id,side,", 1)
-    path.write_text(text)
-    assert text.startswith("trace_id,side,label,question_id,")
-    old, new = read_run(copied), read_run(finished)
-    assert old.row_splits.tolist() == new.row_splits.tolist()
-    assert all(np.array_equal(old.scores[name], new.scores[name], True) for name in new.scores)
-
-
 def change_results(change):
     def tamper(path):
         results = json.loads((path / "results.json").read_text())

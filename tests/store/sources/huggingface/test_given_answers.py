@@ -190,7 +190,7 @@ def test_tokens_that_a_tokenizer_appends_are_left_out(kind):
 
 
 def test_that_a_tokenizer_appends_tokens_is_told_by_the_provenance():
-    """Earlier versions left them in: such traces are not mixed."""
+    """Traces that have them and traces that have not are not mixed."""
     for tokenizer in (byte_level(), appending(byte_level())):
         model = build_model("llama", tokenizer)
         provenance = HuggingFaceSource(model, tokenizer, [ask()]).provenance
