@@ -4,7 +4,7 @@
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
 # make lint       ruff and mypy
-# make docs       write docs/cli.md from the --help of every command, and the readers in docs/columns.md
+# make docs       write docs/cli.md from the --help of every command, and the table of docs/columns.md
 # make clean      remove .venv, data/ and runs/
 #
 # ARGS=... is passed on: make train ARGS='--seeds 3', make test ARGS=tests/store

@@ -1,33 +1,40 @@
-"""docs/columns.md, the columns and who reads them: `make docs` writes the readers into it."""
+"""docs/columns.md: `make docs` writes its table, of the columns and who writes and reads them."""
 
 import re
 from pathlib import Path
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
+from store.traces.columns import TRACE_COLUMNS
 from train.data.requirements import roles_of
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "columns.md"
-ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|(.*)\|$", re.MULTILINE)
+TABLE = re.compile(r"(?<=\n\n)\| column \| shape .*?\n(?=\n)", re.DOTALL)
+HEADER = """| column | shape | dtype | what it is | written by | read by |
+|---|---|---|---|---|---|
+| `trace_id` | () | utf8 | id of the row, unique in the store | all | - |
+"""
 
 
 def readers():
     """Column -> names of the detectors, probes, baselines and controls that read it."""
     found = {}
     for name in [*DETECTORS, *PROBES, *BASELINES, *CONTROLS]:
-        for column in roles_of(find(name)):
+        for column in dict.fromkeys(roles_of(find(name))):
             found.setdefault(column, []).append(name)
     return found
 
 
 def render():
-    """Return the text of the document, with the readers as they are now."""
+    """Return the text of the document, with the table as it is now."""
     names = readers()
-
-    def row(match):
-        cells = ", ".join(f"`{name}`" for name in names.get(match[1], [])) or "-"
-        return f"| `{match[1]}` | {match[2]} | {match[3]} | {match[4]} | {match[5]} | {cells} |"
-
-    return ROW.sub(row, DOCUMENT.read_text())
+    rows = []
+    for name, column in TRACE_COLUMNS.items():
+        read_by = ", ".join(f"`{one}`" for one in names.get(name, [])) or "-"
+        shape = column.shape.replace("*", r"\*")
+        made_by = ", ".join(column.made_by)
+        cells = (f"`{name}`", shape, column.dtype, column.doc, made_by, read_by)
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return TABLE.sub(lambda _: HEADER + "".join(rows), DOCUMENT.read_text(), count=1)
 
 
 if __name__ == "__main__":

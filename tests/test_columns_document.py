@@ -1,41 +1,28 @@
-"""docs/columns.md names the columns that are written and read, as they are."""
+"""The columns of traces: one table, which documents, extraction, imports and training read."""
 
-import pytest
-
-from store.sources.arrays.mapping import KNOWN
 from store.sources.huggingface.columns import build_schema
+from store.sources.samples.names import NEEDS
 from store.sources.states import DERIVED
-from tests.columns_document import DOCUMENT, ROW, readers, render
-
-AXES = {"tokens": "T", "pairs": "T(T+1)/2", "squares": "T*T", "edges": "E", "ends": "2"}
-AXES |= {"layers": "L", "hidden": "d", "heads": "H", "candidates": "K"}
-DESCRIBED = {match[1]: match for match in ROW.finditer(DOCUMENT.read_text())}
+from store.traces.columns import SIZES, TRACE_COLUMNS, columns_of
+from tests.columns_document import DOCUMENT, readers, render
 
 
-def shape(axis, names):
-    return f"({', '.join(AXES[name] for name in (axis, *names) if name)})"
+def test_what_is_read_and_derived_is_in_the_table():
+    assert readers().keys() <= TRACE_COLUMNS.keys()
+    assert DERIVED.keys() | NEEDS.keys() == set(columns_of(command="derive"))
 
 
-def test_every_column_is_described_once():
-    """Those that extraction writes, that methods read, and that imports know."""
-    names = [match[1] for match in ROW.finditer(DOCUMENT.read_text())]
-    assert len(names) == len(set(names))
-    extracted = {"trace_id", *build_schema(2, 2, 4, 3).columns}
-    assert set(names) == extracted | readers().keys() | KNOWN.keys()
-    assert DERIVED.keys() <= set(names)
+def test_extraction_makes_what_the_table_says():
+    sizes = {"L": 2, "d": 4, "H": 3, "K": 5, "2": 2}
+    schema = build_schema(2, 3, 4, 5, "bfloat16")
+    assert tuple(schema.columns) == columns_of(command="extract")
+    for name, column in schema.columns.items():
+        expected = TRACE_COLUMNS[name]
+        assert column.axis == expected.axis
+        assert column.item_shape == tuple(sizes[SIZES[one]] for one in expected.item_axes)
+        assert column.dtype in expected.dtype.split(" or ")
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_shapes_are_those_of_imports(name):
-    assert DESCRIBED[name][2] == shape(*KNOWN[name])
-
-
-def test_shapes_and_dtypes_are_those_of_extraction():
-    for name, column in build_schema(2, 2, 4, 3).columns.items():
-        assert DESCRIBED[name][2] == shape(column.axis, column.axis_names), name
-        assert column.dtype in DESCRIBED[name][3].split(" or "), name
-
-
-def test_readers_are_up_to_date():
-    """If they are not, run `make docs`."""
+def test_the_document_is_up_to_date():
+    """If it is not, run `make docs`."""
     assert DOCUMENT.read_text() == render(), "run make docs"

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 RANKS = [
     ["store.errors", "store.memory_limits", "store.reports"],
     ["store.format"],
+    ["store.traces"],
     ["store.extras"],
     # readers need these modules of the room, and not the others, which write stores
     ["store.remote.url"],

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from models import BASELINES, CONTROLS, DETECTORS, PROBES
+from models import DETECTORS
 from store.extras import version_text
 from store.format.layers import parse_layers
-from train.config import COLUMNS, SWITCHES, Config, parse_arguments
-from train.data.requirements import roles_of
+from train.config import SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -71,13 +70,6 @@ def test_switches_are_of_detectors_and_options_are_settings():
     assert SWITCHES.keys() <= DETECTORS.keys()
     names = {setting.name for setting in dataclasses.fields(Config)}
     assert all(set(detector.options) <= names for detector in DETECTORS.values())
-
-
-def test_columns_of_the_help_are_those_of_the_methods():
-    """Every column that a method reads, beside the question that all of them have."""
-    methods = (DETECTORS | PROBES | BASELINES | CONTROLS).values()
-    columns = {column for method in methods for column in roles_of(method)}
-    assert columns - {"question_id"} == set(COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def score_tokens(models: TrainedModels, names: Sequence[str], data: TrainingData
         role = token_columns(name, models.config, data)[0]
         column = data.column(role)
         axis = data.store.schema.axis_of(column)
-        assert axis is not None  # `KINDS` has them ragged
+        assert axis is not None  # `check_columns` has them ragged
         offsets = np.append(0, np.cumsum(data.store.lengths(column)))
         found[name] = ScoredTokens(scores_by(name, models, data), offsets, axis)
     return found

@@ -6,10 +6,9 @@ from train.config.flags import SWITCHES, flag_of, off_flag
 from train.config.option import OUTSIDE
 from train.config.own_options import own_options
 from train.config.recorded import settings_of_run
-from train.config.settings import COLUMNS, PATHS, Config
+from train.config.settings import PATHS, Config
 
 __all__ = [
-    "COLUMNS",
     "OUTSIDE",
     "PATHS",
     "SWITCHES",

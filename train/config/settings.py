@@ -16,45 +16,12 @@ from train.config.flags import SWITCHES
 from train.config.option import option
 
 __all__ = [
-    "COLUMNS",
     "PATHS",
     "Config",
 ]
 
 # cheap, and often above the three; command lines with switches mean these alone, as they always did
 DEFAULT_MODELS = (*SWITCHES, "saplma")
-COLUMNS = (  # that detectors, probes and baselines read
-    "hs_last",
-    "hs_prompt",
-    "hs_mean",
-    "hidden_states",
-    "attn_mean",
-    "attn_diag",
-    "attn_colsum",
-    "attn_pmass",
-    "attn_prev",
-    "attentions",
-    "attn_edges",
-    "attn_edge_ends",
-    "tokens",
-    "logprob",
-    "entropy",
-    "topk_logprob",
-    "topk_id",
-    "eos_logprob",
-    "lens_entropy",
-    "lens_entropy_attention",
-    "lens_entropy_mlp",
-    "eigenscore",
-    "lexical_similarity",
-    "semantic_entropy",
-    "semantic_entropy_discrete",
-    "selfcheck_nli",
-    "prompt_len",
-    "answer_len",
-    "question",
-    "token_label",
-)
 PATHS = ("store", "output_dir")
 MAX_INT32 = 2**31 - 1
 
@@ -111,8 +78,8 @@ class Config:
         "label a trace 1 if its score is below this (default: use the labels as stored)"
     )
     columns: str | None = option(
-        f"columns that replace others, as hs_last=MY_STATES,...; methods read {', '.join(COLUMNS)} "
-        "(default: none)",
+        "columns that replace others, as hs_last=MY_STATES,...; docs/columns.md says which columns "
+        "a method reads (default: none)",
     )
     layers: str | None = option(
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",

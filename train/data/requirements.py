@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models import DETECTORS, PROBES, REFERENCES, find
-from store import Column, StoreError, TraceStore
+from store import StoreError, TraceStore
 from store.errors import closest
 from store.format.layers import LAYERS_AXIS, recorded_layers
 from store.format.origin import origins_of
@@ -18,6 +18,7 @@ from store.reports import count
 from store.sources.question_split import SPLITS
 from store.sources.samples.names import NEEDS, NLI
 from store.sources.states import DERIVED
+from store.traces.columns import TRACE_COLUMNS
 from store.write.build import unfinished
 from train.config import Config, check_names, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
@@ -42,57 +43,6 @@ __all__ = [
     "settings_for",
 ]
 
-KINDS = {  # of the columns that detectors, probes and the split read
-    "question_id": "text",
-    "question": "text",
-    "label": "fixed with 0 item axes",
-    "score": "fixed with 0 item axes",
-    "hs_last": "fixed with 2 item axes",
-    "hs_prompt": "fixed with 2 item axes",
-    "hs_mean": "fixed with 2 item axes",
-    "hidden_states": "ragged with 2 item axes",
-    "attn_mean": "ragged with 1 item axes",
-    "attn_diag": "ragged with 2 item axes",
-    "attn_colsum": "ragged with 2 item axes",
-    "attn_pmass": "ragged with 2 item axes",
-    "attn_prev": "ragged with 2 item axes",
-    "attentions": "ragged with 2 item axes",
-    "attn_edges": "ragged with 2 item axes",
-    "attn_edge_ends": "ragged with 1 item axes",
-    "tokens": "ragged with 0 item axes",
-    "logprob": "ragged with 0 item axes",
-    "entropy": "ragged with 0 item axes",
-    "topk_logprob": "ragged with 1 item axes",
-    "topk_id": "ragged with 1 item axes",
-    "eos_logprob": "fixed with 0 item axes",
-    "lens_entropy": "ragged with 1 item axes",
-    "lens_entropy_attention": "ragged with 1 item axes",
-    "lens_entropy_mlp": "ragged with 1 item axes",
-    "eigenscore": "fixed with 0 item axes",
-    "lexical_similarity": "fixed with 0 item axes",
-    "semantic_entropy": "fixed with 0 item axes",
-    "semantic_entropy_discrete": "fixed with 0 item axes",
-    "selfcheck_nli": "fixed with 0 item axes",
-    "prompt_len": "fixed with 0 item axes",
-    "answer_len": "fixed with 0 item axes",
-    "token_label": "ragged with 0 item axes",
-}
-OF_LAYERS = (  # columns with an item for each layer
-    "hs_last",
-    "hs_prompt",
-    "hs_mean",
-    "hidden_states",
-    "attn_mean",
-    "attn_diag",
-    "attn_colsum",
-    "attn_pmass",
-    "attn_prev",
-    "attentions",
-    "attn_edges",
-    "lens_entropy",
-    "lens_entropy_attention",
-    "lens_entropy_mlp",
-)
 # settings of labels of traces, which a method that learns from those of tokens cannot have
 WITHOUT_TOKENS = ("mixup", "on_top_of")
 PAIRS: dict[str, tuple[str, Callable[[NDArray[np.int64]], NDArray[np.int64]]]] = {
@@ -375,9 +325,12 @@ def missing_columns(data: TrainingData, roles: Iterable[str]) -> dict[str, str]:
                 f"{_way_to_add(role, data.store)}"
             )
             continue
-        kind = kind_of(columns[name])
-        if kind != KINDS.get(role, kind):
-            missing[name] = f"expected column {name!r} to be {KINDS[role]}, found {kind}; {EXTRACT}"
+        column = columns[name]
+        found = kind_of(column.dtype, column.axis, len(column.item_shape))
+        known = TRACE_COLUMNS.get(role)
+        expected = kind_of(known.dtype, known.axis, len(known.item_axes)) if known else found
+        if found != expected:
+            missing[name] = f"expected column {name!r} to be {expected}, found {found}; {EXTRACT}"
     return missing
 
 
@@ -395,12 +348,11 @@ def _way_to_add(role: str, store: TraceStore) -> str:
     return WAYS_TO_ADD.get(role, EXTRACT)
 
 
-def kind_of(column: Column) -> str:
-    """What a column is, in the words of `KINDS`."""
-    if column.is_text:
+def kind_of(dtype: str, axis: str | None, n_item_axes: int) -> str:
+    """What a column is, in words."""
+    if dtype == "utf8":
         return "text"
-    layout = "ragged" if column.axis else "fixed"
-    return f"{layout} with {len(column.item_shape)} item axes"
+    return f"{'ragged' if axis else 'fixed'} with {n_item_axes} item axes"
 
 
 def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
@@ -414,7 +366,9 @@ def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
     for role, name in data.names(roles).items():
         column = data.store.schema.columns[name]
         axes = column.axis_names
-        if column.item_shape and LAYERS_AXIS not in axes and (role in OF_LAYERS or not axes):
+        known = TRACE_COLUMNS.get(role)
+        is_of_layers = not axes or (known is not None and LAYERS_AXIS in known.axes)
+        if column.item_shape and LAYERS_AXIS not in axes and is_of_layers:
             found = ", ".join(map(repr, axes)) or "axes without names"
             raise DataError(
                 f"{where}: expected an axis 'layers' in column {name!r}, found {found}; "

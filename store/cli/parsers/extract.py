@@ -1,5 +1,8 @@
 """Arguments of `python -m store extract`."""
 
+import textwrap
+from collections.abc import Iterable
+
 from store.cli.arguments import (
     Commands,
     Group,
@@ -17,10 +20,11 @@ from store.cli.arguments import (
     positive,
     rules,
 )
+from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 
 __all__ = ["add_extract", "add_extract_options"]
 
-EXAMPLES = """\
+FILES = """\
 FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
 list or one text; in CSV a JSON list, or texts separated by |), and perhaps context. The files of
 TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and Mu-SHROOM are understood as they are.
@@ -35,33 +39,9 @@ Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it.
 A record that is wrong (no question, an id twice, a response that is empty, too long or mislabelled)
 is left out and named, the others go on, and the exit status is 1.
 
-columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = --top-k):
-  question_id, question, answer, references, score, label, prompt_len, answer_len
-  context_start, context_len      tokens of the context in the prompt; -1 and 0 without one
-  tokens (T)                      token ids of prompt and answer
-  token_label (T)                 1 in a hallucinated span, 0 outside, -1 without spans
-  token_texts                     the text of each token, a JSON list of T texts
-  hs_last (L x d)                 hidden states of the last token
-  hs_prompt (L x d)               hidden states of the prompt's last token
-  hs_mean (L x d)                 hidden states, mean over the tokens of the answer
-  hidden_states (T x L x d)       hidden states of every token
-  attn_mean (T(T+1)/2 x L)        attention between tokens, mean over the heads
-  attn_diag (T x L x H)           attention of each token to itself
-  attn_colsum (T x L x H)         attention that each token receives
-  attn_pmass (T x L x H)          attention of each token to the prompt
-  attn_amass (T x L x H)          attention of each token to the answer
-  attn_prev (T x L x H)           attention of each token to the one before it; NaN for the first
-  logprob, entropy (T)            of the model's prediction of each token
-  topk_logprob, topk_id (T x k)   the most probable candidates for each token
-  eos_logprob                     of an end of the answer after the last token
-and only if they are named:
-  lens_entropy (T x L)            entropy of what each layer's state predicts (logit lens)
-  lens_entropy_attention, lens_entropy_mlp (T x L)
-                                  of what the layer's attention and its feed-forward part add to it
-  attn_edges (E x L x H)          attention from .05 on of the answer's tokens and the one before
-                                  them to earlier tokens; 0 for heads with less
-  attn_edge_ends (E x 2)          positions of the two tokens, the attending one first
-  attentions (T*T x L x H)        attention maps in full: large; also with --keep-attention
+columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, K = --top-k):
+"""
+FURTHER = """\
 --columns default,lens_entropy keeps the default columns and one more; default,-attn all but those
 that begin with attn_. Without any attn_ column, no attention maps are computed. Layer 0, the
 embedding, is kept only if --layers names it.
@@ -102,6 +82,22 @@ examples:
       --columns hs_last,hidden_states,prompt_len,answer_len,token_label,label
   python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
 """
+
+
+def _listed(names: Iterable[str]) -> str:
+    """A paragraph for each column: its name, its shape and what it is."""
+    lines = []
+    for name in names:
+        column = TRACE_COLUMNS[name]
+        head = f"  {name} {column.shape if column.axes else ''}"
+        lines.append(textwrap.fill(f"{head:<33} {column.doc}", 100, subsequent_indent=" " * 34))
+    return "\n".join(lines) + "\n"
+
+
+EXAMPLES = (
+    f"{FILES}{_listed(columns_of(command='extract', by_default=True))}"
+    f"and only if they are named:\n{_listed(columns_of(command=BY_HAND))}{FURTHER}"
+)
 
 
 def add_extract(commands: Commands) -> None:

@@ -20,7 +20,7 @@ from store.errors import NotFoundError, SchemaError, closest
 from store.format.layers import LAYERS_AXIS
 from store.format.schema import TRACE_ID, Column
 from store.sources.arrays.contents import Contents, key_of
-from store.sources.legacy.columns import COLUMNS, Axes
+from store.traces.columns import TRACE_COLUMNS
 
 __all__ = [
     "KNOWN",
@@ -34,37 +34,19 @@ __all__ = [
     "value_of",
 ]
 
-BY_HEAD: Axes = ("tokens", ("layers", "heads"))
-CANDIDATES: Axes = ("tokens", ("candidates",))
-KNOWN: dict[str, Axes] = {  # column -> ragged axis (None: fixed), names of the item axes
+Axes = tuple[str | None, tuple[str, ...]]  # ragged axis (None: fixed), names of the item axes
+
+KNOWN: dict[str, Axes] = {
     TRACE_ID: (None, ()),
-    **COLUMNS,
-    "hs_prompt": (None, ("layers", "hidden")),
-    "hs_mean": (None, ("layers", "hidden")),
-    "attn_amass": BY_HEAD,
-    "attn_prev": BY_HEAD,
-    "lens_entropy": ("tokens", ("layers",)),
-    "lens_entropy_attention": ("tokens", ("layers",)),
-    "lens_entropy_mlp": ("tokens", ("layers",)),
-    "logprob": ("tokens", ()),
-    "entropy": ("tokens", ()),
-    "topk_logprob": CANDIDATES,
-    "topk_id": CANDIDATES,
-    "eos_logprob": (None, ()),
-    "token_label": ("tokens", ()),
+    **{name: (column.axis, column.item_axes) for name, column in TRACE_COLUMNS.items()},
 }
-DTYPES = {  # of the known columns that are not taken as they are
-    "tokens": "int32",
-    "prompt_len": "int32",
-    "answer_len": "int32",
-    "score": "float32",
-    "label": "int8",
-    "token_label": "int8",
-    "topk_id": "int32",
-    "eos_logprob": "float32",
+DTYPES = {  # of the known columns that are not taken as they are: whole numbers, and single ones
+    name: column.dtype
+    for name, column in TRACE_COLUMNS.items()
+    if column.dtype.startswith("int") or (not column.axes and column.dtype != "utf8")
 }
 REFERENCES = "references"
-TEXTS = (TRACE_ID, "question_id", "question", "answer", REFERENCES, "token_texts")
+TEXTS = (TRACE_ID, *(name for name, one in TRACE_COLUMNS.items() if one.dtype == "utf8"))
 LISTS = (REFERENCES, "token_texts")  # one trace may have several texts of them
 RECORDS = "records"  # the axis of an array that has a row for each record
 _PIECE = re.compile(

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from store.sources.huggingface.layout import Layout, token_mask
+from store.traces.columns import columns_of
 
 __all__ = ["ATTENTION", "EDGES", "AttentionColumns"]
 
 BY_HEAD = ("attn_diag", "attn_prev", "attn_colsum", "attn_pmass", "attn_amass")
 EDGES = ("attn_edges", "attn_edge_ends")
-ATTENTION = ("attn_mean", *BY_HEAD, *EDGES, "attentions")
+ATTENTION = columns_of("attention")
 
 # attention that makes an edge, of one head at least
 EDGE_THRESHOLD = 0.05

@@ -1,17 +1,15 @@
 """The columns of a model's traces: which there are, and which are kept unless others are named."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from store.errors import NotFoundError, closest
-from store.format.schema import Column, Schema
-from store.sources.huggingface.attention_columns import ATTENTION, EDGES
+from store.format.schema import Schema
+from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 
 __all__ = ["DEFAULT", "NOT_BY_DEFAULT", "build_schema", "choose_columns", "needs_maps"]
 
 DEFAULT = "default"  # a name for all columns that are kept unless others are named
-LENS = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
-NOT_BY_DEFAULT = (*LENS, *EDGES, "attentions")  # slow to compute; large
+NOT_BY_DEFAULT = columns_of(command=BY_HAND)
 
 
 def build_schema(
@@ -36,52 +34,15 @@ def build_schema(
         Columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens the
         axis "pairs", all T * T the axis "squares".
     """
-    state = Column(state_dtype, item_shape=(n_layers, hidden_size), axis_names=("layers", "hidden"))
-    pairs = Column("float16", item_shape=(n_layers,), axis="pairs", axis_names=("layers",))
-    per_head = Column(
-        "float16",
-        item_shape=(n_layers, n_heads),
-        axis="tokens",
-        axis_names=("layers", "heads"),
-    )
-    candidates = Column("float16", item_shape=(top_k,), axis="tokens", axis_names=("candidates",))
-    return Schema(
-        {
-            "question_id": Column("utf8"),
-            "tokens": Column("int32", axis="tokens"),
-            "token_texts": Column("utf8"),
-            "prompt_len": Column("int32"),
-            "answer_len": Column("int32"),
-            "question": Column("utf8"),
-            "answer": Column("utf8"),
-            "references": Column("utf8"),
-            "score": Column("float32"),
-            "label": Column("int8"),
-            "context_start": Column("int32"),
-            "context_len": Column("int32"),
-            "token_label": Column("int8", axis="tokens"),
-            "hs_last": state,
-            "hs_prompt": state,
-            "hs_mean": state,
-            "hidden_states": replace(state, axis="tokens"),
-            "attn_mean": pairs,
-            "attn_diag": per_head,
-            "attn_colsum": per_head,
-            "attn_pmass": per_head,
-            "attn_amass": per_head,
-            "attn_prev": per_head,
-            "logprob": Column("float32", axis="tokens"),
-            "entropy": Column("float32", axis="tokens"),
-            "topk_logprob": candidates,
-            "topk_id": replace(candidates, dtype="int32"),
-            "eos_logprob": Column("float32"),
-            **dict.fromkeys(LENS, replace(pairs, dtype="float32", axis="tokens")),
-            # nearly all of an edge's heads are 0
-            "attn_edges": replace(per_head, axis="edges", codec="zstd:1"),
-            "attn_edge_ends": Column("int32", (2,), axis="edges", axis_names=("ends",)),
-            "attentions": replace(per_head, axis="squares"),
-        }
-    )
+    sizes = {
+        "layers": n_layers,
+        "heads": n_heads,
+        "hidden": hidden_size,
+        "candidates": top_k,
+        "ends": 2,
+    }
+    names = columns_of(command="extract")
+    return Schema({name: TRACE_COLUMNS[name].stored(sizes, state_dtype) for name in names})
 
 
 def choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
@@ -131,4 +92,4 @@ def _named(name: str, every: Collection[str]) -> set[str]:
 
 def needs_maps(columns: Sequence[str] | None) -> bool:
     """Whether attention maps must be computed, which takes the eager implementation."""
-    return bool(_kept(columns, ATTENTION))
+    return bool(_kept(columns, columns_of("attention")))

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from store.errors import SchemaError
 from store.sources.huggingface.layout import Layout, token_mask
+from store.traces.columns import columns_of
 
 __all__ = ["STATES", "HalfRangeError", "StateColumns"]
 
-STATES = ("hidden_states", "hs_last", "hs_prompt", "hs_mean")
+STATES = columns_of("states")[::-1]  # those of every token first
 Row = dict[str, Tensor | NDArray[Any]]
 
 HALF_END = 65520.0  # from here on, rounding to float16 gives infinity

@@ -10,34 +10,11 @@ from store.format.schema import Column, Schema
 from store.format.values import encode_value
 from store.sources.legacy.fields import Row
 from store.sources.trace_ids import MAX_ID_BYTES
+from store.traces.columns import TRACE_COLUMNS, columns_of
 
 __all__ = ["check_row", "choose_columns", "schema_of"]
 
-Axes = tuple[str | None, tuple[str, ...]]  # ragged axis (None: fixed), names of the item axes
-
-_SINGLE: Axes = (None, ())  # one text or number a trace
-_BY_HEAD: Axes = ("tokens", ("layers", "heads"))
-
-COLUMNS: dict[str, Axes] = {
-    "question_id": _SINGLE,
-    "tokens": ("tokens", ()),
-    "token_texts": _SINGLE,
-    "prompt_len": _SINGLE,
-    "answer_len": _SINGLE,
-    "question": _SINGLE,
-    "answer": _SINGLE,
-    "references": _SINGLE,
-    "score": _SINGLE,
-    "label": _SINGLE,
-    "hs_last": (None, ("layers", "hidden")),
-    "hidden_states": ("tokens", ("layers", "hidden")),
-    "attn_mean": ("pairs", ("layers",)),
-    "attn_diag": _BY_HEAD,
-    "attn_colsum": _BY_HEAD,
-    "attn_pmass": _BY_HEAD,
-    "attentions": ("squares", ("layers", "heads")),
-    "source_file": _SINGLE,
-}
+COLUMNS = columns_of(command="import")
 
 
 def schema_of(row: Row) -> Schema:
@@ -48,9 +25,10 @@ def schema_of(row: Row) -> Schema:
 def _column(name: str, value: Any) -> Column:
     if isinstance(value, str):
         return Column("utf8")
-    axis, axis_names = COLUMNS[name]
+    of_trace = TRACE_COLUMNS[name]
     array = np.asarray(value)
-    return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)
+    shape = array.shape[1:] if of_trace.axis else array.shape
+    return Column(array.dtype.name, shape, of_trace.axis, of_trace.item_axes)
 
 
 def choose_columns(schema: Schema, columns: Sequence[str] | None) -> Schema:

@@ -25,13 +25,14 @@ from typing import NamedTuple
 
 from store.format.schema import Schema
 from store.sources.plan.lengths import TraceLengths, count_items
+from store.traces.columns import columns_of
 
 __all__ = ["BatchShape", "MemoryNeed", "ModelShape", "plan_memory", "trace_bytes"]
 
 PROCESS_BYTES = 600_000_000  # Python with torch and transformers, before a model is loaded
 FLOAT_BYTES = 16 << 20  # logits that are float32 at once
 COPIES = 3  # of a batch's columns
-PREDICTED = {"logprob", "entropy", "topk_logprob", "topk_id", "eos_logprob", "lens_entropy"}
+PREDICTED = {*columns_of("predictions"), *columns_of("lens")}
 
 
 class ModelShape(NamedTuple):

@@ -37,9 +37,7 @@ def flip_bytes(path: Path, first: int, stride: int) -> Counter:
     places = [(file, i) for file in files_in(path) for i in range(file.stat().st_size)]
     for (file, i), pattern in zip(places[first::stride], cycle(PATTERNS), strict=False):
         with flipped(file, i, pattern):
-            reported = whole.judge(
-                f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}"
-            )
+            reported = whole.judge(f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}")
         counts["reported" if reported else "proven unused"] += 1
     return counts
 

@@ -1,0 +1,1 @@
+"""What a trace of a language model is, whatever recorded it."""
