@@ -106,6 +106,7 @@ def append_block(writer: StoreWriter, ids: Sequence[str], items: Items, lengths:
     for name, values in items.items():
         arrays._columns[name].append(values)
     writer._new_ids |= dict.fromkeys(ids)
+    writer._n_rows += len(ids)
     writer.commit()
 
 
@@ -116,7 +117,7 @@ def write_scores(path: Path, n_rows: int, n_scored: int) -> None:
     path.mkdir(exist_ok=True)
     with (path / "scores.csv").open("w", newline="") as file:
         lines = csv.writer(file)
-        lines.writerow(["trace_id", "side", "label", "question_id", "gvae", "probe"])
+        lines.writerow(["trace_id", "split", "label", "question_id", "gvae", "probe"])
         for row in rows:
             scores = [f"{score:.6f}" for score in rng.random(2)]
             lines.writerow([trace_id(row), "test", row % 2, f"q{row}", *scores])
