@@ -9,7 +9,7 @@ from pathlib import Path
 from store.cli.arguments import as_called
 from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
 from store.cli.inspect import size_text
-from store.cli.parts import part_warnings, parts_to_merge, publish_part
+from store.cli.parts import left_out_lines, part_warnings, parts_to_merge, publish_part
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
@@ -18,7 +18,7 @@ from store.reports import count, say
 from store.sources.arrays.files import FileSource
 from store.sources.file_imports import check_apart
 from store.sources.labels.score_table import ScoreTable
-from store.sources.labels.stored import label_lines
+from store.sources.labels.stored import label_lines, unlabelled_lines
 from store.sources.legacy.files import find_files
 from store.sources.legacy.imports import ImportSource
 from store.sources.merge import merge_stores
@@ -114,7 +114,8 @@ def run_merge(args: argparse.Namespace) -> int:
         )
     say(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
     if args.parts:
-        lines += [*label_lines(store)[:1], *part_warnings(sources)]
+        lines += [*unlabelled_lines(store), *label_lines(store)[:1]]
+        lines += [*left_out_lines(sources), *part_warnings(sources)]
     for line in lines:
         say(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
     return 0

@@ -10,12 +10,19 @@ from typing import NamedTuple
 from store.errors import NotFoundError, SchemaError
 from store.launch.found import find_parts, numbers_text
 from store.launch.identity import arguments_digest, file_digest, recorded_inputs
-from store.launch.records import Record, publish
+from store.launch.records import Record, publish, read_record, record_path
 from store.launch.task import last_lines
 from store.read.store import TraceStore
 from store.reports import count, say
 
-__all__ = ["PresentInputs", "part_warnings", "parts_to_merge", "present_inputs", "publish_part"]
+__all__ = [
+    "PresentInputs",
+    "left_out_lines",
+    "part_warnings",
+    "parts_to_merge",
+    "present_inputs",
+    "publish_part",
+]
 
 _NUMBER = re.compile(r"\d[\d.,]*")
 
@@ -139,3 +146,13 @@ def part_warnings(parts: Sequence[Path]) -> list[str]:
             found.setdefault(text, []).append(line)
     n_parts = count(len(parts), "part")
     return [f"{lines[0]} (so in {len(lines):,} of {n_parts})" for lines in found.values()]
+
+
+def left_out_lines(parts: Sequence[Path]) -> list[str]:
+    """How much the parts left out, and where it is named; none if they left out nothing."""
+    numbers = [read_record(record_path(part)).n_left_out for part in parts]
+    if not any(numbers):
+        return []
+    left_out = count(sum(numbers), "file or record", "files or records")
+    logs = count(sum(map(bool, numbers)), "part")
+    return [f"  {left_out} left out; the logs of {logs} in {parts[0].parent} say which and why"]

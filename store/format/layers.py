@@ -27,6 +27,7 @@ __all__ = [
     "LAYERS_AXIS",
     "LayerRange",
     "attach_layers",
+    "check_recorded",
     "choose_layers",
     "format_layers",
     "layer_numbers",
@@ -137,7 +138,7 @@ def _end_of_range(end: int | None, numbers: Sequence[int], where: str, default: 
 
 
 def _no_layer(layer: str, numbers: Sequence[int], where: str) -> NotFoundError:
-    known = f"layers {format_layers(numbers)}, as the model numbers them"
+    known = f"layers {format_layers(numbers)}, as the model numbers them (if that is recorded)"
     return NotFoundError(f"{where}: there is no layer {layer}; it has {known}")
 
 
@@ -168,6 +169,17 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
     first, *others = map(_numbers_in, records_of(provenance))
     agree = all(numbers == first for numbers in others)
     return first if agree else None
+
+
+def check_recorded(provenance: Mapping[str, Any]) -> None:
+    """Raise SchemaError for layers that are recorded in another order than that of their model."""
+    layers = provenance.get("layers")
+    is_list = isinstance(layers, list) and layers and {*map(type, layers)} == {int}
+    if is_list and _numbers_in(provenance) is None:
+        raise SchemaError(
+            f"provenance: expected the numbers of layers rising, found {layers!r:.100}; put the "
+            "layers of the columns in that order too"
+        )
 
 
 def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:

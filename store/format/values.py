@@ -133,6 +133,13 @@ def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
     """To a floating dtype; raises SchemaError where a finite number becomes infinite."""
     with np.errstate(over="ignore"):
         rounded = numbers.astype(dtype)
+    if numbers.dtype.kind in "iu" and np.isfinite(rounded).all():
+        lost = numbers[rounded.astype(np.float64) != numbers]
+        if lost.size:
+            raise SchemaError(
+                f"{where}: expected integers that {dtype.name} holds exactly, found "
+                f"{lost.flat[0]}; give floats, which are rounded, or choose another dtype"
+            )
     if not np.array_equal(np.isfinite(rounded), np.isfinite(numbers)):
         largest = np.nanmax(np.abs(numbers))
         raise SchemaError(

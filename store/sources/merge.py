@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.origin import COMMON, PARTS, as_compared, origins_of, share_equal
+from store.format.origin import (
+    COMMON,
+    FINAL_NORM,
+    LAYERS,
+    PARTS,
+    as_compared,
+    origins_of,
+    share_equal,
+)
 from store.format.schema import TRACE_ID, Column
 from store.read.directory import check_outside
 from store.read.store import TraceStore
@@ -36,6 +44,11 @@ from store.write.writer import StoreWriter
 __all__ = ["merge_stores"]
 
 NewIds = dict[tuple[int, int], str]  # (store, row) -> id in the merged store, where it is another
+RECORDED = {  # what tells whether traces are comparable, where any store records it
+    "weights_sha256": "the model of its traces",
+    LAYERS: "the numbers of its layers",
+    FINAL_NORM: "whether its last layer is after the output norm",
+}
 
 
 def merge_stores(
@@ -204,12 +217,13 @@ def _meaning(column: Column | None) -> str:
 
 def _check_origin(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if what the stores record of their model, layers or prompts differs."""
-    silent = [store for store in stores if not _records_weights(store)]
-    if 0 < len(silent) < len(stores):
-        raise SchemaError(
-            f"{silent[0].path}: it does not record the model of its traces, and others do: "
-            "they may not be comparable (--mixed merges them all the same)"
-        )
+    for key, meaning in RECORDED.items():
+        silent = [store for store in stores if not _records(store, key)]
+        if 0 < len(silent) < len(stores):
+            raise SchemaError(
+                f"{silent[0].path}: it does not record {meaning}, and others do: they may not be "
+                "comparable (--mixed merges them all the same)"
+            )
     seen: dict[str, tuple[TraceStore, Any]] = {}
     for store in stores:
         for origin in origins_of(store.provenance):
@@ -223,8 +237,8 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
                     )
 
 
-def _records_weights(store: TraceStore) -> bool:
-    return all("weights_sha256" in origin for origin in origins_of(store.provenance))
+def _records(store: TraceStore, key: str) -> bool:
+    return all(key in as_compared(origin) for origin in origins_of(store.provenance))
 
 
 def _are_parts(stores: Sequence[TraceStore]) -> bool:

@@ -28,6 +28,7 @@ from typing import Any, TypeVar, cast
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
 from store.format.ids import Run, plan_runs
+from store.format.layers import check_recorded
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
@@ -137,8 +138,9 @@ class StoreWriter:
         root = local_path(path)
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
-        # refuses provenance that is no JSON before anything exists
+        # refuses provenance that is no JSON, or contradicts itself, before anything exists
         group_text(root, manifest)
+        check_recorded(manifest.provenance)
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:

@@ -314,3 +314,32 @@ def test_asking_for_a_writer_keeps_none_from_writing(path):
     thread.join()
     os.close(fd)
     assert json.loads((path / "zarr.json").read_text())["node_type"] == "group"
+
+
+@pytest.mark.parametrize("layers", [[24, 8, 16], [8, 8], [-1, 2]])
+def test_layers_are_recorded_in_the_order_of_the_model(tmp_path, layers):
+    """Others would be taken for none, and counted from 1."""
+    with pytest.raises(SchemaError, match="expected the numbers of layers rising"):
+        StoreWriter.create(tmp_path / "s.zarr", SCHEMA, {"layers": layers})
+    assert not (tmp_path / "s.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    "dtype, value", [("float32", 16777217), ("float16", [2049, 1]), ("float32", [123456789])]
+)
+def test_whole_numbers_are_not_rounded(tmp_path, dtype, value):
+    """Each digit of an id or a count is meant; floats are rounded."""
+    schema = Schema({"x": Column(dtype, np.shape(value))})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        with pytest.raises(SchemaError, match=f"expected integers that {dtype} holds exactly"):
+            writer.append("a", {"x": value})
+        writer.append("b", {"x": np.asarray(value, "f8").tolist()})
+        writer.append("c", {"x": np.full(np.shape(value), 2048).tolist()})
+
+
+def test_a_column_that_is_damaged_in_every_row_can_be_dropped(path):
+    """What repair says would lose everything; the command that it names loses one column."""
+    os.truncate(path / "label" / "c" / "0", 1)
+    plan = plan_repair(path)
+    assert "do without: --drop-columns label" in plan.hopeless
+    assert not plan_repair(path, drop_columns=["label"]).hopeless

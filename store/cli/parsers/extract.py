@@ -144,8 +144,8 @@ def _add_prompt(group: Group) -> None:
         metavar="TEXT",
         help=r"text with {question} in it, where \n is a new line; {context} and every other field "
         r"of the records may stand in it as well (default: 'Question: {question}\nAnswer:', or "
-        r"{question} and a request for a short answer with --chat-template, behind the context if "
-        "there is one)",
+        r"with --chat-template {question}, and a request for a short answer unless the answers are "
+        "given; behind the context if there is one)",
     )
     group.add_argument(
         "--chat-template", action="store_true", help="ask in the tokenizer's own chat template"

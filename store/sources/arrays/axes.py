@@ -8,7 +8,7 @@ from itertools import islice
 
 from store.errors import SchemaError
 from store.format.layers import LAYERS_AXIS
-from store.sources.arrays.contents import LIST, Key
+from store.sources.arrays.contents import LIST, Key, Shape
 from store.sources.arrays.mapping import LISTS, RECORDS, Mapped
 
 __all__ = ["advice", "has_rows", "readings", "untold"]
@@ -62,28 +62,34 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     return next(iter(found.values()), True)
 
 
-def untold(mapped: Sequence[Mapped], lengths: Iterable[Mapping[str, int]]) -> list[Mapped]:
+def untold(mapped: Sequence[Mapped], sizes: Iterable[Mapping[str, Shape]]) -> list[Mapped]:
     """Return the columns of which nothing tells the axis of tokens from that of layers.
 
-    The first axis of a record is that of tokens if its length (`lengths`: by key, of each record)
-    differs from record to record, or is always that of a column with one number for each token.
-    Only the first records are looked at: reading lengths may take as long as reading the states.
+    The first axis of a record is that of tokens if its length (`sizes`: of the first two axes, by
+    key, of each record) differs from record to record, or is always that of a column with one
+    number for each token, and not always that of the second axis too. Only the first records are
+    looked at: reading lengths may take as long as reading the states.
     """
     found = [item for item in mapped if item.names is None and _is_of_tokens_and_layers(item)]
     first: dict[str, int] = {}
-    apart: set[str] = set()  # keys with records that are not as long as their tokens
-    for record in islice(lengths, LOOKED_AT) if found else ():
+    seen: set[str] = set()  # keys of states
+    apart: set[str] = set()  # those with records that are not as long as their tokens
+    told: set[str] = set()  # those with a record that is, and has another number of layers
+    for record in islice(sizes, LOOKED_AT) if found else ():
         for item in list(found):
-            n = record.get(item.key)
+            n, *others = record.get(item.key) or (0,)
             if not n:  # a record without states tells nothing
                 continue
-            if {record.get(one.key) for one in mapped if _counts(one, item)} != {n}:
+            seen.add(item.key)
+            if {record.get(one.key, ())[:1] for one in mapped if _counts(one, item)} != {(n,)}:
                 apart.add(item.key)
+            elif others != [n]:
+                told.add(item.key)
             if first.setdefault(item.key, n) != n:
                 found.remove(item)
         if not found:
             break
-    return [item for item in found if item.key in apart]
+    return [item for item in found if item.key in apart | (seen - told)]
 
 
 def _is_of_tokens_and_layers(item: Mapped) -> bool:

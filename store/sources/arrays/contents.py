@@ -23,12 +23,14 @@ __all__ = [
     "BadRecord",
     "Contents",
     "Key",
+    "Shape",
     "check_bytes",
     "first_whole",
     "key_of",
 ]
 
 TEXT = "text"  # dtype of strings, as people read it
+Shape = tuple[int, ...]
 LIST = "list"  # dtype of records that differ in length
 GB = 1e9
 
@@ -120,14 +122,10 @@ class Contents(ABC):
             Bytes are missing or contradict what the file says of itself.
         """
 
-    def lengths(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, int]]:
-        """Yield key -> items on its first axis, record by record; single values have none."""
+    def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
+        """Yield key -> sizes of its first two axes, record by record; () of single values."""
         for record in self.records(keys, by_row):
-            yield {
-                key: len(value)
-                for key, value in record.items()
-                if isinstance(value, list) or getattr(value, "shape", None)
-            }
+            yield {key: _sizes_of(value) for key, value in record.items()}
 
 
 class ArrayFile(Contents):
@@ -148,12 +146,11 @@ class ArrayFile(Contents):
         for i in range(n_rows):
             yield {key: array[i] for key, array in arrays.items()}
 
-    def lengths(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, int]]:
+    def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
         """Yield them once, for all records: the file says how long they are."""
         if LIST in {self.keys[key].dtype for key in keys}:
-            return super().lengths(keys, by_row)
-        shapes = {key: self.keys[key].shape[by_row:] for key in keys}
-        return iter([{key: shape[0] for key, shape in shapes.items() if shape}])
+            return super().sizes(keys, by_row)
+        return iter([{key: self.keys[key].shape[by_row:][:2] for key in keys}])
 
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""
@@ -164,6 +161,12 @@ class ArrayFile(Contents):
             shown = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
             raise SchemaError(f"expected arrays with one row for each record, found {shown:.300}")
         return n_rows
+
+
+def _sizes_of(value: Any) -> Shape:
+    if isinstance(value, list):
+        return (len(value), *_sizes_of(value[0])[:1]) if value else (0,)
+    return tuple(getattr(value, "shape", ()))[:2]
 
 
 def _check_size(array: Any, key: str) -> None:

@@ -206,6 +206,8 @@ class FileSource(Source):
         self._place = (len(names), 0)
         for message in self._missing():
             self._leave_out(message)
+        if self._labels.scores is not None:
+            self.report.add_scores(self._labels.scores, self._numbers)
 
     def _resume(self, start: int) -> list[str]:
         """Go on from a stopped import; return the file of each committed row."""

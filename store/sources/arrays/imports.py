@@ -9,7 +9,7 @@ from typing import Any
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.sources.arrays.axes import advice, has_rows, untold
-from store.sources.arrays.contents import BadRecord, Contents
+from store.sources.arrays.contents import BadRecord, Contents, Shape
 from store.sources.arrays.files import FileSource, Options
 from store.sources.arrays.find import Given, open_contents
 from store.sources.arrays.mapping import Mapped, check_keys, column_of, value_of
@@ -93,20 +93,20 @@ class MapSource(FileSource):
     def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
         """Raise SchemaError for states of which nothing tells tokens from layers."""
         keys = [item.key for item in self._mapped if item.axes and item.axes[0]]
-        for item in untold(self._mapped, self._lengths(given, keys, by_row)):
+        for item in untold(self._mapped, self._axis_sizes(given, keys, by_row)):
             shape = first.keys[item.key].shape
             ways = advice(item, shape, by_row and not first.is_table)
             raise SchemaError(
                 f"{first.path}: {item.key!r:.80} {shape}: the first records are all equally long, "
-                f"so nothing tells tokens from layers; {ways}"
+                f"or have as many layers as tokens, so nothing tells one from the other; {ways}"
             )
 
-    def _lengths(
+    def _axis_sizes(
         self, given: Sequence[Given], keys: Sequence[str], by_row: bool
-    ) -> Iterator[Mapping[str, int]]:
+    ) -> Iterator[Mapping[str, Shape]]:
         for item in given:
             with _later():
-                yield from self._open(item).lengths(keys, by_row)
+                yield from self._open(item).sizes(keys, by_row)
 
     def _judged(self, given: Sequence[Given]) -> Iterator[tuple[str, Any, Any]]:
         """Yield the place, the score and the label of each record, where both are mapped."""

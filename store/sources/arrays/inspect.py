@@ -143,7 +143,7 @@ def _ways(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> 
     unclear = [item for item in mapped if item.axes and LAYERS_AXIS in item.axes[1]]
     if by_row is not None:
         keys = [item.key for item in mapped if item.axes and item.axes[0]]
-        found = untold(mapped, contents.lengths(keys, by_row))
+        found = untold(mapped, contents.sizes(keys, by_row))
         unclear = [item for item in unclear if item in found or _may_be_of_tokens(item)]
     pieces = {item: [f"{item.column}={item.key}"] for item in mapped}
     for item in unclear:

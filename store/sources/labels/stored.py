@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from store.errors import SchemaError
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
+from store.reports import count_lines
 from store.sources.labels.report import class_counts
 from store.sources.labels.rule import UNLABELLED, LabelCounts, Labels, one_class_warning
 
-__all__ = ["label_columns", "label_lines", "read_labels"]
+__all__ = ["label_columns", "label_lines", "read_labels", "unlabelled_lines"]
 
 WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that float32 rounds
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -60,6 +61,13 @@ def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
             f"{name} is the column that store label writes: give yours another name"
         )
     return torch.as_tensor(store.column(name)).double().numpy()
+
+
+def unlabelled_lines(store: TraceStore) -> list[str]:
+    """Count the traces without a label in a line; none where all have one."""
+    if "label" not in store.schema.columns:
+        return []
+    return count_lines([(LabelCounts.of(store.column("label")).n_unlabelled, "without a label")])
 
 
 def label_lines(store: TraceStore, rule: str | None = None) -> list[str]:

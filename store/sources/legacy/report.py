@@ -6,12 +6,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from store.reports import count, count_lines, first_ids
+from store.reports import count, count_lines
 from store.sources.arrays.report import ArrayReport
-from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import Row
 from store.sources.legacy.files import describe_files, import_command
-from store.sources.trace_ids import TraceNumbers
 
 __all__ = ["ImportReport"]
 
@@ -40,14 +38,12 @@ class ImportReport(ArrayReport):
     refused: dict[str, str] = field(default_factory=dict)
     other_kinds: dict[str, list[str]] = field(default_factory=dict)
     repeated: int = 0
-    scores_unused: int = 0
-    scores_misfit: str = ""
     read: list[Path] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
         """Whether everything was read, and scores, if given, fitted."""
-        return not self.refused and not self.skipped.n and not self.scores_misfit
+        return not self.refused and super().whole
 
     @property
     def n_left_out(self) -> int:
@@ -62,14 +58,12 @@ class ImportReport(ArrayReport):
             (self.not_finite, "with a NaN or an infinity (kept)"),
         ]
         lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
+        lines += self.score_lines()
         not_used = [
-            (self.scores_unused, "score", "of traces or questions that are not there"),
             (self.skipped.n, "record", "left out"),
             (len(self.refused), "file", "left out"),
         ]
         lines += [f"  {count(n, noun)} {why}" for n, noun, why in not_used if n]
-        if self.scores_misfit:
-            lines.append(self.scores_misfit)
         return "\n".join([*lines, *self.skipped.lines(), *self._refused_lines()])
 
     def _refused_lines(self) -> list[str]:
@@ -109,16 +103,3 @@ class ImportReport(ArrayReport):
         """Count a trace, the n-th of its question."""
         self.count_row(row)
         self.repeated += n_of_question > 1
-
-    def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
-        """Count the scores of traces and questions that are not there."""
-        n_traces = sum(trace_id not in numbers for trace_id in scores.by_trace)
-        n_questions = len(scores.by_question.keys() - numbers.seen.keys())
-        self.scores_unused = n_traces + n_questions
-        if self.scores_unused == len(scores):
-            given = first_ids([*scores.by_trace, *scores.by_question])
-            there = first_ids(numbers.seen)
-            self.scores_misfit = (
-                f"{scores.source}: none of its ids ({given}) is of a trace here "
-                f"(questions {there}); mend the ids, then label the store: python -m store label"
-            )

@@ -98,6 +98,34 @@ def states(tmp_path):
     return hidden
 
 
+@pytest.mark.parametrize("n_layers", [5, 6])
+def test_as_many_layers_as_tokens_are_not_told_apart(run, tmp_path, n_layers):
+    """By a column with a number for each token, which is as long as both."""
+    hidden = np.random.default_rng(0).normal(size=(4, n_layers, 6, 8)).astype("f4")
+    np.savez(tmp_path / "q.npz", hs=hidden, t=np.zeros((4, 6), "i4"))
+    status, _, err = run("o.zarr", "q.npz", "--map", "hidden_states=hs,tokens=t")
+    assert status == 2
+    assert "as many layers as tokens, so nothing tells one from the other" in err
+    ways = "[records,tokens,layers,hidden]' or 'hidden_states=hs[records,layers,tokens,hidden]'"
+    assert ways in err
+    named = "hidden_states=hs[records,layers,tokens,hidden],tokens=t"
+    assert run("o.zarr", "q.npz", "--map", named)[0] == 0
+    assert np.array_equal(TraceStore.open("o.zarr")[1]["hidden_states"], hidden[1].swapaxes(0, 1))
+
+
+def test_scores_of_other_traces_are_counted(run, tmp_path):
+    """Also where none fits: then the import did not do what was asked."""
+    lines = [{"id": f"q{i}", "hs": [0.5, 1.5]} for i in range(3)]
+    write_lines(tmp_path / "s.jsonl", lines)
+    mapped = ("--map", "trace_id=id,hs_last=hs", "--layers", "1")
+    (tmp_path / "some.csv").write_text("question_id,score\nq0,1\nq9,0\n")
+    (tmp_path / "none.csv").write_text("question_id,score\nx,1\ny,0\n")
+    status, out, _ = run("some.zarr", "s.jsonl", *mapped, "--scores", "some.csv")
+    assert (status, "1 score of traces or questions that are not there" in out) == (0, True)
+    status, out, _ = run("none.zarr", "s.jsonl", *mapped, "--scores", "none.csv")
+    assert (status, "none of its ids (" in out) == (1, True)
+
+
 MAPPED = "hidden_states=hidden_states,label=label"
 
 
@@ -106,7 +134,7 @@ def test_layers_are_not_guessed_to_be_tokens(run, states, tmp_path, name):
     """Nothing is imported until the map names the axes, as --inspect proposes both ways."""
     status, out, err = run("o.zarr", name, "--map", MAPPED)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "the first records are all equally long, so nothing tells tokens from layers" in err
+    assert "are all equally long, or have as many layers as tokens, so nothing tells one" in err
     assert not (tmp_path / "o.zarr").exists()
     status, out, _ = run("--inspect", name)
     commands = [shlex.split(line)[4:] for line in out.splitlines() if "python -m" in line]

@@ -288,7 +288,7 @@ def test_the_commands(tmp_path, asked, capsys):
 def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     stores = []
     for i, provenance in enumerate(
-        [{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "layers": [1]}]
+        [{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "note": 1}]
     ):
         with StoreWriter.create(
             tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
@@ -371,15 +371,24 @@ def test_damage_is_not_copied_into_a_store_that_looks_whole(tmp_path, command, c
     assert not (tmp_path / "out.zarr").exists()
 
 
-def test_traces_of_a_model_are_not_merged_with_those_of_an_unknown_one(tmp_path):
+@pytest.mark.parametrize(
+    "recorded, meaning",
+    [
+        ({"weights_sha256": "a"}, "the model of its traces"),
+        ({"layers": [8, 16]}, "the numbers of its layers"),
+        ({"final_norm": False}, "whether its last layer is after the output norm"),
+    ],
+)
+def test_what_one_store_records_the_others_have_to_record(tmp_path, recorded, meaning):
+    """Traces of an unknown model, or of unknown layers, may not be comparable."""
     stores = []
-    for i, provenance in enumerate([{"weights_sha256": "a"}, {}]):
+    for i, provenance in enumerate([recorded, {}]):
         with StoreWriter.create(
             tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
         ) as writer:
             writer.append(f"t{i}", {"x": i})
         stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
-    with pytest.raises(SchemaError, match=r"1\.zarr: it does not record the model of its traces"):
+    with pytest.raises(SchemaError, match=rf"1\.zarr: it does not record {meaning}"):
         merge_stores(tmp_path / "m.zarr", stores, print)
     assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
 

@@ -87,10 +87,13 @@ def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
 def test_the_first_records_tell_tokens_from_layers():
     """A data set in which all are equally long is not read twice."""
     states, tokens = Mapped("hidden_states", "h"), Mapped("tokens", "t")
-    lengths = iter([{"h": 4, "t": 4}] * 10_000)
-    assert untold([states, tokens], lengths) == []
-    assert len(list(lengths)) > 9_000
-    assert untold([states], iter([{"h": 4}] * 10_000)) == [states]
+    sizes = iter([{"h": (4, 2), "t": (4,)}] * 10_000)
+    assert untold([states, tokens], sizes) == []
+    assert len(list(sizes)) > 9_000
+    assert untold([states], iter([{"h": (4, 2)}] * 10_000)) == [states]
+    square = {"h": (4, 4), "t": (4,)}
+    assert untold([states, tokens], iter([square] * 10_000)) == [states]
+    assert untold([states, tokens], iter([square, {"h": (5, 4), "t": (5,)}])) == []
 
 
 def test_shapes_that_contradict_each_other_are_refused():
