@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
+from store.traces.columns import TRACE_COLUMNS
 from train.config import parse_arguments
-from train.data.requirements import KINDS, names_to_train, open_data, roles_of
+from train.data.requirements import kind_of, names_to_train, open_data, roles_of
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -83,7 +84,9 @@ def test_each_detector_is_listed_with_its_columns():
     shapes = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     assert needed <= shapes.keys()
     for name, shape in shapes.items():
-        assert KINDS[name] == kind_of_shape(shape), name
+        column = TRACE_COLUMNS[name]
+        known = kind_of(column.dtype, column.axis, len(column.item_axes))
+        assert known == kind_of_shape(shape), name
 
 
 def row_of(rows, name):
@@ -92,7 +95,7 @@ def row_of(rows, name):
 
 
 def kind_of_shape(shape):
-    """'(T, L, d), ragged' in the words of `KINDS`."""
+    """'(T, L, d), ragged' in the words of `kind_of`."""
     if shape == "text":
         return shape
     axes = re.search(r"\((.*)\)", shape)

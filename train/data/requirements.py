@@ -34,6 +34,7 @@ __all__ = [
     "columns_of",
     "find_remarks",
     "has_numbers",
+    "kind_of",
     "missing_columns",
     "names_to_train",
     "open_data",
