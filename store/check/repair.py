@@ -173,12 +173,12 @@ def plan_repair(
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"
             )
     rows = sorted(set().union(*damaged.values()))
-    if rows and len(rows) == len(store):
-        few = [name for name in damaged if name in store.schema.columns]
-        way_out = f"restore it from a copy, or do without: --drop-columns {','.join(few)}"
-        hopeless = f"{store.path}: every row is damaged; {way_out}"
-    ids = [_readable_id(store, row) for row in rows]
     by_column = {name: len(damaged[name]) for name in damaged if name in store.schema.columns}
+    if rows and len(rows) == len(store):
+        hopeless = f"{store.path}: every row is damaged; restore it from a copy"
+        if by_column:
+            hopeless += f", or do without: --drop-columns {','.join(by_column)}"
+    ids = [_readable_id(store, row) for row in rows]
     return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored)
 
 

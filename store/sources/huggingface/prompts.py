@@ -319,7 +319,7 @@ class Prompts:
         return len(self._turns_before(question, self._message(question))) < len(self.examples)
 
     def _turns_before(self, question: Question, message: Rendered) -> list[Turn]:
-        text = _as_compared(message.text)
+        text = _as_compared(message.text) if self.examples else ""
         return [one.turn for one in self.examples if not one.gives_away(question, text)]
 
     def _examples(self, examples: Sequence[Question]) -> list[Example]:
