@@ -69,9 +69,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Choose where stores are written; check that a quick run leaves out what exists."""
-    if "not slow" in config.option.markexpr and is_memory_disk_free():
-        # A third of the suite's time is otherwise waiting for small files to reach the disk. The
-        # slow tests stay on it: they write more, and it is the disk that they are about.
+    if is_memory_disk_free():
+        # A third of the suite's time is otherwise waiting for small files to reach the disk.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
     if config.getoption("quick"):
         missing = [name for name in HEAVY if not (TESTS / name).exists()]

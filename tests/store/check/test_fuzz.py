@@ -402,6 +402,6 @@ def test_some_metadata_bytes_mutated(small_store):
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("fuzz", [fuzz_records, fuzz_bytes])
 def test_many_mutations(small_store, fuzz):
-    """50,000 of each kind."""
-    counts = in_child(lambda: fuzz(small_store, range(50_000)), seconds=3000)
+    """15,000 of each kind."""
+    counts = in_child(lambda: fuzz(small_store, range(15_000)), seconds=3000)
     print(f"\n{fuzz.__name__}, all survived: {counts.total():,} {dict(counts)}")

@@ -16,7 +16,7 @@ from store import TraceStore
 
 N_ROWS = 300
 STATED_S = 60.0  # to import, to wait, and to read an epoch on a busy machine
-N_KILLS = 200
+N_KILLS = 100
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

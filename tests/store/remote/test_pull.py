@@ -26,7 +26,7 @@ from store.check.verify import verify_store
 from store.remote.commit import read_remote
 
 FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
-N_MIXES = 1000
+N_MIXES = 200
 N_AT_ONCE = 6  # mixes, most of which wait
 STATED_S = 60.0  # a push or a pull of so few requests, each within its own time
 

@@ -38,7 +38,9 @@ def start(bucket, store, out, cache_dir):
     flags = [*FLAGS.split(), "--resume", "--force-cpu", "--store", str(store)]
     command = [sys.executable, "-m", "train", *flags, "--output-dir", str(out)]
     cache = {"TRACE_STORE_CACHE_DIR": str(cache_dir), "TRACE_STORE_CACHE_BYTES": CACHE_BYTES}
-    environment = environment_of(bucket) | cache | {"AWS_ENDPOINT_URL": bucket.server}
+    # long seconds of a busy machine would fold the names of the table
+    wide = {"COLUMNS": "200"}
+    environment = environment_of(bucket) | cache | wide | {"AWS_ENDPOINT_URL": bucket.server}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 

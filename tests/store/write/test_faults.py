@@ -186,7 +186,7 @@ def assert_goes_on(path: Path, state: list[tuple[str, dict]]) -> None:
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
-STEPS = [97, pytest.param(1, marks=SLOW)]
+STEPS = [97, pytest.param(3, marks=SLOW)]
 
 
 def kill_at_each(tmp_path: Path, step: int, name: str, base: Path | None, work, check) -> None:
@@ -533,7 +533,7 @@ def assert_survives(base: Path, log: list[tuple], target: Path, keeps, *, goes_o
     shutil.rmtree(target)
 
 
-@pytest.mark.parametrize("step", [97, pytest.param(1, marks=SLOW)])
+@pytest.mark.parametrize("step", STEPS)
 def test_power_cut_after_any_operation(tmp_path, life, step):
     """With all that was done, and with only what was durable."""
     base, log = life
@@ -545,7 +545,7 @@ def test_power_cut_after_any_operation(tmp_path, life, step):
     print(f"\npower cut: {len(log)} operations, with all and with only what was durable, survived")
 
 
-@pytest.mark.parametrize("n_cuts", [150, pytest.param(2000, marks=SLOW)])
+@pytest.mark.parametrize("n_cuts", [150, pytest.param(700, marks=SLOW)])
 def test_power_cut_that_loses_anything_not_durable(tmp_path, life, n_cuts):
     """Any subset of bytes and names that were not synced."""
     base, log = life
@@ -561,7 +561,7 @@ def test_power_cut_that_loses_anything_not_durable(tmp_path, life, n_cuts):
     print(f"\npower cut: {n_cuts} random losses survived")
 
 
-@pytest.mark.parametrize("step", [47, pytest.param(1, marks=SLOW)])
+@pytest.mark.parametrize("step", [47, pytest.param(3, marks=SLOW)])
 def test_power_cut_after_a_kill(tmp_path, life, step):
     """What a writer that was killed before a sync had done is not taken for durable by the next
     one."""

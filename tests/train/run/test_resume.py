@@ -134,7 +134,7 @@ def test_the_scales_of_a_sample_come_back(store_path, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_killed_at_random_moments(whole, tmp_path):
-    """The command in processes of its own, killed 20 times at random moments: every file is as if
+    """The command in processes of its own, killed ten times at random moments: every file is as if
     it never was."""
     path, arguments = whole
     rng, n_kills, n_runs = np.random.default_rng(0), 0, 0
@@ -147,7 +147,7 @@ def test_killed_at_random_moments(whole, tmp_path):
         capture_output=True,
     )
     seconds = time.perf_counter() - start
-    while n_kills < 20:
+    while n_kills < 10:
         out = tmp_path / f"out{n_runs}"
         n_runs += 1
         while True:

@@ -107,11 +107,11 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     "seeds",
     [
         range(8),
-        *(pytest.param(range(i, i + 200), marks=SLOW) for i in range(0, 1000, 200)),
+        *(pytest.param(range(i, i + 200), marks=SLOW) for i in (0, 200)),
     ],
     ids=str,
 )
 def test_no_mix_of_faults_gives_a_wrong_value(tmp_path, local, rows, monkeypatch, seeds):
-    """In 1,000 of them, of 10,000 reads, many are errors and most are values."""
+    """Of their reads many are errors and most are values."""
     n_errors = [run_mix(tmp_path / str(seed), local, rows, seed, monkeypatch) for seed in seeds]
     assert 0 < sum(n_errors) < len(seeds) * 2 * N_READS / 2
