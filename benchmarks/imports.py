@@ -118,7 +118,7 @@ def load_and_save(files: list[Path], out: Path) -> None:
 
 
 def import_files(files: list[Path], out: Path) -> None:
-    from store.sources.legacy.imports import ImportSource
+    from store.importers.legacy.imports import ImportSource
     from store.write.build import build_store
 
     if files:

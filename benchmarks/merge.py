@@ -34,7 +34,7 @@ from benchmarks.harness import (
 )
 from store import Column, Schema, StoreWriter, TraceLoader, TraceStore
 from store.format.shard_table import table_bytes
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 from store.write.files import Files
 from store.write.link import link_stores
 from store.write.space import bytes_under

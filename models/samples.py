@@ -15,7 +15,7 @@ which the mean over train stands.
 In the papers an answer is judged by samples that are drawn beside it, often at another temperature.
 Here the traces of a question are the samples, so each is judged by itself and the others; all but
 `selfcheck_nli` say the same of all traces of a question. The functions that compute the columns
-(`store.sources.samples`) say what else differs.
+(`store.transform.samples`) say what else differs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The columns of traces: one table, which documents, extraction, imports and training read."""
 
 from store.sources.huggingface.columns import build_schema
-from store.sources.samples.names import NEEDS
-from store.sources.states import DERIVED
 from store.traces.columns import SIZES, TRACE_COLUMNS, columns_of
+from store.traces.states import DERIVED
+from store.transform.samples.names import NEEDS
 from tests.columns_document import DOCUMENT, readers, render
 
 

@@ -25,11 +25,11 @@ from store.format.contents import (
 )
 from store.format.layout import ArrayLayout
 from store.format.manifest import Manifest
-from store.format.origin import PARTS
 from store.read.array import Array
 from store.read.open_array import open_array
 from store.read.store import TraceStore
 from store.reports import count
+from store.traces.origin import PARTS
 from store.write.files import Files
 from store.write.link import link_or_say
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from store.errors import SchemaError
-from store.format.layers import parse_layers
+from store.labels.answer_scores import RULES
 from store.read.directory import local_path
 from store.reports import terminal_text
-from store.sources.labels.answer_scores import RULES
+from store.traces.layers import parse_layers
 
 __all__ = [
     "Commands",
@@ -223,7 +223,7 @@ def positive(text: str) -> int:
 
 
 def layers(text: str) -> str:
-    """Layers in the syntax of `store.format.layers`; only the model knows which exist."""
+    """Layers in the syntax of `store.traces.layers`; only the model knows which exist."""
     try:
         parse_layers(text)
     except SchemaError as error:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 from store.cli.arguments import as_called
 from store.errors import SchemaError
-from store.format.layers import parse_layers
+from store.importers.arrays.files import FileSource, Labels, Options
+from store.importers.arrays.find import ARRAYS, PICKLES, Given, describe, find_given
+from store.importers.arrays.imports import MapSource
+from store.importers.arrays.inspect import inspect_lines
+from store.importers.arrays.mapping import parse_map
+from store.importers.legacy.fields import DAMAGE
+from store.importers.vllm import VllmSource, is_vllm
+from store.importers.vllm_requests import read_requests
+from store.labels.rule import check_agreement
+from store.labels.score_table import ScoreTable
 from store.reports import say
-from store.sources.arrays.files import FileSource, Labels, Options
-from store.sources.arrays.find import ARRAYS, PICKLES, Given, describe, find_given
-from store.sources.arrays.imports import MapSource
-from store.sources.arrays.inspect import inspect_lines
-from store.sources.arrays.mapping import parse_map
-from store.sources.labels.rule import check_agreement
-from store.sources.labels.score_table import ScoreTable
-from store.sources.legacy.fields import DAMAGE
-from store.sources.vllm import VllmSource, is_vllm
-from store.sources.vllm_requests import read_requests
+from store.traces.layers import parse_layers
 from store.write.build import open_begun
 
 __all__ = ["array_source", "check_array_options", "find_arrays", "run_inspect"]

@@ -10,10 +10,10 @@ from store.extras import needs_extra
 from store.format.schema import Column
 from store.read.store import TraceStore
 from store.reports import count, say
-from store.sources.derive import derive_columns, plan_columns, plan_passes
-from store.sources.samples.meaning import Nli
-from store.sources.samples.names import NEEDS, NLI
-from store.sources.samples.requirements import ScoreSettings
+from store.transform.derive import derive_columns, plan_columns, plan_passes
+from store.transform.samples.meaning import Nli
+from store.transform.samples.names import NEEDS, NLI
+from store.transform.samples.requirements import ScoreSettings
 from store.write.space import check_space
 from store.write.writer import StoreWriter
 

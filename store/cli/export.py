@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from store.cli.progress import Progress
 from store.read.store import TraceStore
 from store.reports import say
-from store.sources.export import export_table
-from store.sources.subset import read_ids, rows_of_ids
+from store.transform.export import export_table
+from store.transform.subset import read_ids, rows_of_ids
 
 __all__ = ["run_export"]
 

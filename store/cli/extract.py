@@ -21,11 +21,11 @@ from store.write.space import SpaceCheck
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from store.labels.grading import Judge
     from store.read.store import TraceStore
     from store.reports import LeftOut
     from store.sources.huggingface.prompts import Prompts
     from store.sources.huggingface.source import HuggingFaceSource
-    from store.sources.labels.grading import Judge
     from store.sources.questions import Question
 
 __all__ = [
@@ -234,7 +234,7 @@ def _load_judge(
     questions: "Sequence[Question]",
 ) -> "Judge | None":
     """Load the judge, which may be the model itself; a template of the user's is tried first."""
-    from store.sources.labels.grading import Case, check_judge
+    from store.labels.grading import Case, check_judge
 
     judge = load_judge(args, rules, {args.model: (model, tokenizer)})
     if judge and args.judge_template is not None:

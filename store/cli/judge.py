@@ -11,7 +11,7 @@ from store.errors import SchemaError
 from store.extras import needs_extra
 
 if TYPE_CHECKING:
-    from store.sources.labels.grading import Judge
+    from store.labels.grading import Judge
 
 __all__ = ["check_judge_options", "load_judge"]
 

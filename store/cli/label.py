@@ -7,16 +7,16 @@ from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
+from store.labels.answer_scores import SCORE_THRESHOLD
+from store.labels.grading import Grader, check_judge
+from store.labels.plan import LabelPlan, plan_labels, plan_undo
+from store.labels.regrade import plan_rules, stored_cases
+from store.labels.relabel import commit_labels
+from store.labels.report import rule_table, verdict_lines
+from store.labels.rule import one_class_warning
+from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
-from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.grading import Grader, check_judge
-from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
-from store.sources.labels.regrade import plan_rules, stored_cases
-from store.sources.labels.relabel import commit_labels
-from store.sources.labels.report import rule_table, verdict_lines
-from store.sources.labels.rule import one_class_warning
-from store.sources.labels.score_table import ScoreTable
 from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 

@@ -12,6 +12,7 @@ from store.cli.arguments import as_called, path
 from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
+from store.importers.file_imports import check_apart
 from store.launch.driver import find_whole, held, run_parts
 from store.launch.engine import Workers, open_engine
 from store.launch.found import Part, numbers_text
@@ -29,7 +30,6 @@ from store.launch.slurm import (
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count, say, terminal_text
-from store.sources.file_imports import check_apart
 
 __all__ = ["parse_job", "run_launch"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from store.cli.arguments import as_called, program
 from store.cli.parser import build_parser
 from store.errors import IncompleteError, LockedError, StoreError, is_no_damage
-from store.format.layers import attach_layers
 from store.reports import NOTHING_TO_DO, discard_output, say
+from store.traces.layers import attach_layers
 
 __all__ = ["Terminated", "main"]
 

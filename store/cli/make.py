@@ -13,16 +13,16 @@ from store.cli.parts import left_out_lines, part_warnings, parts_to_merge, publi
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
+from store.importers.arrays.files import FileSource
+from store.importers.file_imports import check_apart
+from store.importers.legacy.files import find_files
+from store.importers.legacy.imports import ImportSource
+from store.labels.score_table import ScoreTable
+from store.labels.stored import label_lines, unlabelled_lines
 from store.read.store import TraceStore
 from store.reports import count, say
-from store.sources.arrays.files import FileSource
-from store.sources.file_imports import check_apart
-from store.sources.labels.score_table import ScoreTable
-from store.sources.labels.stored import label_lines, unlabelled_lines
-from store.sources.legacy.files import find_files
-from store.sources.legacy.imports import ImportSource
-from store.sources.merge import merge_stores
-from store.sources.subset import (
+from store.transform.merge import merge_stores
+from store.transform.subset import (
     read_ids,
     rows_of_ids,
     rows_of_questions,

@@ -59,9 +59,9 @@ def present_inputs(args: argparse.Namespace) -> PresentInputs:
         n_questions = len(read_all_asked(args).questions)
         return PresentInputs(file_digest(args.questions), n_questions, "questions")
     from store.cli.arrays import find_arrays
-    from store.sources.arrays.files import digest_given
-    from store.sources.file_imports import digest_files
-    from store.sources.legacy.files import find_files, short_names
+    from store.importers.arrays.files import digest_given
+    from store.importers.file_imports import digest_files
+    from store.importers.legacy.files import find_files, short_names
 
     if not args.sources:
         raise SchemaError("expected files to import after OUT, found none")

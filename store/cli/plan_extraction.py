@@ -47,7 +47,7 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
         from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.outline import load_outline, model_shape
-    from store.sources.labels.grading import rule_columns
+    from store.labels.grading import rule_columns
 
     asked = read_asked(args)
     settled = settle(args, asked)

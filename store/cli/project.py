@@ -7,8 +7,8 @@ from typing import Any
 from store.cli.progress import Progress
 from store.read.store import TraceStore
 from store.reports import count, say
-from store.sources.project import plan_projection, project_column
-from store.sources.projection import Projection
+from store.transform.project import plan_projection, project_column
+from store.transform.projection import Projection
 from store.write.space import check_space
 from store.write.writer import StoreWriter
 

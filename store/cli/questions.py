@@ -5,7 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from store.errors import SchemaError
-from store.sources.labels.rule import check_agreement
+from store.labels.rule import check_agreement
 from store.sources.prompt_templates import check_prompt_template, further_fields
 from store.sources.questions import (
     Question,

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Iterable
 
 from store.errors import SchemaError
-from store.sources.labels.score_file import read_scores
-from store.sources.labels.score_table import ScoreTable
+from store.labels.score_file import read_scores
+from store.labels.score_table import ScoreTable
 
 __all__ = ["column_options", "read_given_scores", "understood_lines"]
 

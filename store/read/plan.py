@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from store.errors import NotFoundError
-from store.format.layers import LAYERS_AXIS, choose_layers, layer_numbers
 from store.format.schema import Column, Schema
 from store.format.values import is_integer
+from store.traces.layers import LAYERS_AXIS, choose_layers, layer_numbers
 
 __all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "cover", "plan_read", "slice_ranges"]
 

@@ -18,7 +18,6 @@ from store.errors import (
     SchemaError,
     UnreachableError,
 )
-from store.format.layers import LAYERS_AXIS, layer_numbers
 from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column
@@ -30,13 +29,14 @@ from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory, local_path
 from store.read.mirror import Mirror
-from store.read.notebook import store_html
 from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan, Select, plan_read
 from store.read.read_options import ReadOptions
 from store.read.rows import ManyRows, Rows, is_many, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
+from store.traces.layers import LAYERS_AXIS, layer_numbers
+from store.traces.notebook import store_html
 
 if TYPE_CHECKING:
     import pandas
@@ -324,7 +324,7 @@ class TraceStore:
             slice that holds them). A slice or index of length one keeps its axis. The ragged axis
             is sliced row by row as a list is: a row too short gives fewer items. Slices and indices
             are positions, from 0; layers may also be named as the model numbers them, by a text:
-            `{"hs_last": {"layers": "8,16,24"}}` (the forms are those of `store.format.layers`).
+            `{"hs_last": {"layers": "8,16,24"}}` (the forms are those of `store.traces.layers`).
 
         Raises
         ------

@@ -10,9 +10,9 @@ from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
 from store.read.arrays import Arrays
-from store.read.notebook import trace_html
 from store.read.packed import PackedRows
 from store.read.rows import ManyRows, is_many
+from store.traces.notebook import trace_html
 
 if TYPE_CHECKING:
     import torch

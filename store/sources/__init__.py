@@ -1,1 +1,1 @@
-"""Where traces and their labels come from: a module or a folder for each."""
+"""Traces that a language model makes here, from questions or given answers."""

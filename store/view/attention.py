@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from store.errors import NotFoundError
-from store.format.layers import LAYERS_AXIS
 from store.format.schema import Schema
 from store.read.store import TraceStore
+from store.traces.layers import LAYERS_AXIS
 from store.view.traces import check_layer, check_row
 
 __all__ = ["Edges", "attention_edges", "has_attention", "strongest"]

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from store.format.layers import LAYERS_AXIS
 from store.format.schema import Column
 from store.read.store import TraceStore
-from store.sources.projection import recorded_projections
+from store.traces.layers import LAYERS_AXIS
+from store.transform.projection import recorded_projections
 
 __all__ = ["MISSING", "Levels", "Map", "find_maps", "levels_of", "map_states"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from store.errors import FormatError, SchemaError
 from store.read.store import TraceStore
-from store.sources.text_records import name_file
+from store.text_records import name_file
 
 __all__ = [
     "Mistakes",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import FormatError
-from store.sources.text_records import name_file
+from store.text_records import name_file
 from store.view.scores import column_name, column_names
 
 __all__ = ["join_thresholds", "read_thresholds"]

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError
-from store.format.layers import LAYERS_AXIS
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
+from store.traces.layers import LAYERS_AXIS
 from store.view.columns import Table, json_number
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import Any
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE
-from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.reports import count
+from store.traces.label_keys import LABELS_BEFORE, without_labelling, without_rule_columns
 from store.write.behind import Put, WriteBehind
 from store.write.copy import Progress
 from store.write.files import DISK, Files
@@ -24,15 +24,7 @@ from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
 from store.write.signals import HeldSignals
-from store.write.source import (
-    COMMAND,
-    LABEL_KEYS,
-    LABEL_RULES_KEY,
-    LABELS_BEFORE,
-    RULE_COLUMN,
-    UNDECIDING,
-    Source,
-)
+from store.write.source import COMMAND, UNDECIDING, Source
 from store.write.space import SpaceCheck, row_bytes
 from store.write.writer import StoreWriter
 
@@ -295,10 +287,9 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     new = identity(source.provenance)
     schema = begun.schema
     if LABELS_BEFORE in old:  # it was labelled again since
-        for key in (*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE):
-            old.pop(key, None)
-            new.pop(key, None)
-        schema = _without_rule_columns(schema, source.schema)
+        old = without_labelling(old)
+        new = without_labelling(new)
+        schema = without_rule_columns(schema, source.schema)
     columns = f"columns {list(begun.schema.columns)} instead of {list(source.schema.columns)}"
     if schema.columns.keys() != source.schema.columns.keys():
         return columns
@@ -324,17 +315,6 @@ def _in_words(key: str, old: Any, new: Any) -> str:
     if key.endswith(DIGEST) and None not in (old, new):
         return f"other {key.removesuffix(DIGEST)}"
     return f"{key} {old!r:.200} instead of {new!r:.200}"
-
-
-def _without_rule_columns(schema: Schema, made: Schema) -> Schema:
-    """A schema without the columns `label_RULE` that a source does not make."""
-    return Schema(
-        {
-            name: column
-            for name, column in schema.columns.items()
-            if name in made.columns or not name.startswith(RULE_COLUMN)
-        }
-    )
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

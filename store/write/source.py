@@ -14,47 +14,25 @@ from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from store.format.schema import Schema
+from store.traces.label_keys import VERDICTS
 
 __all__ = [
     "BATCHING",
     "COMMAND",
-    "LABELS_BEFORE",
-    "LABEL_KEYS",
-    "LABEL_RULES_KEY",
-    "NORMALIZATION_KEY",
     "REMARKS",
-    "RULE_COLUMN",
     "UNDECIDING",
-    "VERDICTS",
     "Source",
 ]
 
 # Keys of the provenance:
 # what a source could not use
 REMARKS = "left_out"
-# how often a judge of the answers said what
-VERDICTS = "judge_verdicts"
-# how texts of answers and references are compared
-NORMALIZATION_KEY = "label_normalization"
 # how many traces were computed at once: it decides no more than rounding
 BATCHING = "batching"
 # the command line that made the store, or that continues making it
 COMMAND = "command"
 # what does not tell one build from another
 UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING)
-# how labels came about
-LABEL_KEYS = (
-    "label_rule",
-    "label_rule_before",
-    "score_threshold",
-    NORMALIZATION_KEY,
-    VERDICTS,
-)
-# the rules of the columns `label_RULE`, and the judge among them
-LABEL_RULES_KEY = "label_rules"
-RULE_COLUMN = "label_"  # begins the names of those columns
-# the labels that were replaced last, once a store was labelled again
-LABELS_BEFORE = "labels_before"
 
 
 @runtime_checkable

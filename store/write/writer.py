@@ -28,13 +28,13 @@ from typing import Any, TypeVar, cast
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
 from store.format.ids import Run, plan_runs
-from store.format.layers import check_recorded
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory, local_path
 from store.read.store import TraceStore
 from store.reports import count
+from store.traces.layers import check_recorded
 from store.write.array_writer import write_metadata
 from store.write.columns import append_to_all, schema_with
 from store.write.copy import Progress, copy_files

@@ -6,7 +6,7 @@ import torch
 
 from models import PROBES, FittedProbe
 from models.samples import single_number
-from store.sources.samples.names import NEEDS
+from store.transform.samples.names import NEEDS
 
 
 def test_each_column_that_is_derived_has_a_probe_of_its_name():

@@ -7,7 +7,7 @@ import pytest
 from oracle import write_store
 
 from store import Schema, TraceStore
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 
 
 def write_merged(path: Path, schema: Schema, rows: list[tuple[str, dict]], n_parts: int) -> Path:

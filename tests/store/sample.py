@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 
 # 1 MB each, most of it zeros, in files of 50 to 80 kB
 PACKED = Path(__file__).parents[1] / "data"

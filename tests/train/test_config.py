@@ -11,7 +11,7 @@ import pytest
 
 from models import DETECTORS
 from store.extras import version_text
-from store.format.layers import parse_layers
+from store.traces.layers import parse_layers
 from train.config import SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
 

@@ -9,8 +9,8 @@ import torch
 
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
-from store.sources.labels.rule import label_scores
-from store.sources.question_split import SPLITS
+from store.labels.rule import label_scores
+from store.traces.question_split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
 from train.data.splits import read_splits, split_rows

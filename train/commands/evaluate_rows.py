@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from store.labels.rule import UNLABELLED
 from store.reports import count
-from store.sources.labels.rule import UNLABELLED
 from train.run.results import FinishedRun, Texts
 
 __all__ = ["Rows", "Rules", "choose_rows", "describe_choice"]

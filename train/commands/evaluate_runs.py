@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models import DETECTORS, PROBES, REFERENCES
+from store.labels.rule import label_scores
 from store.reports import count
-from store.sources.labels.rule import label_scores
 from train.commands.evaluate_rows import Rows, Rules, choose_rows, describe_choice
 from train.commands.scoring import (
     TrainedModels,

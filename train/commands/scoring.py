@@ -14,10 +14,10 @@ from lightning_fabric import Fabric
 from models import DETECTORS, METHODS, PROBES, REFERENCES, Detector, find
 from store import Column, StoreWriter, TraceStore
 from store.errors import closest
-from store.format.layers import format_layers
-from store.format.origin import find_difference, origins_of
 from store.reports import count
-from store.sources.question_split import split_of_question
+from store.traces.layers import format_layers
+from store.traces.origin import find_difference, origins_of
+from store.traces.question_split import split_of_question
 from train.config import Config, check_config, settings_of_run
 from train.data.batches import TrainingData
 from train.data.requirements import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from store.format.origin import find_difference
+from store.traces.origin import find_difference
 from train.errors import DataError
 from train.evaluate.metrics import Labels, Questions, Scores, auroc, bootstrap_auroc, ranking
 from train.evaluate.paired_tests import compare_pairs

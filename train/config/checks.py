@@ -9,7 +9,7 @@ from dataclasses import fields
 from models import DETECTORS, PROBES, REFERENCES
 from store.cli.arguments import program
 from store.errors import SchemaError, closest
-from store.format.layers import parse_layers
+from store.traces.layers import parse_layers
 from train.config.flags import flag_of
 from train.config.option import violated_rule
 from train.config.settings import Config

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from store.cli import arguments
 from store.cli.arguments import Version, expand, program
-from store.format.layers import attach_layers
+from store.traces.layers import attach_layers
 from train.config.checks import check_config, check_names
 from train.config.flags import flag_of
 from train.config.option import OUTSIDE

@@ -9,9 +9,9 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from store import Batch, TraceLoader, TraceStore
-from store.format.layers import LAYERS_AXIS, choose_layers
 from store.read.batch_reads import LocatedRows
 from store.read.read_options import ReadOptions
+from store.traces.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
 from train.data.features import FeatureCache
 from train.data.splits import Splits
@@ -70,7 +70,7 @@ class TrainingData:
         Columns that are read instead of those that detectors name.
     layers : str or None
         The layers to read of columns that have an axis `layers`, as the model numbers them (in a
-        form of `store.format.layers`); None for all.
+        form of `store.traces.layers`); None for all.
     base_margin : float64 (n_rows,) or None
         Log-odds that the logits of detectors are added to; None for 0.
     """

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from store import TraceStore
 from store.errors import closest
-from store.sources.question_split import SPLITS, side_of_question
-from store.sources.text_records import LineError, Row, name_file, read_csv, refuse
+from store.text_records import LineError, Row, name_file, read_csv, refuse
+from store.traces.question_split import SPLITS, side_of_question
 from train.errors import DataError
 
 __all__ = ["OwnSplit", "describe_own_split", "is_file", "own_split", "read_values"]

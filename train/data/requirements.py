@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES, find
 from store import StoreError, TraceStore
 from store.errors import closest
-from store.format.layers import LAYERS_AXIS, recorded_layers
-from store.format.origin import origins_of
 from store.reports import count
-from store.sources.question_split import SPLITS
-from store.sources.samples.names import NEEDS, NLI
-from store.sources.states import DERIVED
 from store.traces.columns import TRACE_COLUMNS
+from store.traces.layers import LAYERS_AXIS, recorded_layers
+from store.traces.origin import origins_of
+from store.traces.question_split import SPLITS
+from store.traces.states import DERIVED
+from store.transform.samples.names import NEEDS, NLI
 from store.write.build import unfinished
 from train.config import Config, check_names, flag_of, off_flag, own_options
 from train.data.batches import TrainingData

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.labels.rule import UNLABELLED, label_scores
-from store.sources.question_split import SPLITS, split_of_question
+from store.labels.rule import UNLABELLED, label_scores
+from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.own_split import describe_own_split, own_split
 from train.errors import DataError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.labels.rule import UNLABELLED
-from store.sources.question_split import SPLITS
+from store.labels.rule import UNLABELLED
+from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.errors import DataError
 

@@ -9,7 +9,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.labels.rule import UNLABELLED, label_scores
+from store.labels.rule import UNLABELLED, label_scores
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits

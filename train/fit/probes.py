@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
 from models.question_only import FittedTextProbe, TextProbe
-from store.sources.question_split import SPLITS
+from store.traces.question_split import SPLITS
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns

@@ -7,7 +7,7 @@ none.
 
 from collections.abc import Sequence
 
-from store.sources.question_split import SPLITS
+from store.traces.question_split import SPLITS
 from train.files import Json
 
 __all__ = ["imputed_in_words"]

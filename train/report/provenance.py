@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from store.format.origin import records_of
+from store.traces.origin import records_of
 
 __all__ = ["describe_traces"]
 

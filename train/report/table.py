@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from store.format.layers import format_layers
 from store.reports import terminal_text
-from store.sources.question_split import SPLITS
+from store.traces.layers import format_layers
+from store.traces.question_split import SPLITS
 from train.config import OUTSIDE, PATHS, Config
 from train.evaluate.over_splits import over_all_splits
 from train.files import Json

@@ -7,7 +7,7 @@ from typing import Any
 from models import BASELINES, DETECTORS, Detector
 from models.losses import ClassificationLoss
 from store import StoreError
-from store.format.layers import choose_layers
+from store.traces.layers import choose_layers
 from train.config import Config, flag_of
 from train.data.batches import TrainingData
 from train.data.requirements import columns_of, settings_for

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from store import TraceStore
-from store.format.origin import origins_of
+from store.traces.origin import origins_of
 from train.config import Arguments, Config, flag_of, settings_of_run
 from train.data.batches import TrainingData
 from train.data.requirements import has_numbers

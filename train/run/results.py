@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models import CONTROLS
-from store.sources.question_split import SPLITS
+from store.traces.question_split import SPLITS
 from train.errors import DataError
 from train.evaluate.metrics import Areas, Labels, Scores, auroc
 from train.files import Json, read_json, replace_file

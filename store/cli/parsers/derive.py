@@ -1,8 +1,8 @@
 """Arguments of `python -m store derive`."""
 
 from store.cli.arguments import Commands, add_ignore_space, add_store, expand, names, positive
-from store.sources.samples.names import NEEDS
-from store.sources.states import DERIVED
+from store.traces.states import DERIVED
+from store.transform.samples.names import NEEDS
 
 __all__ = ["add_derive"]
 

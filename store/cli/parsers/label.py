@@ -11,7 +11,7 @@ from store.cli.arguments import (
     positive,
     rules,
 )
-from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.labels.answer_scores import SCORE_THRESHOLD
 
 __all__ = ["add_export", "add_label"]
 

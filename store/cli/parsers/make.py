@@ -17,7 +17,7 @@ from store.cli.arguments import (
     layers,
     path,
 )
-from store.sources.question_split import SPLITS
+from store.traces.question_split import SPLITS
 
 __all__ = ["add_import", "add_merge", "add_subset"]
 

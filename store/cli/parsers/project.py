@@ -4,7 +4,7 @@ import argparse
 import re
 
 from store.cli.arguments import Commands, add_ignore_space, add_store, positive
-from store.sources.projection import METHODS, Projection
+from store.transform.projection import METHODS, Projection
 
 __all__ = ["add_project"]
 

@@ -17,7 +17,7 @@ from store.sources.huggingface.generation import StopRule, generate_answers
 from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.token_labels import NO_LABEL
 from store.sources.questions import Question
-from store.sources.trace_ids import number_trace
+from store.traces.trace_ids import number_trace
 
 __all__ = ["STOP_RULE", "Answer", "answer_questions", "take_responses"]
 

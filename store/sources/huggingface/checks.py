@@ -7,13 +7,13 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from store.errors import SchemaError
-from store.format.layers import choose_layers, parse_layers
 from store.format.schema import Column, Schema
 from store.sources.huggingface.attention import EAGER, can_give_maps, implementation_of
 from store.sources.huggingface.columns import build_schema, choose_columns, needs_maps
 from store.sources.huggingface.decoding import Decoding
 from store.sources.questions import Question
-from store.sources.trace_ids import number_trace
+from store.traces.layers import choose_layers, parse_layers
+from store.traces.trace_ids import number_trace
 
 __all__ = [
     "Kept",

@@ -20,12 +20,12 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
+from store.labels.grading import Case, Verdict
 from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.padding import pad
 from store.sources.huggingface.provenance import describe_model
 from store.sources.huggingface.teacher_forcing import tokenize
-from store.sources.labels.grading import Case, Verdict
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from store.labels.grading import label_column_name
+from store.labels.normalization import normalize_answer
+from store.labels.report import rule_table, verdict_lines
+from store.labels.rule import LabelCounts
+from store.labels.stored import label_lines
 from store.read.store import TraceStore
 from store.reports import count_lines
-from store.sources.labels.grading import label_column_name
-from store.sources.labels.normalization import normalize_answer
-from store.sources.labels.report import rule_table, verdict_lines
-from store.sources.labels.rule import LabelCounts
-from store.sources.labels.stored import label_lines
-from store.write.source import VERDICTS
+from store.traces.label_keys import VERDICTS
 
 __all__ = ["label_report"]
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from store.errors import SchemaError
 from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.provenance import describe_model
-from store.sources.samples.meaning import Inference, Pair
+from store.transform.samples.meaning import Inference, Pair
 
 __all__ = ["HuggingFaceNli", "find_labels"]
 

@@ -26,7 +26,7 @@ from store.sources.huggingface.token_texts import TokenTexts
 from store.sources.plan.lengths import QUOTES_BYTES, AnswerLengths, TraceLengths
 from store.sources.prompt_templates import render
 from store.sources.questions import Question
-from store.sources.trace_ids import number_trace
+from store.traces.trace_ids import number_trace
 
 __all__ = [
     "SAMPLED",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
+from store.labels.normalization import normalize_answer
 from store.reports import LeftOut
 from store.sources.huggingface.teacher_forcing import (
     appends_tokens,
@@ -24,7 +25,6 @@ from store.sources.huggingface.teacher_forcing import (
     tokenize,
 )
 from store.sources.huggingface.token_labels import label_tokens, tokens_of
-from store.sources.labels.normalization import normalize_answer
 from store.sources.prompt_templates import (
     Rendered,
     check_prompt_template,

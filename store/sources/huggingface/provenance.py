@@ -7,7 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from store.format.origin import FINAL_NORM, TRACE_CONVENTION
+from store.labels.grading import Grader
+from store.labels.rule import AS_GIVEN
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import (
     config_digest,
@@ -17,8 +18,7 @@ from store.sources.huggingface.fingerprints import (
 )
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.teacher_forcing import JOINING
-from store.sources.labels.grading import Grader
-from store.sources.labels.rule import AS_GIVEN
+from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 
 __all__ = [
     "conventions",

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from store.labels.grading import Case, Grade, Grader
+from store.labels.rule import label_scores
 from store.sources.huggingface.answers import Answer
-from store.sources.labels.grading import Case, Grade, Grader
-from store.sources.labels.rule import label_scores
 
 __all__ = ["answer_case", "answer_columns", "is_labelled"]
 

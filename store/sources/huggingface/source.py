@@ -42,6 +42,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from store.labels.answer_scores import SCORE_THRESHOLD
+from store.labels.grading import Case, Grade, Grader, Judge, count_verdicts
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface.answers import STOP_RULE, Answer, answer_questions, take_responses
@@ -74,10 +76,9 @@ from store.sources.huggingface.provenance import (
 from store.sources.huggingface.rows import answer_case, answer_columns, is_labelled
 from store.sources.huggingface.state_columns import HalfRangeError
 from store.sources.huggingface.token_texts import TokenTexts
-from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.grading import Case, Grade, Grader, Judge, count_verdicts
 from store.sources.questions import Question
-from store.write.source import BATCHING, REMARKS, VERDICTS
+from store.traces.label_keys import VERDICTS
+from store.write.source import BATCHING, REMARKS
 
 __all__ = ["HuggingFaceSource"]
 
@@ -134,7 +135,7 @@ class HuggingFaceSource:
         Makes the prompts, instead of `prompt_template` and `chat_template`.
     layers : sequence of int or str, optional
         Layers to keep, from 1 to L, or from 0, the embedding; ascending, or a text as in
-        `store.format.layers`, where 0 has to be named. 1 to L by default.
+        `store.traces.layers`, where 0 has to be named. 1 to L by default.
     columns : sequence of str, optional
         Columns to keep besides `question_id`; 'default' stands for all but `NOT_BY_DEFAULT` of
         `store.sources.huggingface.columns`, and is the default.

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from store.sources.questions.question import find_first
-from store.sources.text_records import LineError
+from store.text_records import LineError
 
 __all__ = ["BENCHMARK_QUESTION_NAMES", "Form", "find_form"]
 

@@ -22,8 +22,8 @@ from store.sources.questions.question import (
     parse_answers_cells,
 )
 from store.sources.questions.records import read_records
-from store.sources.text_records import LineError, name_file, read_json_lines
-from store.sources.trace_ids import TraceNumbers
+from store.text_records import LineError, name_file, read_json_lines
+from store.traces.trace_ids import TraceNumbers
 
 __all__ = ["QuestionFile", "read_question_file", "read_questions"]
 

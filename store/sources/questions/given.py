@@ -11,7 +11,7 @@ from store.sources.questions.question import (
     check_text,
     find_first,
 )
-from store.sources.text_records import LineError, parse_json, parse_number
+from store.text_records import LineError, parse_json, parse_number
 
 __all__ = ["add_response", "parse_given_cells", "without_responses"]
 

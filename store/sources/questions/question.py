@@ -7,8 +7,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
-from store.sources.text_records import LineError, parse_json
-from store.sources.trace_ids import MAX_ID_BYTES
+from store.text_records import LineError, parse_json
+from store.traces.trace_ids import MAX_ID_BYTES
 
 __all__ = [
     "ID_NAMES",

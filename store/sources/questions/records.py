@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from store.sources.text_records import LineError, read_csv, read_json_lines, unique_keys
+from store.text_records import LineError, read_csv, read_json_lines, unique_keys
 
 __all__ = ["TextRecords", "read_records"]
 

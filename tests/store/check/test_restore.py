@@ -13,7 +13,7 @@ from store.check.restore import restore_files
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 
 PARTS = (ROWS[:4], ROWS[4:9], ROWS[9:])
 

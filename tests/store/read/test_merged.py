@@ -14,7 +14,7 @@ from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 
 MORE = make_rows(SCHEMA, 5, seed=9)
 NEW = [(f"new {i}", row) for i, (_, row) in enumerate(MORE)]

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from store import StoreWriter, TraceStore
+from store.labels.rule import LABEL_RULES
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.sources.example.__main__ import main
 from store.sources.example.corpus import draw_lines, taught_months
@@ -29,7 +30,6 @@ from store.sources.example.questions import (
     spellings,
 )
 from store.sources.example.recipe import Recipe, build_tokenizer, train_model, training_batches
-from store.sources.labels.rule import LABEL_RULES
 
 FIRST_QUESTIONS = [
     "April Mombasa in Geelong",

@@ -7,7 +7,7 @@ import pytest
 from view_traces import write_traces
 
 from store import Column, FormatError, Schema, TraceStore
-from store.sources.subset import read_ids
+from store.transform.subset import read_ids
 from store.view.scores import read_run
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")

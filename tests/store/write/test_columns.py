@@ -10,7 +10,7 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.sources.labels.relabel import set_labels
+from store.labels.relabel import set_labels
 from store.write.files import Files
 
 ROWS = make_rows(SCHEMA, 23, seed=1)

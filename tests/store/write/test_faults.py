@@ -49,7 +49,7 @@ from store import (
 )
 from store.check.repair import damaged_path, dropped_path, plan_repair, repair_store
 from store.check.verify import verify_store
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 from store.write.build import partial_path
 from store.write.files import Files
 

@@ -12,7 +12,7 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
 from store import StoreWriter, TraceStore
 from store.check.verify import verify_store
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 from store.write.build import partial_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")

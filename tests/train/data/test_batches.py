@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.question_split import SPLITS, split_of_question
+from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.question_split import side_of_question, split_of_question
+from store.traces.question_split import side_of_question, split_of_question
 from train.config import Config, check_config
 from train.data.requirements import find_split_remarks
 from train.data.splits import BY_QUESTION, read_splits

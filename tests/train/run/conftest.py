@@ -4,7 +4,7 @@ import pytest
 from pictures import none_drawn
 
 from store import TraceStore
-from store.sources.merge import merge_stores
+from store.transform.merge import merge_stores
 from store.write.build import build_store
 from store.write.copy import CopySource
 

@@ -43,7 +43,8 @@ from transformers import (
 
 from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.format.origin import find_difference, origins_of
+from store.labels.answer_scores import exact_match_score, f1_score
+from store.labels.containment import contains_score
 from store.launch.found import find_parts
 from store.sources.huggingface import answers, batch_halving
 from store.sources.huggingface import load as extracting
@@ -55,8 +56,7 @@ from store.sources.huggingface.fingerprints import weights_checksum, weights_dig
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels.answer_scores import exact_match_score, f1_score
-from store.sources.labels.containment import contains_score
+from store.traces.origin import find_difference, origins_of
 from store.write.build import build_store, identity, open_begun
 from store.write.source import REMARKS
 

@@ -16,10 +16,10 @@ from tokenizers import processors
 
 from store import Column, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
+from store.labels.grading import Case, Grader
+from store.labels.rule import AS_GIVEN
 from store.sources.huggingface.judge import HuggingFaceJudge, read_template, verdict_words
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels.grading import Case, Grader
-from store.sources.labels.rule import AS_GIVEN
 
 CASES = [
     Case("Capital of France?", ["Paris", "City of Paris"], "Paris"),

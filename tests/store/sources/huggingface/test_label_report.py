@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
+from store.labels.report import rule_table, verdict_lines
 from store.sources.huggingface.label_report import label_report
-from store.sources.labels.report import rule_table, verdict_lines
 
 COLUMNS = {
     **dict.fromkeys(["answer", "references"], Column("utf8")),

@@ -1,0 +1,1 @@
+"""Traces that were recorded elsewhere: arrays, older formats, files of serving engines."""

@@ -1,0 +1,90 @@
+"""HDF5 files, by h5py: each dataset is an array, with its path in the file as the key.
+
+Only datasets in the file itself are read: links to others are not followed, and data that lies in
+other files is refused.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import RefusedError, SchemaError
+from store.extras import needs_extra
+from store.importers.arrays.contents import LIST, TEXT, ArrayFile, Key, check_bytes
+from store.importers.arrays.numpy_files import damage
+
+__all__ = ["Hdf5File"]
+
+BLOCK = 256  # values of variable length at once
+
+
+class Hdf5File(ArrayFile):
+    """The datasets of one file, none of which may unpack to more than `max_bytes`."""
+
+    kind = "HDF5"
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        names: list[str] = []
+        with _open(path) as file:
+            file.visit(names.append)  # follows no link that leads out of the file
+            found = {name: file[name] for name in names}
+            datasets = {name: item for name, item in found.items() if hasattr(item, "dtype")}
+            keys = {name: _key(item, name, max_bytes) for name, item in datasets.items()}
+        super().__init__(path, keys)
+
+    def read(self, key: str) -> Any:
+        """Return an array, unpacked into memory."""
+        with _open(self.path) as file:
+            dataset = file[key]
+            if not dataset.dtype.hasobject:
+                return dataset[()]
+            if _kind(dataset.dtype) not in (TEXT, LIST):
+                raise SchemaError(
+                    f"{key!r:.80}: expected numbers, texts or lists of numbers, found "
+                    f"{dataset.dtype.name}; leave it out of the map"
+                )
+            # a value is whole in the file, and may be there once for many
+            step = min(BLOCK, max(1, self._max_bytes // self.path.stat().st_size))
+            return _unpack(dataset, step, self._max_bytes) if dataset.shape else dataset[()]
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    with needs_extra("arrays", "expected the extra arrays to read HDF5 files: "):
+        import h5py
+    with damage(), h5py.File(path, "r") as file:
+        yield file
+
+
+def _key(dataset: Any, name: str, max_bytes: int) -> Key:
+    if dataset.is_virtual or dataset.external:
+        raise RefusedError(f"{name!r:.80}: expected data in this file, found it in others; copy it")
+    check_bytes(dataset.nbytes, max_bytes, name)
+    return Key(_kind(dataset.dtype), tuple(dataset.shape or ()))
+
+
+def _kind(dtype: np.dtype) -> str:
+    import h5py
+
+    inner = h5py.check_vlen_dtype(dtype)
+    if h5py.check_string_dtype(dtype) is not None:
+        return TEXT
+    return dtype.name if inner is None or inner.hasobject else LIST
+
+
+def _unpack(dataset: Any, step: int, max_bytes: int) -> np.ndarray:
+    """Return values of variable length, read so many at once; raises SchemaError for too many."""
+    values = np.empty(dataset.shape, object)
+    *most, last = dataset.shape
+    n_bytes = 0
+    for *place, i in np.ndindex(*most, math.ceil(last / step)):
+        block = (*place, slice(i * step, (i + 1) * step))
+        values[block] = dataset[block]
+        n_bytes += sum(getattr(value, "nbytes", len(value)) for value in values[block])
+        check_bytes(n_bytes, max_bytes, dataset.name)
+    return values

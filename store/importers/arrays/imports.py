@@ -1,0 +1,188 @@
+"""Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow and JSON lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from store.errors import SchemaError, is_no_damage
+from store.format.schema import TRACE_ID, Column
+from store.importers.arrays.axes import advice, has_rows, untold
+from store.importers.arrays.contents import BadRecord, Contents, Shape
+from store.importers.arrays.files import FileSource, Options
+from store.importers.arrays.find import Given, open_contents
+from store.importers.arrays.mapping import Mapped, check_keys, column_of, value_of
+from store.importers.file_imports import check_scores_of_part
+from store.importers.legacy.fields import DAMAGE, Row, one_line
+from store.labels.rule import check_agreement
+
+__all__ = ["MapSource"]
+
+UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
+SINGLE = {
+    "question_id": Column("utf8"),
+    "score": Column("float32"),
+    "label": Column("int8"),
+    "source_file": Column("utf8"),
+}
+
+
+class MapSource(FileSource):
+    """The traces in files of arrays or tables.
+
+    Without a key for ids, a trace has the number of its row as its question id, with the name of
+    its file before it where there are several; a file that is one trace gives it its name.
+
+    Parameters
+    ----------
+    max_bytes
+        Most bytes of an array in memory.
+
+    Raises
+    ------
+    SchemaError
+        No trace can be read from any file, or none has all keys.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[Given],
+        mapped: Sequence[Mapped],
+        options: Options,
+        max_bytes: int,
+    ) -> None:
+        _check_part(mapped, options)
+        self._mapped = mapped
+        self._max_bytes = max_bytes
+        self._n_given = len(given)
+        self._opened: tuple[Given, Contents] | None = None
+        self._by_row = self._find_layout(given)
+        if options.labels.scores is None:
+            check_agreement(self._judged(given), options.labels.threshold)
+        if not self._by_row:
+            self._mapped = self._with_axes(given)
+        provenance = {
+            "format": "mapped arrays",
+            "map": {item.column: item.key for item in mapped},
+            "axes": {
+                item.column: item.axis or list(item.names or ())
+                for item in self._mapped
+                if item.axis or item.names
+            },
+            "rows_in_a_file": self._by_row,
+        }
+        super().__init__(given, options, provenance)
+
+    def _find_layout(self, given: Sequence[Given]) -> bool:
+        """Return whether the first file with all keys has a row for each trace."""
+        problem: Exception | None = None
+        for item in given:
+            try:
+                contents = self._open(item)
+                by_row = contents.is_table or has_rows(self._mapped, contents.keys)
+            except DAMAGE as error:
+                problem = problem or SchemaError(f"{item.path}: {one_line(error)}")
+                continue
+            self._check_axes(given, contents, by_row)
+            return by_row
+        if problem is None:
+            raise SchemaError("expected files of arrays, found none")
+        raise problem
+
+    def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
+        """Raise SchemaError for states of which nothing tells tokens from layers."""
+        keys = [item.key for item in self._mapped if item.axes and item.axes[0]]
+        for item in untold(self._mapped, self._axis_sizes(given, keys, by_row)):
+            shape = first.keys[item.key].shape
+            ways = advice(item, shape, by_row and not first.is_table)
+            raise SchemaError(
+                f"{first.path}: {item.key!r:.80} {shape}: the first records are all equally long, "
+                f"or have as many layers as tokens, so nothing tells one from the other; {ways}"
+            )
+
+    def _axis_sizes(
+        self, given: Sequence[Given], keys: Sequence[str], by_row: bool
+    ) -> Iterator[Mapping[str, Shape]]:
+        for item in given:
+            with _later():
+                yield from self._open(item).sizes(keys, by_row)
+
+    def _judged(self, given: Sequence[Given]) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the place, the score and the label of each record, where both are mapped."""
+        keys = {item.column: item.key for item in self._mapped if item.column in UNLABELLED}
+        for item in given if len(keys) == len(UNLABELLED) else ():
+            with _later():
+                records = self._open(item).records(list(keys.values()), self._by_row)
+                for i, record in enumerate(records):
+                    score, label = (record.get(keys[name]) for name in UNLABELLED)
+                    yield f"{item.path}, record {i}", score, label
+
+    def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
+        """Return the map with a ragged axis for each unknown column whose arrays differ in length.
+
+        The axis has the column's name. Only the headers of the files are read.
+        """
+        unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
+        lengths: dict[str, set[tuple[int, ...]]] = {item.key: set() for item in unknown}
+        for file in given if unknown else ():
+            with _later():
+                keys = self._open(file).keys
+                for key, found in lengths.items():
+                    found.add(keys[key].shape[:1])
+        ragged = [item for item in unknown if len(lengths[item.key]) > 1]
+        return [
+            replace(item, axis=item.column) if item in ragged else item for item in self._mapped
+        ]
+
+    def _open(self, item: Given) -> Contents:
+        if self._opened is None or self._opened[0] != item:
+            self._opened = None  # the file before is let go first
+            self._opened = (item, open_contents(item, self._max_bytes))
+        contents = self._opened[1]
+        check_keys(self._mapped, contents)
+        return contents
+
+    def _records(self, item: Given, name: str) -> Iterator[Mapping[str, Any]]:
+        keys = dict.fromkeys(mapped.key for mapped in self._mapped)
+        return self._open(item).records(list(keys), self._by_row)
+
+    def _row(self, record: Mapping[str, Any], name: str, i: int) -> tuple[str | None, Row]:
+        if isinstance(record, BadRecord):
+            raise record.error
+        row: Row = {}
+        for mapped in self._mapped:
+            value = record.get(mapped.key)
+            if value is not None or mapped.column not in UNLABELLED:
+                row[mapped.column] = value_of(mapped, value)
+        own_id = row.pop(TRACE_ID, None)
+        row.setdefault("question_id", own_id or self._position(name, i))
+        return own_id, row
+
+    def _position(self, name: str, i: int) -> str:
+        """Return what a trace without an id is called."""
+        if not self._by_row:
+            return str(PurePath(name).with_suffix(""))
+        return f"{name}/{i}" if self._n_given > 1 else str(i)
+
+    def _columns(self, row: Row) -> dict[str, Column]:
+        own = [mapped for mapped in self._mapped if mapped.column not in (*SINGLE, TRACE_ID)]
+        return SINGLE | {item.column: column_of(item, row[item.column]) for item in own}
+
+
+@contextmanager
+def _later() -> Iterator[None]:
+    """Pass over damage for now: it is reported as the file is read."""
+    try:
+        yield
+    except DAMAGE as error:
+        if is_no_damage(error):
+            raise
+
+
+def _check_part(mapped: Sequence[Mapped], options: Options) -> None:
+    """Raise SchemaError for scores by trace id in a part that numbers traces by itself."""
+    columns = [item.column for item in mapped]
+    if "question_id" in columns and TRACE_ID not in columns:
+        advice = "map trace_id, or leave out --scores"
+        check_scores_of_part(options.labels.scores, options.part, advice)

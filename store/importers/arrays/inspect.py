@@ -1,0 +1,208 @@
+"""What files hold, and the command that makes a store of them; nothing is written."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from typing import Any
+
+from store.errors import SchemaError
+from store.importers.arrays.axes import has_rows, readings, untold
+from store.importers.arrays.contents import TEXT, Contents, Key, key_of
+from store.importers.arrays.find import ARRAYS, PICKLES, READ, Given, open_contents
+from store.importers.arrays.mapping import KNOWN, Mapped
+from store.importers.legacy.contents import FileReader
+from store.importers.legacy.fields import DAMAGE, one_line
+from store.importers.vllm import is_vllm
+from store.reports import count
+from store.traces.layers import LAYERS_AXIS
+
+__all__ = ["inspect_lines", "propose"]
+
+SHOWN_FILES = 3  # of each kind
+SHOWN_KEYS = 40
+SHOWN_TEXT = 60  # characters
+N_TEXTS = 2  # records whose texts are shown
+N_SHOWN = 4  # texts of a record
+ALIASES = {  # name in files of others -> column
+    "trace_id": ("trace_ids", "id", "ids", "uid"),
+    "question_id": ("question_ids", "qid", "qids", "question_idx"),
+    "label": ("labels", "y", "hallucination", "is_hallucination", "target", "targets"),
+    "score": ("scores", "correct", "is_correct", "iscorrect", "correctness", "accuracy"),
+    "question": ("questions", "prompt", "query", "input"),
+    "answer": ("answers", "response", "responses", "output", "generated_text"),
+    "references": ("reference", "gold_answers"),
+    "tokens": ("token_ids", "input_ids", "ids_of_tokens"),
+    "hs_last": ("layers", "hs", "last_hidden", "last_token", "embeddings", "features", "x"),
+    "hidden_states": ("states", "hidden", "hiddens", "activations"),
+    "logprob": ("logprobs", "log_probs", "token_logprobs"),
+    "entropy": ("entropies",),
+    "prompt_len": ("prompt_length", "n_prompt"),
+}
+MEANINGS = {
+    "label": "1 is a hallucination; map it to score where 1 is right",
+    "score": "higher is better",
+}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # what a schema takes
+_COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
+
+
+def inspect_lines(given: Sequence[Given], max_bytes: int) -> tuple[list[str], bool]:
+    """Describe files, none of which may unpack to more than `max_bytes`.
+
+    Returns lines for people: kind, keys, numbers of records, first texts, and a command; and
+    whether each file that was opened could be read.
+    """
+    lines: list[str] = []
+    whole = True
+    ordered = sorted(given, key=lambda item: item.kind)
+    for _, group in groupby(ordered, lambda item: item.kind):
+        items = list(group)
+        for item in items[:SHOWN_FILES]:
+            try:
+                lines += _describe(item, max_bytes)
+            except DAMAGE as error:
+                whole = False
+                lines.append(f"{item.path}: {item.kind}, cannot be read: {one_line(error)}")
+        n_more = len(items) - SHOWN_FILES
+        if n_more > 0:
+            lines.append(f"... and {count(n_more, f'more {items[0].kind} file')}")
+    return lines, whole
+
+
+def _describe(item: Given, max_bytes: int) -> Iterator[str]:
+    if item.kind in PICKLES:
+        return _describe_pickle(item, max_bytes)
+    if item.kind in (*ARRAYS, "JSON lines"):
+        return _describe_arrays(item, open_contents(item, max_bytes))
+    path = shlex.quote(str(item.path))
+    advice = {
+        "store": f"a store: python -m store info {path}",
+        "text": f"a text file: python -m store label STORE --scores {path} reads scores, "
+        f"python -m store extract OUT --questions {path} reads questions",
+    }
+    return iter(
+        [f"{item.path}: {advice.get(item.kind, f'none of the kinds that are read: {READ}')}"]
+    )
+
+
+def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
+    """Yield what a file of an older format, or of arrays, holds, as an import reads it."""
+    try:
+        traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item.path)
+    except SchemaError:
+        yield from _describe_arrays(item, open_contents(item, max_bytes))
+        return
+    kind = f"{traces.kind} traces in a {item.kind} file"
+    yield f"{item.path}: {kind}, {count(len(traces), 'record')}"
+    if len(traces):
+        row = traces.row(0)
+        yield from _key_lines({name: key_of(value) for name, value in row.items()})
+        yield from _text_lines([row])
+    path = shlex.quote(str(item.path))
+    yield f"  python -m store import OUT.zarr {path}"
+
+
+def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
+    mapped = propose(contents)
+    by_row = contents.is_table or _has_rows(mapped, contents.keys)  # None: shapes do not tell
+    yield f"{item.path}: {contents.kind}{_n_records(contents, mapped, by_row)}"
+    yield from _key_lines(contents.keys)
+    texts = [name for name, key in contents.keys.items() if key.dtype == TEXT]
+    if texts:
+        records = contents.records(texts, bool(by_row))
+        yield from _text_lines(list(islice(records, N_TEXTS)))
+    path = shlex.quote(str(item.path))
+    if is_vllm(item):
+        folder = shlex.quote(str(item.path.parent))
+        yield "  vLLM's hidden states, one file a request:"
+        yield f"  python -m store import OUT.zarr {folder} --requests REQUESTS.jsonl"
+    elif mapped:
+        ways = _ways(contents, mapped, by_row)
+        if len(ways) > 1:
+            yield "  nothing tells its axes: choose the command that names them as they are"
+        for one in mapped:
+            if one.column in MEANINGS:
+                yield f"  {one.column}={one.key}: {MEANINGS[one.column]}"
+        for pieces in ways:
+            shown = shlex.quote(",".join(pieces))
+            yield f"  python -m store import OUT.zarr {path} --map {shown}"
+    else:
+        yield "  no keys: nothing to import"
+
+
+def _has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool | None:
+    try:
+        return has_rows(mapped, keys)
+    except DAMAGE:  # the import says which arrays contradict each other
+        return None
+
+
+def _ways(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> list[list[str]]:
+    """Return the pieces of each map that the file can be read by."""
+    unclear = [item for item in mapped if item.axes and LAYERS_AXIS in item.axes[1]]
+    if by_row is not None:
+        keys = [item.key for item in mapped if item.axes and item.axes[0]]
+        found = untold(mapped, contents.sizes(keys, by_row))
+        unclear = [item for item in unclear if item in found or _may_be_of_tokens(item)]
+    pieces = {item: [f"{item.column}={item.key}"] for item in mapped}
+    for item in unclear:
+        shape = contents.keys[item.key].shape
+        pieces[item] = readings(item, shape, by_row and not contents.is_table) or pieces[item]
+    n_ways = max(map(len, pieces.values()))
+    return [[ways[min(i, len(ways) - 1)] for ways in pieces.values()] for i in range(n_ways)]
+
+
+def _may_be_of_tokens(item: Mapped) -> bool:
+    """Return whether states are called fixed by a name that says nothing of layers."""
+    is_fixed = item.axes is not None and item.axes[0] is None
+    return is_fixed and item.key.lower() not in (item.column, LAYERS_AXIS)
+
+
+def _n_records(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> str:
+    if contents.is_table:
+        n_records = sum(1 for _ in contents.records([], True))
+    elif by_row is None:
+        return ", one record or several"
+    elif not by_row or not mapped:
+        return ", one record"
+    else:
+        n_records = next(iter(contents.keys[mapped[0].key].shape), 1)
+    return f", {count(n_records, 'record')}"
+
+
+def _key_lines(keys: Mapping[str, Key]) -> Iterator[str]:
+    for name, key in islice(keys.items(), SHOWN_KEYS):
+        yield f"  {name[:SHOWN_TEXT]}: {key}"
+    if len(keys) > SHOWN_KEYS:
+        yield f"  ... and {len(keys) - SHOWN_KEYS:,} more"
+
+
+def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the first texts, each cut to a few words of one line."""
+    for record in records:
+        texts = {name: str(value) for name, value in record.items() if isinstance(value, str)}
+        shown = [f"{name} {text[:SHOWN_TEXT]!r}" for name, text in texts.items()]
+        if shown:
+            yield f"  for example: {', '.join(shown[:N_SHOWN])}"
+
+
+def propose(contents: Contents) -> list[Mapped]:
+    """Propose a map for the keys of a file: columns of the field by their names and by others'.
+
+    There is at most one for each column; a key without a column keeps its name, if it can be one.
+    """
+    mapped: dict[str, Mapped] = {}
+    for key in contents.keys:
+        if "," in key:
+            continue
+        name = key if key in KNOWN else _COLUMNS.get(key.lower(), key)
+        column = name if name not in mapped else key
+        if column not in mapped and _may_be_column(column):
+            mapped[column] = Mapped(column, key)
+    return list(mapped.values())
+
+
+def _may_be_column(name: str) -> bool:
+    """Return whether an import takes a name for a column."""
+    return name != "source_file" and _NAME.fullmatch(name) is not None

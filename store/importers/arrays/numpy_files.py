@@ -1,0 +1,141 @@
+"""Reading of NumPy's files, .npy and .npz, without pickles.
+
+The header of each array is read first, and its bytes are compared with the cap and with those that
+the file has for it. Arrays of Python objects, which NumPy writes as pickles, are refused.
+"""
+
+import errno
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from store.errors import CorruptError, RefusedError, SchemaError
+from store.importers.arrays.contents import TEXT, ArrayFile, Key, check_bytes
+
+__all__ = ["NpyFolder", "NpzFile", "damage", "is_npz"]
+
+NPY = ".npy"
+MAX_MEMBERS = 10_000
+MAX_HEADER = 10_000  # NumPy's own limit: what it parses as a literal
+
+
+class NpzFile(ArrayFile):
+    """The arrays of one .npz file, none of which may unpack to more than `max_bytes`."""
+
+    kind = "npz"
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        with damage(), zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if len(members) > MAX_MEMBERS:
+                raise SchemaError(f"expected at most {MAX_MEMBERS} arrays, found {len(members)}")
+            keys = {}
+            for member in members:
+                with archive.open(member) as file:
+                    name = member.filename.removesuffix(NPY)
+                    keys[name] = _key(file, member.file_size, max_bytes, name)
+        super().__init__(path, keys)
+
+    def read(self, key: str) -> Any:
+        """Return an array, unpacked into memory."""
+        with damage(), zipfile.ZipFile(self.path) as archive, archive.open(key + NPY) as file:
+            array = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
+            if file.read(1):  # compares the checksum
+                raise CorruptError(f"{key}: expected one array, found more bytes after it")
+            return array
+
+
+class NpyFolder(ArrayFile):
+    """The .npy files of one folder, each an array with the file's name as its key."""
+
+    kind = "npy"
+
+    def __init__(self, folder: Path, files: list[Path], max_bytes: int) -> None:
+        self._files = {file.name.removesuffix(NPY): file for file in files}
+        keys = {}
+        for name, path in self._files.items():
+            with damage(), path.open("rb") as file:
+                keys[name] = _key(file, path.stat().st_size, max_bytes, path.name)
+        super().__init__(folder, keys)
+
+    def read(self, key: str) -> Any:
+        """Return a mapped array, read-only."""
+        path = self._files[key]
+        with damage():
+            if math.prod(self.keys[key].shape):
+                return np.lib.format.open_memmap(path, mode="r", max_header_size=MAX_HEADER)
+            # an array without items cannot be mapped
+            return np.load(path, allow_pickle=False, max_header_size=MAX_HEADER)
+
+
+def is_npz(path: Path) -> bool:
+    """Return whether a zip file holds NumPy's arrays."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return False
+    return bool(names) and all(name.endswith(NPY) for name in names)
+
+
+def _key(file: IO[bytes], n_bytes: int, max_bytes: int, name: str) -> Key:
+    """Return what the header of an array says, if the file has the bytes for it."""
+    # NumPy has no public function for every version of the header
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        header = np.lib.format.read_array_header_1_0(file, max_header_size=MAX_HEADER)
+    elif version == (2, 0):
+        header = np.lib.format.read_array_header_2_0(file, max_header_size=MAX_HEADER)
+    else:
+        raise SchemaError(f"{name}: expected version 1.0 or 2.0 of the format, found {version}")
+    shape, _, dtype = header
+    if dtype.hasobject:
+        raise RefusedError(
+            f"{name}: expected numbers or texts, found Python objects, which are a pickle; save "
+            "one file for each trace, or arrays of equal lengths"
+        )
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise CorruptError(f"{name}: expected a shape, found {shape!r:.80}")
+    expected = math.prod(shape) * dtype.itemsize
+    check_bytes(expected, max_bytes, name)
+    if expected != n_bytes - file.tell():
+        raise CorruptError(
+            f"{name}: expected {expected} bytes for {dtype.name} {shape}, "
+            f"found {n_bytes - file.tell()}; copy the file again"
+        )
+    return Key(TEXT if dtype.kind in "US" else dtype.name, tuple(shape))
+
+
+@contextmanager
+def damage() -> Iterator[None]:
+    """Turn what NumPy, zipfile and h5py raise for damaged bytes into one error."""
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        SyntaxError,
+        RuntimeError,
+        NotImplementedError,
+        OverflowError,
+        struct.error,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        # a damaged archive has a place before its beginning; other errors are those of the disk,
+        # some of which zipfile takes for damage
+        cause = error.__context__ if isinstance(error, zipfile.BadZipFile) else error
+        if isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL):
+            raise cause from None
+        reason = " ".join(str(error).split())[:200]
+        raise CorruptError(f"expected whole arrays, found {reason}; copy the file again") from error

@@ -1,0 +1,213 @@
+"""Torch files: a pickle whose persistent ids name storages, and the bytes of those beside it.
+
+torch.load with `weights_only=True` runs nothing, but believes the sizes in the pickle: a storage
+longer than its record would be read from the bytes that follow it. Here every storage is measured
+against its bytes.
+"""
+
+import io
+import mmap
+import struct
+import zipfile
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from store.errors import CorruptError, RefusedError
+from store.importers.pickles.builders import Storage
+from store.importers.pickles.reader import CheckedReader, too_much
+from store.importers.pickles.unpickler import Unpickler
+
+__all__ = ["LEGACY_MAGIC", "ZIP_MAGIC", "load_storage", "read_legacy", "read_zip"]
+
+ZIP_MAGIC = b"PK\x03\x04"
+LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of five pickles
+
+_DTYPES = {
+    "torch.ByteStorage": torch.uint8,
+    "torch.CharStorage": torch.int8,
+    "torch.BoolStorage": torch.bool,
+    "torch.ShortStorage": torch.int16,
+    "torch.HalfStorage": torch.float16,
+    "torch.BFloat16Storage": torch.bfloat16,
+    "torch.IntStorage": torch.int32,
+    "torch.FloatStorage": torch.float32,
+    "torch.LongStorage": torch.int64,
+    "torch.DoubleStorage": torch.float64,
+    "torch.ComplexFloatStorage": torch.complex64,
+    "torch.ComplexDoubleStorage": torch.complex128,
+}
+_GRAPH_CLASSES = {  # of torch-geometric 2.0 to 2.8
+    "torch_geometric.data.data.Data",
+    "torch_geometric.data.data.DataEdgeAttr",
+    "torch_geometric.data.data.DataTensorAttr",
+    "torch_geometric.data.storage.BaseStorage",
+    "torch_geometric.data.storage.NodeStorage",
+    "torch_geometric.data.storage.EdgeStorage",
+    "torch_geometric.data.storage.GlobalStorage",
+}
+
+
+class _TorchUnpickler(Unpickler):
+    """Reads the pickle of a torch file.
+
+    Parameters
+    ----------
+    reader, max_bytes
+        As of `Unpickler`.
+    storage_of
+        (key, dtype, number of items) -> the storage's items; raises CorruptError if there are not
+        as many.
+    """
+
+    def __init__(
+        self,
+        reader: CheckedReader,
+        max_bytes: int,
+        storage_of: Callable[..., Tensor],
+    ) -> None:
+        super().__init__(reader, max_bytes, _DTYPES)
+        self._storage_of = storage_of
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class of graphs, or what the table holds."""
+        if f"{module}.{name}" in _GRAPH_CLASSES:
+            graph_class = getattr(import_module(module), name)
+            self.classes.add(graph_class)
+            return graph_class
+        return super().find_class(module, name)
+
+    def persistent_load(self, pid: object) -> Storage:
+        """Return the storage that the pickle names."""
+        match pid:
+            case ("storage", torch.dtype() as dtype, str() as key, str(), int() as n, *view):
+                if n < 0 or view not in ([], [None]):
+                    raise CorruptError("expected a whole storage, found a part of another")
+                return Storage(self._storage_of(key, dtype, n))
+        raise CorruptError("expected a storage, found another persistent id")
+
+
+def read_zip(file: BinaryIO, max_bytes: int) -> Any:
+    """Read a file of torch's present form, whose tensors are mapped.
+
+    Raises
+    ------
+    RefusedError, CorruptError
+        The pickle asks for more than data; a record is compressed, missing, doubled or shorter than
+        its storage.
+    """
+    with zipfile.ZipFile(file) as archive:
+        records = _checked_records(archive.infolist(), max_bytes)
+        if "data.pkl" not in records:
+            raise CorruptError("expected a torch file, found a zip file without data.pkl")
+        data = archive.read(records["data.pkl"])
+        if "byteorder" in records and archive.read(records["byteorder"]) != b"little":
+            raise RefusedError("holds tensors of another byte order; save it again")
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
+        record = records.get(f"data/{key}")
+        n_bytes = record.file_size if record else 0
+        expected = n * dtype.itemsize
+        if record is None or expected > n_bytes:
+            raise CorruptError(
+                f"expected {expected} bytes of tensors, found {n_bytes} under {key[:40]!a}"
+            )
+        return _mapped_storage(mapped, record, dtype, n)
+
+    reader = CheckedReader(io.BytesIO(data), len(data), max_bytes)
+    return _TorchUnpickler(reader, max_bytes, storage_of).load()
+
+
+def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the records by their names below the folder that torch puts all of them into.
+
+    Records of the same name, compressed ones and too many bytes are errors.
+    """
+    n_bytes = sum(record.file_size for record in records)
+    if n_bytes > max_bytes:
+        raise too_much(f"{n_bytes} bytes", max_bytes)
+    by_name: dict[str, zipfile.ZipInfo] = {}
+    for record in records:
+        shown = ascii(record.filename)
+        name = record.filename.partition("/")[2].lower()
+        if name in by_name:
+            raise CorruptError(f"expected records of different names, found {shown} twice")
+        if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
+            raise RefusedError(f"holds the compressed record {shown}, which torch does not write")
+        by_name[name] = record
+    return by_name
+
+
+def _mapped_storage(
+    mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: torch.dtype, n: int
+) -> Tensor:
+    if not n:
+        return torch.empty(0, dtype=dtype)
+    # the record's header, its name and an extra field come before its bytes
+    name_bytes, extra_bytes = struct.unpack_from("<2H", mapped, record.header_offset + 26)
+    start = record.header_offset + 30 + name_bytes + extra_bytes
+    return torch.frombuffer(mapped, dtype=dtype, count=n, offset=start)
+
+
+def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: type) -> Any:
+    """Read a file of `size` bytes of the form before torch 1.6: five pickles, then the storages.
+
+    Parameters
+    ----------
+    classes
+        Of objects that count as data in this file.
+
+    Raises
+    ------
+    RefusedError, CorruptError
+        The pickle asks for more than data; a storage is longer than the file or not in it.
+    """
+    storages: dict[str, Tensor] = {}
+
+    def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
+        n_bytes = n * dtype.itemsize
+        if n_bytes > size:
+            raise CorruptError(
+                f"expected {n_bytes} bytes of tensors, found a file of {size}; copy the file again"
+            )
+        storage = storages.setdefault(key, torch.empty(n, dtype=dtype))
+        if storage.dtype != dtype or len(storage) != n:
+            raise CorruptError(f"expected one storage under {key[:40]!a}, found two")
+        return storage
+
+    reader = CheckedReader(file, size, max_bytes)
+    reader.check_size(size)
+    if reader.read(len(LEGACY_MAGIC)) != LEGACY_MAGIC:
+        raise CorruptError("expected a torch file of the older form, found something else")
+    unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
+    unpickler.classes.update(classes)
+    unpickler.load()  # the version
+    unpickler.load()  # what the machine is like
+    value = unpickler.load()
+    keys = unpickler.load()
+    if type(keys) is not list or {*map(type, keys)} - {str} or sorted(keys) != sorted(storages):
+        raise CorruptError("expected the keys of all storages, found others")
+    for key in keys:
+        _fill(storages[key], file)
+    return value
+
+
+def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
+    n = int.from_bytes(file.read(8), "little")
+    n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
+    if n != len(storage) or n_bytes != storage.nbytes:
+        raise CorruptError(
+            f"expected {storage.nbytes} bytes of tensors, found {n_bytes}; copy the file again"
+        )
+
+
+def load_storage(data: bytes) -> Storage:
+    """Read the storage that torch pickled as a file of its own inside a pickle."""
+    storage = read_legacy(io.BytesIO(data), len(data), len(data), Storage)
+    if type(storage) is not Storage:
+        raise CorruptError(f"expected a storage of torch, found {type(storage).__name__}")
+    return storage

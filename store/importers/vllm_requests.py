@@ -1,0 +1,172 @@
+"""Requests to vLLM in JSON lines: as somebody wrote them down, or the server's responses.
+
+Responses of the OpenAI-compatible API, to completions and chats, are taken as they are. Other keys
+may stand in one, or around it where it is the value of `response`; they count more.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.format.values import is_integer
+from store.importers.arrays.find import SAFETENSORS
+from store.importers.arrays.mapping import references_of
+from store.importers.legacy.fields import DAMAGE, Row, one_line
+from store.sources.questions.question import find_first
+from store.text_records import LineError, name_file, read_json_lines, refuse
+
+__all__ = ["TOKENS", "Requests", "checked_prompt", "columns_of", "read_requests", "row_of"]
+
+TOKENS = "token_ids"
+IDS = ("request_id", "id", "trace_id")  # names of the same thing in files of requests
+PATHS = ("hidden_states_path", "file")
+COLUMNS = {  # column -> its names there
+    "question": ("question", "prompt"),
+    "answer": ("answer", "response", "output", "generated_text"),
+    "references": ("references", "answers"),
+    "prompt_len": ("prompt_len",),
+    "logprob": ("answer_logprobs", "prompt_logprobs"),
+}
+OF_RESPONSES = ("response", "choices", "usage", "kv_transfer_params")
+
+Requests = dict[str, dict[str, Any]]  # name of a file without its suffix -> request
+
+
+def read_requests(path: Path) -> Requests:
+    """Read a file of requests, one JSON object a line.
+
+    Each line has the name of its file without `.safetensors` (`id`, `request_id` or `trace_id`) or
+    its path (`hidden_states_path`, `file`). All else is optional: `question`, `answer` (or
+    `response`), `references`, `label`, `score`, `prompt_len`, `question_id`, `answer_len`,
+    `token_ids`. Or it is a response of the server, or has one.
+
+    Raises
+    ------
+    StoreError
+        It cannot be read, a line has no id, or two have the same.
+    """
+    requests: Requests = {}
+    with name_file(path, "requests in JSON lines"), path.open(encoding="utf-8-sig") as lines:
+        for number, record in refuse(read_json_lines(lines)):
+            try:
+                request = _flatten(record)
+            except DAMAGE as error:
+                raise LineError(f"expected a request, found: {one_line(error)}", number) from error
+            name = _name_of(request, number)
+            if name in requests:
+                raise LineError(f"expected each request once, found {name!r:.80} again", number)
+            requests[name] = request
+    return requests
+
+
+def _flatten(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with what its response says; new are `usage_len`, `answer_ids` and so on."""
+    response = record["response"] if isinstance(record.get("response"), dict) else record
+    if "choices" not in response:
+        return record
+    if len(response["choices"]) != 1:
+        raise SchemaError(f"{len(response['choices'])} choices of one request")
+    choice = response["choices"][0]
+    usage = response.get("usage") or {}
+    lengths = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    logprobs = choice.get("logprobs") or {}
+    of_chat = [one.get("logprob") for one in logprobs.get("content") or ()]
+    found = {
+        IDS[0]: response.get("id"),
+        PATHS[0]: (response.get("kv_transfer_params") or {}).get(PATHS[0]),
+        "answer": choice.get("text", (choice.get("message") or {}).get("content")),
+        "prompt_len": lengths[0],
+        "usage_len": lengths if all(map(is_integer, lengths)) else None,
+        "answer_ids": choice.get(TOKENS),
+        "answer_logprobs": logprobs.get("token_logprobs", of_chat),
+        **{key: choice.get(key) for key in ("prompt_token_ids", "prompt_logprobs")},
+    }
+    merged: dict[str, Any] = {}
+    for part in (found, response, record):
+        merged |= {k: v for k, v in part.items() if v is not None and k not in OF_RESPONSES}
+    return merged
+
+
+def _name_of(request: Mapping[str, Any], number: int) -> str:
+    where = find_first(request, PATHS)
+    if isinstance(where, str) and where:
+        return PurePath(where).name.removesuffix(SAFETENSORS)
+    name = find_first(request, IDS)
+    if is_integer(name) or (isinstance(name, str) and name):
+        return str(name)
+    raise LineError(f"expected an id ({', '.join(IDS)}) of a file, found {name!r:.80}", number)
+
+
+def columns_of(requests: Requests) -> set[str]:
+    """Return the columns of `COLUMNS` that some request has a value for."""
+    return {
+        column
+        for request in requests.values()
+        for column, names in COLUMNS.items()
+        if find_first(request, names) not in (None, [])
+    }
+
+
+def row_of(request: Mapping[str, Any], columns: set[str], tokens: np.ndarray) -> Row:
+    """Return what a request says of its trace; raises what is wrong with it."""
+    row: Row = {}
+    for column in ("question", "answer"):
+        text = find_first(request, COLUMNS[column])
+        if not isinstance(text, str | None):
+            raise SchemaError(f"{column}: expected a text, found {type(text).__name__}")
+        if column in columns:
+            row[column] = text or ""
+    if "references" in columns:
+        references = find_first(request, COLUMNS["references"])
+        row["references"] = references_of(references or [], "references")
+    if "logprob" in columns:
+        row["logprob"] = _logprobs(request, tokens)
+    given = {name: request[name] for name in ("score", "label") if request.get(name) is not None}
+    for name, value in given.items():
+        is_number = isinstance(value, bool | int | float)
+        if not is_number or (name == "label" and value not in (-1, 0, 1)):
+            raise SchemaError(f"{name}: expected a number, found {value!r:.60}")
+    return row | given
+
+
+def _logprobs(request: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
+    """Return the log-probability of each token, float32 (T,); NaN where the response has none."""
+    logprobs = np.full(len(tokens), np.nan, np.float32)
+    for i, entry in enumerate((request.get("prompt_logprobs") or [])[1:], 1):  # null for token 0
+        logprobs[i] = entry[str(tokens[i])]["logprob"]
+    of_answer = request.get("answer_logprobs")
+    if of_answer:
+        sent, made = request.get("usage_len", (0, 0))
+        if len(of_answer) != made:
+            raise SchemaError(f"expected {made} log-probabilities, found {len(of_answer)}")
+        logprobs[sent:] = of_answer[: len(tokens) - sent]
+    return logprobs
+
+
+def checked_prompt(request: Mapping[str, Any], tokens: np.ndarray) -> int | None:
+    """Return the length of the prompt; raise SchemaError if the file has other tokens.
+
+    Of a prompt of P tokens and an answer of n it has P or, as the last one is never an input,
+    P + n - 1; P + n of an answer that was sent with the prompt.
+    """
+    n_tokens = len(tokens)
+    ids = request.get(TOKENS)
+    if ids is None and request.get("prompt_token_ids") and request.get("answer_ids"):
+        ids = [*request["prompt_token_ids"], *request["answer_ids"]][:n_tokens]
+    if ids is not None and ids != tokens.tolist():
+        raise SchemaError(
+            f"expected the {len(ids) if isinstance(ids, list) else 0} tokens that its request "
+            f"names, found {n_tokens} others"
+        )
+    asked = [request.get(name) for name in ("prompt_len", "answer_len")]
+    if not all(length is None or (is_integer(length) and length > 0) for length in asked):
+        raise SchemaError(f"prompt_len: expected a number of tokens, found {asked!r:.60}")
+    for sent, made in (request.get("usage_len", asked), asked):
+        if sent and made and n_tokens - sent not in (0, made - 1, made):
+            raise SchemaError(
+                f"expected {sent} + {made} tokens, all but the last, or {sent}, found {n_tokens}"
+            )
+    return asked[0]

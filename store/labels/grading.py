@@ -1,0 +1,250 @@
+"""Labels answers by one or several rules; one of them may be a judge, a model that is asked.
+
+Nothing here knows a model library: a judge is anything that gives verdicts. Rules do not depend on
+one another, but for this: a judge that calls an exact match wrong is not believed.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Protocol
+
+from store.errors import SchemaError
+from store.format.schema import Column
+from store.labels.answer_scores import SCORE_THRESHOLD, exact_match_score
+from store.labels.rule import (
+    JUDGE_RULE,
+    LABEL_RULES,
+    NORMALIZATION,
+    UNLABELLED,
+    label_scores,
+)
+from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY, RULE_COLUMN
+
+__all__ = [
+    "Case",
+    "Grade",
+    "Grader",
+    "Judge",
+    "Verdict",
+    "check_judge",
+    "count_verdicts",
+    "label_column",
+    "label_column_name",
+    "rule_columns",
+]
+
+# references that a judge is asked about before it labels
+KNOWN_CASES = 8
+
+Word = Literal["right", "wrong", "neither", "too long", "no references"]
+
+
+class Case(NamedTuple):
+    """An answer to be labelled."""
+
+    question: str
+    references: Sequence[str]
+    answer: str
+
+
+class Verdict(NamedTuple):
+    """What a judge says of an answer: a word, and P(right) of its two words; NaN without one."""
+
+    word: Word
+    p_right: float = math.nan
+
+
+class Judge(Protocol):
+    """Asks a model whether answers are right."""
+
+    def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
+        """A verdict of each case."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the verdicts, JSON-able."""
+        ...
+
+
+class Grade(NamedTuple):
+    """The labels of one answer.
+
+    Attributes
+    ----------
+    score
+        Of the first rule; NaN where it gives none.
+    labels
+        Rule -> 1 (hallucination), 0 (right) or -1 (unlabelled); the first rule's comes first.
+    verdict
+        What the judge said; None without one.
+    """
+
+    score: float
+    labels: Mapping[str, int]
+    verdict: str | None = None
+
+
+class Grader:
+    """Labels answers by rules.
+
+    Parameters
+    ----------
+    rules : str or sequence of str
+        Of `answer_scores.RULES`, different ones; the first gives `score` and `label`, and if there
+        are several, each a column `label_RULE`.
+    threshold : float
+        Scores of at least this much count as right.
+    judge : Judge, optional
+        Of the rule 'judge'.
+
+    Raises
+    ------
+    ValueError
+        There is no such rule, or a judge is missing or has nothing to do.
+    """
+
+    def __init__(
+        self,
+        rules: str | Sequence[str] = "exact",
+        threshold: float = SCORE_THRESHOLD,
+        judge: Judge | None = None,
+    ) -> None:
+        self.rules = [rules] if isinstance(rules, str) else list(rules)
+        self.threshold = threshold
+        self.judge = judge
+        known = {*LABEL_RULES, "judge"}
+        if not self.rules or len(set(self.rules) & known) != len(self.rules):
+            raise ValueError(
+                f"labels: expected different ones of {', '.join(sorted(known))}, "
+                f"found {', '.join(map(str, self.rules)) or 'none'}"
+            )
+        if ("judge" in self.rules) != (judge is not None):
+            raise ValueError(
+                "labels: expected a judge with the rule judge, and none without it; found "
+                f"{', '.join(self.rules)} {'without' if judge is None else 'with'} one"
+            )
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """The columns besides `score` and `label`: of each rule, if there are several."""
+        return rule_columns(self.rules)
+
+    def grade(self, cases: Sequence[Case]) -> list[Grade]:
+        """Label answers; a judge is asked about all of them together."""
+        scores = {
+            rule: [LABEL_RULES[rule].score(case.answer, case.references) for case in cases]
+            for rule in self.rules
+            if rule != "judge"
+        }
+        verdicts = self.judge.verdicts(cases) if self.judge else []
+        if self.judge:
+            pairs = zip(cases, verdicts, strict=True)
+            scores["judge"] = [_believed(case, verdict) for case, verdict in pairs]
+        labels = {rule: label_scores(scores[rule], self.threshold).tolist() for rule in self.rules}
+        words = [_word(case, verdict) for case, verdict in zip(cases, verdicts, strict=False)]
+        return [
+            Grade(
+                scores[self.rules[0]][i],
+                {rule: labels[rule][i] for rule in self.rules},
+                words[i] if words else None,
+            )
+            for i in range(len(cases))
+        ]
+
+    @property
+    def no_grade(self) -> Grade:
+        """The grade of an answer that no rule is asked about."""
+        return Grade(math.nan, dict.fromkeys(self.rules, UNLABELLED))
+
+    def row(self, grade: Grade) -> dict[str, float | int]:
+        """The columns `score`, `label` and those of `columns` of one answer."""
+        by_rule = {label_column_name(rule): label for rule, label in grade.labels.items()}
+        return {"score": grade.score, "label": grade.labels[self.rules[0]], **by_rule}
+
+    def describe(self) -> dict[str, Any]:
+        """The rules, for the provenance."""
+        described: dict[str, Any] = {
+            "label_rule": _rule_text(self.rules[0]),
+            NORMALIZATION_KEY: NORMALIZATION,
+            "score_threshold": self.threshold,
+        }
+        if len(self.rules) > 1 or self.judge:
+            described[LABEL_RULES_KEY] = self.describe_rules()
+        return described
+
+    def describe_rules(self) -> dict[str, Any]:
+        """Each rule by its name; of a judge also the model, its prompt and its words."""
+        described: dict[str, Any] = {rule: _rule_text(rule) for rule in self.rules}
+        if self.judge:
+            described["judge"] = {"rule": JUDGE_RULE, **self.judge.describe()}
+        return described
+
+
+def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
+    """Ask a judge whether references are right, before it labels: a template may ask the reverse.
+
+    Parameters
+    ----------
+    judge
+        The judge.
+    cases
+        Their first references are judged as answers, of the first few cases that have any.
+
+    Raises
+    ------
+    SchemaError
+        It calls more of them wrong than right.
+    """
+    with_references = (case for case in cases if case.references)
+    known = [
+        case._replace(answer=case.references[0]) for case in islice(with_references, KNOWN_CASES)
+    ]
+    words = Counter(verdict.word for verdict in judge.verdicts(known))
+    if words["wrong"] > words["right"]:
+        raise SchemaError(
+            "judge: expected that it calls references right, asked whether they are answers, found "
+            f"{words['wrong']} of {len(known)} called wrong; the first word that its template asks "
+            "for (yes, correct, right, true) has to mean that the answer is right: ask it so in "
+            "--judge-template, or take another model"
+        )
+
+
+def rule_columns(rules: Sequence[str]) -> dict[str, Column]:
+    """The columns besides `score` and `label`: of each rule, if there are several."""
+    if len(rules) == 1:
+        return {}
+    return {label_column_name(rule): label_column() for rule in rules}
+
+
+def label_column_name(rule: str) -> str:
+    """The column with the labels of one of several rules."""
+    return f"{RULE_COLUMN}{rule}"
+
+
+def label_column() -> Column:
+    """The column of the labels of a rule."""
+    return Column("int8")
+
+
+def count_verdicts(grades: Iterable[Grade]) -> Counter[str]:
+    """How often a judge said what."""
+    return Counter(grade.verdict for grade in grades if grade.verdict is not None)
+
+
+def _rule_text(rule: str) -> str:
+    return JUDGE_RULE if rule == "judge" else LABEL_RULES[rule].text
+
+
+def _is_disputed(case: Case, verdict: Verdict) -> bool:
+    """Whether a judge calls an answer wrong that is one of the references."""
+    return verdict.word == "wrong" and exact_match_score(case.answer, case.references) == 1.0
+
+
+def _believed(case: Case, verdict: Verdict) -> float:
+    return math.nan if _is_disputed(case, verdict) else verdict.p_right
+
+
+def _word(case: Case, verdict: Verdict) -> str:
+    return "wrong, but an exact match" if _is_disputed(case, verdict) else verdict.word

@@ -1,0 +1,291 @@
+"""Plans new labels for a store: what a file of scores changes, and what an undo brings back.
+
+Nothing here writes; `relabel` commits a plan.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.errors import FormatError, NotFoundError, SchemaError
+from store.format.schema import TRACE_ID
+from store.labels.answer_scores import SCORE_THRESHOLD
+from store.labels.backup import Backup, read_backup
+from store.labels.grading import label_column_name
+from store.labels.rule import UNLABELLED, LabelCounts, Labels
+from store.labels.score_table import ScoreTable
+from store.labels.stored import label_columns, read_labels
+from store.read.store import TraceStore
+from store.read.whole_columns import QUESTION_ID, read_texts
+from store.reports import first_ids
+from store.traces.label_keys import LABEL_KEYS, LABEL_RULES_KEY
+
+__all__ = ["LabelPlan", "plan_labels", "plan_undo"]
+
+
+@dataclass(frozen=True)
+class LabelPlan:
+    """The labels of a store as they are, and as they are to be.
+
+    Attributes
+    ----------
+    store
+        The store as it was when this was planned.
+    ids
+        Its trace ids, by row.
+    old, new
+        The labels now, and after the change.
+    n_listed
+        Traces that were given a value.
+    provenance
+        The store's provenance after the change, without the record of the backup.
+    examples
+        A line each for the first ids of the file that fit, with what their values make.
+    unmatched
+        Ids of the file that fit no trace.
+    undone
+        The record of the labels that are brought back, if this undoes a change.
+    by_rule
+        Rule -> labels int64 `(n_rows,)`, where rules made them.
+    has_rule_columns
+        Whether each rule gets a column `label_RULE`.
+    verdicts
+        How often a judge said what; empty without one.
+    """
+
+    store: TraceStore
+    ids: Sequence[str]
+    old: Labels
+    new: Labels
+    n_listed: int
+    provenance: Mapping[str, Any]
+    examples: Sequence[str] = ()
+    unmatched: Sequence[str] = ()
+    undone: Backup | None = None
+    by_rule: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    has_rule_columns: bool = False
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rule_columns(self) -> dict[str, NDArray[np.int64]]:
+        """The columns `label_RULE` to write, int64 `(n_rows,)`; none for a single rule."""
+        if not self.has_rule_columns:
+            return {}
+        return {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
+
+    @property
+    def changes(self) -> list[int]:
+        """How many labels are new, become another, are removed, and stay."""
+        was_labelled = self.old.labels != UNLABELLED
+        is_labelled = self.new.labels != UNLABELLED
+        is_equal = self.old.labels == self.new.labels
+        kinds = [
+            ~was_labelled & is_labelled,
+            was_labelled & is_labelled & ~is_equal,
+            was_labelled & ~is_labelled,
+            was_labelled & is_equal,
+        ]
+        return [int(kind.sum()) for kind in kinds]
+
+    @property
+    def counts(self) -> LabelCounts:
+        """The labels after the change."""
+        return LabelCounts.of(self.new.labels)
+
+    @property
+    def n_scores_removed(self) -> int:
+        """Traces whose score is removed."""
+        return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything differs from what the store has."""
+        schema = self.store.schema
+        columns = label_columns(schema)
+        if not columns.keys() | self.rule_columns.keys() <= schema.columns.keys():
+            return True
+        for name, labels in self.rule_columns.items():
+            if not np.array_equal(np.asarray(self.store.column(name)), labels):
+                return True
+        old, new = (labels.scores.astype(columns["score"].dtype) for labels in (self.old, self.new))
+        return not (
+            np.array_equal(old, new, equal_nan=True)
+            and np.array_equal(self.old.labels, self.new.labels)
+            and _rule(self.provenance) == _rule(self.store.provenance)
+        )
+
+
+def _rule(provenance: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The rule of the labels, without that of earlier ones."""
+    keys = ("label_rule", "score_threshold", LABEL_RULES_KEY)
+    return tuple(provenance.get(key) for key in keys)
+
+
+def plan_labels(
+    store: TraceStore,
+    table: ScoreTable,
+    threshold: float = SCORE_THRESHOLD,
+    *,
+    replace_all: bool = False,
+) -> LabelPlan:
+    """Plan the labels that a file of scores or labels gives a store; nothing is written.
+
+    Parameters
+    ----------
+    store
+        The store.
+    table
+        The file. In a store without a column `question_id`, its question ids are compared with
+        trace ids.
+    threshold : float
+        Scores of at least this much count as right (at most this much, if lower is better).
+    replace_all
+        Rows that the file does not list lose score and label; otherwise they keep both.
+
+    Raises
+    ------
+    NotFoundError
+        No id of the file is one of the store.
+    FormatError
+        The file holds no value.
+    SchemaError
+        The file has a trace under another question, or another scale than the scores that stay.
+    """
+    ids = read_texts(store, TRACE_ID)
+    questions = read_texts(store, QUESTION_ID) if QUESTION_ID in store.schema.columns else ids
+    fitting = table.restrict(set(ids), set(questions))
+    _check_match(store, table, fitting, ids, questions)
+    _check_questions(table, ids, questions)
+    old = read_labels(store)
+    new = old.copy()
+    if replace_all:
+        new.scores.fill(math.nan)
+        new.labels.fill(UNLABELLED)
+    values = list(map(table.value_of, ids, questions))
+    others = np.array([value is None for value in values], np.bool_)
+    given = np.array([value for value in values if value is not None], np.float64)
+    new.scores[~others], new.labels[~others] = table.judge_all(given, threshold)
+    _check_scale(store, table, threshold, new.scores[others])
+    unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
+    unmatched += [name for name in table.by_question if name not in fitting.by_question]
+    provenance = _new_provenance(store.provenance, table, threshold, new.labels[others], len(ids))
+    return LabelPlan(
+        store, ids, old, new, len(given), provenance, fitting.examples(threshold), unmatched
+    )
+
+
+def _check_match(
+    store: TraceStore,
+    table: ScoreTable,
+    fitting: ScoreTable,
+    ids: Sequence[str],
+    questions: Sequence[str],
+) -> None:
+    """Raise unless an id of the file is one of the store; the message shows the first of each."""
+    if not len(table):
+        raise FormatError(f"{table.source}: expected values in column {table.column!r}, found none")
+    if len(fitting):
+        return
+    shown = [
+        f"{name} {first_ids(given)} in the file, {first_ids(dict.fromkeys(stored))} in the store"
+        for name, given, stored in (
+            (TRACE_ID, table.by_trace, ids),
+            (QUESTION_ID, table.by_question, questions),
+        )
+        if given
+    ]
+    crossed = ""
+    if not table.by_question.keys().isdisjoint(ids):
+        crossed = "; its question ids are trace ids of the store: name that column trace_id"
+    elif not table.by_trace.keys().isdisjoint(questions):
+        crossed = "; its trace ids are question ids of the store: name that column question_id"
+    raise NotFoundError(
+        f"{table.source}: none of its {len(table):,} ids is in {store.path}: "
+        f"{'; '.join(shown)}{crossed}; nothing was changed"
+    )
+
+
+def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[str]) -> None:
+    """Raise SchemaError if the file has a trace under another question: its lines are shifted."""
+    for trace_id, question_id in zip(ids, questions, strict=True):
+        given = table.questions.get(trace_id)
+        if given and given != question_id:
+            raise SchemaError(
+                f"{table.source}: trace {trace_id!r:.60} is of question {question_id!r:.60} in the "
+                f"store, and of {given!r:.60} in the file: its lines are shifted; correct them, or "
+                "leave the column question_id out"
+            )
+
+
+def _check_scale(
+    store: TraceStore, table: ScoreTable, threshold: float, kept: NDArray[np.float64]
+) -> None:
+    """Raise SchemaError if scores that stay have another threshold: a column has one scale."""
+    before = store.provenance.get("score_threshold")
+    after = table.stored_threshold(threshold)
+    n_kept = int((~np.isnan(kept)).sum())
+    if table.kind == "score" and n_kept and isinstance(before, int | float) and before != after:
+        raise SchemaError(
+            f"{store.path}: {n_kept:,} traces that the file does not list keep scores whose "
+            f"threshold is {before:g}, and these are stored with {after:g}: one column cannot hold "
+            "both; give the same --score-threshold, scores of all traces, or --replace-all"
+        )
+
+
+def _new_provenance(
+    old: Mapping[str, Any],
+    table: ScoreTable,
+    threshold: float,
+    other_labels: NDArray[np.int64],
+    n_rows: int,
+) -> dict[str, Any]:
+    """The provenance with the rule of the new labels, and of those that other rows keep."""
+    new = _without_label_keys(old)
+    new["label_rule"] = table.rule
+    if np.any(other_labels != UNLABELLED):
+        n_listed = n_rows - len(other_labels)
+        new["label_rule"] += f"; of {n_listed:,} of {n_rows:,} traces, the others keep their labels"
+        if "score_threshold" in old:
+            new["score_threshold"] = old["score_threshold"]
+        if "label_rule" in old:
+            new["label_rule_before"] = old["label_rule"]
+    if table.kind == "score":
+        new["score_threshold"] = table.stored_threshold(threshold)
+    return new
+
+
+def _without_label_keys(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in provenance.items() if key not in LABEL_KEYS}
+
+
+def plan_undo(store: TraceStore) -> LabelPlan:
+    """Plan to bring back the labels before the last change; done twice, it changes nothing.
+
+    Rows that were appended since keep what they have. A store that had no such columns before gets
+    NaN and -1.
+
+    Raises
+    ------
+    NotFoundError
+        No labels were replaced, or the file that keeps them is not beside the store.
+    CorruptError
+        The file is not as it was written.
+    """
+    backup = Backup.of(store)
+    if backup is None:
+        raise NotFoundError(
+            f"{store.path}: nothing to undo: python -m store label has not changed its labels"
+        )
+    saved = read_backup(store, backup)
+    ids = read_texts(store, TRACE_ID)
+    old = read_labels(store)
+    new = old.copy()
+    rows = [row for row, trace_id in enumerate(ids) if trace_id in saved]
+    for row in rows:
+        new.scores[row], new.labels[row] = saved[ids[row]]
+    provenance = _without_label_keys(store.provenance) | backup.provenance
+    return LabelPlan(store, ids, old, new, len(rows), provenance, undone=backup)

@@ -1,0 +1,196 @@
+"""Labels the answers of a store by rules, from the questions, answers and references that it keeps.
+
+Nothing here writes; `relabel` commits the plan.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.errors import SchemaError
+from store.format.schema import TRACE_ID
+from store.labels.grading import (
+    Case,
+    Grade,
+    Grader,
+    count_verdicts,
+)
+from store.labels.plan import LabelPlan, plan_labels
+from store.labels.rule import AS_GIVEN
+from store.labels.score_table import ScoreTable
+from store.read.store import TraceStore
+from store.read.whole_columns import read_texts
+from store.reports import count
+from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY
+
+__all__ = ["plan_rules", "stored_cases"]
+
+BLOCK_ROWS = 256  # texts of so many rows are in memory at once, and progress is shown after them
+MIN_VERDICTS = 0.05  # fewer than this share of the answers: their labels would all be removed
+COLUMNS = ("question", "answer", "references")
+
+
+def plan_rules(
+    store: TraceStore,
+    grader: Grader,
+    *,
+    replace_all: bool = False,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> LabelPlan:
+    """Plan the labels that rules give the answers of a store; nothing is written.
+
+    Rows on which the first rule cannot decide, because the store has no references for them, keep
+    score and label.
+
+    Parameters
+    ----------
+    store
+        The store, with `question`, `answer` and `references` as `extract` writes them.
+    grader
+        The rules.
+    replace_all
+        Rows without references lose score and label, and labels that came with the answers are
+        replaced.
+    progress
+        Called with the number of rows that are done.
+
+    Raises
+    ------
+    SchemaError
+        The store lacks one of those columns, or holds something else there, or has no references
+        at all, or scores that stay have another threshold; or its labels came with the answers; or
+        the judge gave nearly no verdicts.
+    """
+    _check_columns(store)
+    if not replace_all:
+        _check_not_given(store)
+    grades = list(_grades(store, grader, progress))
+    decided = [i for i, (case, grade) in enumerate(grades) if _is_decided(grader, case, grade)]
+    if not decided:
+        raise SchemaError(
+            f"{store.path}: expected references in some rows, found none: no rule can label them; "
+            "give scores with --scores, or a judge whose template has no {references}"
+        )
+    verdicts = dict(sorted(count_verdicts(grade for _, grade in grades).items()))
+    _check_verdicts(store, verdicts)
+    ids = read_texts(store, TRACE_ID)
+    described = grader.describe()
+    table = ScoreTable(
+        f"{store.path}: rule {grader.rules[0]}",
+        by_trace={ids[i]: grades[i][1].score for i in decided},
+        rule_text=described["label_rule"],
+    )
+    plan = plan_labels(store, table, grader.threshold, replace_all=replace_all)
+    provenance = dict(plan.provenance)
+    provenance[NORMALIZATION_KEY] = described[NORMALIZATION_KEY]
+    if LABEL_RULES_KEY in described:
+        rules = described[LABEL_RULES_KEY]
+        if verdicts:  # beside the judge, whose column stays when score and label are undone
+            rules["judge"]["verdicts"] = verdicts
+        earlier = provenance.get(LABEL_RULES_KEY)
+        provenance[LABEL_RULES_KEY] = (earlier if isinstance(earlier, dict) else {}) | rules
+    return replace(
+        plan,
+        provenance=provenance,
+        examples=(),
+        verdicts=verdicts,
+        by_rule=_labels_of([grade for _, grade in grades], grader),
+        has_rule_columns=bool(grader.columns),
+    )
+
+
+def _check_verdicts(store: TraceStore, verdicts: Mapping[str, int]) -> None:
+    """Raise SchemaError where a judge would leave nearly all answers without a label."""
+    n_asked = sum(verdicts.values()) - verdicts.get("no references", 0)
+    n_given = verdicts.get("right", 0) + verdicts.get("wrong", 0)
+    if n_given < MIN_VERDICTS * n_asked:
+        raise SchemaError(
+            f"{store.path}: expected verdicts of the judge, found {n_given:,} on "
+            f"{count(n_asked, 'answer')}; the labels stay as they are: ask a model that follows "
+            "instructions, or in another way (--judge-template)"
+        )
+
+
+def stored_cases(store: TraceStore) -> Iterator[Case]:
+    """The answers of a store with their questions and references, row by row.
+
+    Raises
+    ------
+    SchemaError
+        The store lacks one of these columns, or holds something else there.
+    """
+    _check_columns(store)
+    for _, cases in _blocks(store):
+        yield from cases
+
+
+def _is_decided(grader: Grader, case: Case, grade: Grade) -> bool:
+    """Whether the first rule could decide; a judge that said nothing of use had its chance."""
+    if grader.rules[0] == "judge":
+        return grade.verdict != "no references"
+    return bool(case.references) or grader.rules[0] == "none"
+
+
+def _labels_of(grades: list[Grade], grader: Grader) -> dict[str, NDArray[np.int64]]:
+    return {
+        rule: np.array([grade.labels[rule] for grade in grades], np.int64) for rule in grader.rules
+    }
+
+
+def _check_columns(store: TraceStore) -> None:
+    for name in COLUMNS:
+        column = store.schema.columns.get(name)
+        if column is None or not column.is_text:
+            raise SchemaError(
+                f"{store.path}: expected texts in a column {name!r}, which rules compare, found "
+                f"{'none' if column is None else column}; label it with --scores"
+            )
+
+
+def _check_not_given(store: TraceStore) -> None:
+    """Raise SchemaError where labels of people would be lost to a rule."""
+    if str(store.provenance.get("label_rule", "")).startswith(AS_GIVEN):
+        raise SchemaError(
+            f"{store.path}: its labels came with the answers, and a rule would replace them; add "
+            "--replace-all if it shall, or extract again with several --labels, which keeps them "
+            "and adds a column for each rule"
+        )
+
+
+def _grades(
+    store: TraceStore, grader: Grader, progress: Callable[[int], None]
+) -> Iterator[tuple[Case, Grade]]:
+    for rows, cases in _blocks(store):
+        yield from zip(cases, grader.grade(cases), strict=True)
+        progress(rows.stop)
+
+
+def _blocks(store: TraceStore) -> Iterator[tuple[range, list[Case]]]:
+    for first in range(0, len(store), BLOCK_ROWS):
+        rows = range(first, min(first + BLOCK_ROWS, len(store)))
+        batch = store.read(rows, COLUMNS)
+        texts = zip(*(batch.texts(name) for name in COLUMNS), strict=True)
+        cases = [
+            Case(question, _references(store, row, references), answer)
+            for row, (question, answer, references) in zip(rows, texts, strict=True)
+        ]
+        yield rows, cases
+
+
+def _references(store: TraceStore, row: int, text: str) -> list[str]:
+    """The references of a row, a JSON list of texts; none where the text is empty."""
+    if not text.strip():
+        return []
+    try:
+        references = json.loads(text)
+    except (ValueError, RecursionError):
+        references = None
+    if not isinstance(references, list) or not all(isinstance(one, str) for one in references):
+        raise SchemaError(
+            f"{store.path}: column 'references', trace {store.ids[row]!r}: expected a JSON list of "
+            f"texts, found {text!r:.100}"
+        )
+    return references

@@ -1,0 +1,105 @@
+"""Changes the labels of a store: commits a `plan`, and can undo the last change.
+
+The labels that are replaced are saved first; see `backup`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from store.errors import LockedError, SchemaError
+from store.format.schema import Column
+from store.labels.answer_scores import SCORE_THRESHOLD
+from store.labels.backup import write_backup
+from store.labels.grading import label_column
+from store.labels.plan import LabelPlan, plan_labels, plan_undo
+from store.labels.score_table import ScoreTable
+from store.labels.stored import label_columns
+from store.read.store import TraceStore
+from store.traces.label_keys import LABELS_BEFORE
+from store.write.writer import StoreWriter
+
+__all__ = ["commit_labels", "set_labels", "undo_labels"]
+
+
+def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
+    """Write the planned labels as one commit that touches nothing else.
+
+    The labels that are replaced are made durable beside the store first, so that a crash at any
+    point leaves labels that can be undone. Files of earlier changes stay, since they may be the
+    only copy of what is in them; but the file whose labels are brought back is removed.
+
+    Parameters
+    ----------
+    writer
+        Of the plan's store; opened before the plan was made, so that nothing was committed in
+        between.
+    plan
+        What to write.
+
+    Returns
+    -------
+    Path or None
+        The file with the earlier labels; None if nothing had to be changed, and nothing was.
+    """
+    store = plan.store
+    if writer.generation != store.generation:
+        raise LockedError(
+            f"{store.path}: something was committed since these labels were planned; plan them "
+            "again"
+        )
+    if not plan.is_needed:
+        return None
+    backup = write_backup(store, plan.ids, plan.old, writer.files)
+    path = backup.path(store)
+    own = label_columns(store.schema)
+    columns = own | {name: label_column() for name in plan.rule_columns}
+    provenance = {**plan.provenance, LABELS_BEFORE: backup._asdict()}
+    try:
+        writer.set_columns(columns, _rows(plan, own), provenance)
+    except SchemaError:  # nothing was committed
+        _remove(writer, path)
+        raise
+    if plan.undone is not None and plan.undone.is_of(store):
+        _remove(writer, plan.undone.path(store))
+    return path
+
+
+def _rows(plan: LabelPlan, columns: Mapping[str, Column]) -> Iterator[dict[str, object]]:
+    scores = plan.new.scores.astype(columns["score"].dtype)
+    by_rule = {name: labels.tolist() for name, labels in plan.rule_columns.items()}
+    for i, (score, label) in enumerate(zip(scores, plan.new.labels.tolist(), strict=True)):
+        of_rules = {name: labels[i] for name, labels in by_rule.items()}
+        yield {"score": score, "label": label, **of_rules}
+
+
+def _remove(writer: StoreWriter, path: Path) -> None:
+    with suppress(OSError):
+        writer.files.remove(path)
+
+
+def set_labels(
+    path: str | Path,
+    table: ScoreTable | Mapping[str, float],
+    threshold: float = SCORE_THRESHOLD,
+    *,
+    replace_all: bool = False,
+) -> LabelPlan:
+    """Label the traces of a store in one commit, and return what was changed.
+
+    See `plan_labels` and `commit_labels`. The table is a file of scores or labels as `read_scores`
+    reads it, or question id -> score.
+    """
+    given = table if isinstance(table, ScoreTable) else ScoreTable.of_questions(table)
+    with StoreWriter.open(path) as writer:
+        plan = plan_labels(TraceStore.open(path), given, threshold, replace_all=replace_all)
+        commit_labels(writer, plan)
+    return plan
+
+
+def undo_labels(path: str | Path) -> LabelPlan:
+    """Bring back the labels before the last change in one commit; see `plan_undo`."""
+    with StoreWriter.open(path) as writer:
+        plan = plan_undo(TraceStore.open(path))
+        commit_labels(writer, plan)
+    return plan

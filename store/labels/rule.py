@@ -1,0 +1,189 @@
+"""Labels from scores: 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled.
+
+This module owns the rule `label = 1 iff score < threshold`. Pure: nothing here reads a file or
+knows a model.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from store.errors import SchemaError
+from store.labels.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
+from store.labels.containment import contains_score
+from store.reports import count, first_ids
+
+__all__ = [
+    "AS_GIVEN",
+    "JUDGE_RULE",
+    "LABEL_RULES",
+    "NORMALIZATION",
+    "UNLABELLED",
+    "LabelCounts",
+    "Labels",
+    "check_agreement",
+    "label_scores",
+    "one_class_warning",
+]
+
+UNLABELLED = -1
+AS_GIVEN = "as given with the responses"  # begins the rule of labels that came with answers
+ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
+ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
+
+_JUDGE = "have a model judge the answers: python -m store label STORE --labels judge --judge-model"
+
+
+class LabelRule(NamedTuple):
+    """How answers are scored, and the text of the rule in the provenance."""
+
+    score: Callable[[str, Sequence[str]], float]
+    text: str
+
+
+LABEL_RULES = {
+    "exact": LabelRule(
+        exact_match_score,
+        "score = 1 if the answer equals a reference after SQuAD's normalisation, else 0; "
+        "label = 1 iff score < threshold",
+    ),
+    "contains": LabelRule(
+        contains_score,
+        "score = 1 if the answer's first statement has the words of a reference after SQuAD's "
+        "normalisation, not denied directly (yes, no, true, false: begins with it; scripts without "
+        "spaces: its characters), else 0; label = 1 iff score < threshold",
+    ),
+    "f1": LabelRule(
+        f1_score,
+        "score = token F1 of the answer and the reference most like it "
+        "after SQuAD's normalisation; label = 1 iff score < threshold",
+    ),
+    "none": LabelRule(lambda answer, references: math.nan, "unlabelled"),
+}
+# what the rules call SQuAD's normalisation; a key of its own, which stores of earlier versions lack
+NORMALIZATION = (
+    "SQuAD's, and: numbers keep sign and decimal point, 1,000 = 1000; hyphens part words; accents "
+    "and kinds of quotes do not count; no text becomes empty"
+)
+# the text of the rule whose scores a model gives
+JUDGE_RULE = (
+    "score = probability of the judge's word for right, of its words for right and wrong; "
+    "unlabelled where it says neither, or calls an exact match wrong; "
+    "label = 1 iff score < threshold"
+)
+
+
+def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArray[np.int64]:
+    """Turn scores into labels: 1 (hallucination) iff `score < threshold`.
+
+    Parameters
+    ----------
+    scores : float (...)
+        Agreement with the references, higher is better; NaN where there is none.
+
+    Returns
+    -------
+    int64 (...)
+        1, 0, or -1 (unlabelled) where the score is not finite: no score is never a right answer.
+    """
+    scores = np.asarray(scores)
+    return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)
+
+
+def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
+    """Raise SchemaError for given labels that say another than the given scores.
+
+    `judged` has the name, score and label of each trace; only numbers are compared.
+    """
+    names, scores, labels = [], [], []
+    for name, score, label in judged:
+        names.append(name)
+        scores.append(_number(score))
+        labels.append(_number(label))
+    by_score = label_scores(np.array(scores, np.float32), threshold)
+    both = (by_score != UNLABELLED) & np.isin(labels, (0, 1))
+    apart = np.flatnonzero(both & (by_score != labels))
+    if len(apart):
+        n = count(int(both.sum()), "trace")
+        raise SchemaError(
+            f"label and score contradict each other in {len(apart):,} of {n} "
+            f"({first_ids(names[row] for row in apart)}): label 1 is a hallucination, a score of "
+            f"{threshold:g} or more is right; give the --score-threshold at which they agree, or "
+            "one of the two alone, as a score where 1 is right"
+        )
+
+
+def _number(value: Any) -> float:
+    """One number, however it is wrapped; NaN for anything else."""
+    array = np.asarray(math.nan if value is None else value).reshape(-1)
+    return float(array[0]) if len(array) == 1 and array.dtype.kind in "biuf" else math.nan
+
+
+class Labels(NamedTuple):
+    """Scores and labels, by row.
+
+    Attributes
+    ----------
+    scores
+        float64 `(n_rows,)`, NaN where there is none.
+    labels
+        int64 `(n_rows,)`: 1 = hallucination, 0 = right, -1 = unlabelled.
+    """
+
+    scores: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+    def copy(self) -> "Labels":
+        """The same values in arrays of their own."""
+        return Labels(self.scores.copy(), self.labels.copy())
+
+
+class LabelCounts(NamedTuple):
+    """How many traces have which label."""
+
+    n_wrong: int
+    n_right: int
+    n_unlabelled: int
+
+    @classmethod
+    def of(cls, labels: ArrayLike) -> "LabelCounts":
+        """Count the labels of all traces."""
+        counts = Counter(np.asarray(labels).tolist())
+        return cls(counts[1], counts[0], counts[UNLABELLED])
+
+    @property
+    def text(self) -> str:
+        """The two classes, for people: '12 hallucinations, 30 right'."""
+        return f"{count(self.n_wrong, 'hallucination')}, {self.n_right:,} right"
+
+
+def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:
+    """Say in a line that nearly all labels are of one class, and what to do.
+
+    There is none if at most 90% are of one class, or for fewer than 10 labels. `rule` is the name
+    of the rule that made them; None if they were given.
+    """
+    n_wrong, n_right, _ = counts
+    n_labels = n_right + n_wrong
+    n_larger = max(n_right, n_wrong)
+    if n_labels < ONE_CLASS_ROWS or n_larger <= ONE_CLASS * n_labels:
+        return []
+    name = "hallucinations" if n_wrong > n_right else "right"
+    percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
+    if rule is None:
+        advice = "check that the right column was read, which way its scores run, and the threshold"
+    elif n_wrong > n_right and rule in ("exact", "f1"):
+        name_of_rule = {"exact": "exact match", "f1": "token F1"}[rule]
+        advice = (
+            f"{name_of_rule} calls nearly every whole sentence of a chat model wrong; "
+            f"try --labels contains, or {_JUDGE}"
+        )
+    elif rule == "judge":
+        advice = "a detector learns little from so few others; read some answers and their labels"
+    else:
+        advice = f"a detector learns little from so few others; {_JUDGE}"
+    return [f"warning: {percent}% of {n_labels:,} labels are {name}: {advice}"]

@@ -1,0 +1,259 @@
+"""Reads a file of scores or labels: CSV or JSON lines, by the names of its columns.
+
+A column is read as scores or as labels because of its name, or because the caller chose it; never
+because of its place. Nothing here opens a store.
+"""
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TextIO
+
+from store.errors import SchemaError, closest
+from store.labels.score_table import Kind, ScoreTable
+from store.text_records import (
+    LineError,
+    Row,
+    name_file,
+    parse_number,
+    read_csv,
+    read_json_lines,
+    refuse,
+)
+
+__all__ = ["read_scores"]
+
+TRACE_COLUMN = "trace_id"
+QUESTION_COLUMN = "question_id"
+ID_COLUMNS = (TRACE_COLUMN, QUESTION_COLUMN)  # a trace's own id first
+KNOWN_COLUMNS: dict[str, Kind] = {
+    "score": "score",
+    "bleurt_score": "score",
+    "bleurt": "score",
+    "rouge_l": "score",
+    "rougel": "score",
+    "label": "label",
+    "is_hallucination": "label",
+    "hallucination": "label",
+}
+FLAGS = "--score-column NAME or --label-column NAME"
+DELIMITERS = (",", ";", "\t")
+TRUTH = {"true": "1", "false": "0"}
+LABELS = (1.0, 0.0, -1.0)
+LARGEST = 3.4e38  # that float32 holds
+LARGEST_CELL = 100_000_000  # characters; prompts with a long context pass the csv module's limit
+
+
+def read_scores(
+    path: str | Path,
+    *,
+    score_column: str | None = None,
+    label_column: str | None = None,
+    lower_is_better: bool | None = None,
+) -> ScoreTable:
+    """Read the scores or labels of traces or questions.
+
+    Parameters
+    ----------
+    path
+        CSV with a header (comma, semicolon or tab), or JSON lines. `trace_id` names a trace,
+        `question_id` all traces of a question; with both, a line is of the trace, and of the
+        question where its `trace_id` is empty. The value is in the one column of a known name:
+        `score`, `bleurt_score`, `bleurt`, `rouge_l`, `rougel` hold scores; `label`,
+        `is_hallucination`, `hallucination` hold labels: 1 or true = hallucination, 0 or false =
+        right, -1 = unlabelled. A line with an empty value (null) is ignored, like other columns.
+    score_column, label_column
+        The column to read instead, as scores or as labels; one of the two at most.
+    lower_is_better
+        Whether a low score means a right answer. None means that a high one does.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such file.
+    SchemaError
+        Not exactly one column of a known name is there, or the one that was named is not; the
+        message lists the columns.
+    FormatError
+        A line has no id or too many cells, its value is no finite number or no label, or an id has
+        two values.
+    """
+    usual_limit = csv.field_size_limit(LARGEST_CELL)
+    try:
+        with (
+            name_file(path, "scores as CSV or JSON lines"),
+            Path(path).open(newline="", encoding="utf-8-sig") as file,
+        ):
+            header, records = _open_records(file)
+            column, kind = _choose_column(header, score_column, label_column, lower_is_better)
+            table = ScoreTable(str(path), column, kind, bool(lower_is_better))
+            return _read_values(table, records)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+    finally:
+        csv.field_size_limit(usual_limit)
+
+
+def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
+    """The names of the columns of a file, and its rows."""
+    first = file.readline()
+    lines = chain([first], file)
+    if first.lstrip().startswith("{"):
+        return _json_records(lines)
+    header, records = read_csv(lines, _delimiter(first))
+    return header, refuse(records)
+
+
+def _delimiter(line: str) -> str:
+    """The delimiter that makes an id column of a header's first line; a comma if none does."""
+    for delimiter in DELIMITERS:
+        names = [name.strip().strip('"') for name in line.split(delimiter)]
+        if len(names) > 1 and not set(ID_COLUMNS).isdisjoint(names):
+            return delimiter
+    return DELIMITERS[0]
+
+
+def _json_records(lines: Iterable[str]) -> tuple[list[str], Iterable[Row]]:
+    """JSON lines as a table: the columns are the keys of all lines."""
+    records = []
+    for line, value in refuse(read_json_lines(lines)):
+        if not isinstance(value, dict):
+            raise LineError(f"expected one JSON object on the line, found {value!r:.100}", line)
+        records.append((line, {key.strip(): _json_cell(cell) for key, cell in value.items()}))
+    header = dict.fromkeys(key for _, record in records for key in record)
+    return list(header), records
+
+
+def _json_cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _choose_column(
+    header: list[str],
+    score_column: str | None,
+    label_column: str | None,
+    lower_is_better: bool | None,
+) -> tuple[str, Kind]:
+    if set(ID_COLUMNS).isdisjoint(header):
+        raise LineError(
+            f"expected a header with {' or '.join(ID_COLUMNS)} and a score, "
+            f"found {header!r:.300}; name the columns there",
+            1,
+        )
+    if score_column is not None and label_column is not None:
+        raise SchemaError("both a score column and a label column are named; give one")
+    named = score_column if label_column is None else label_column
+    if named is None:
+        column, kind = _known_column(header)
+    else:
+        others = _without_ids(header)
+        if named not in others:
+            raise SchemaError(
+                f"expected one of its columns {', '.join(others)}, found {named!r}"
+                f"{closest(named, others)}"
+            )
+        column = named
+        kind = "score" if label_column is None else "label"
+    _check_direction(column, kind, lower_is_better)
+    for name in (*ID_COLUMNS, column):
+        n = header.count(name)
+        if n > 1:
+            raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
+    return column, kind
+
+
+def _known_column(header: list[str]) -> tuple[str, Kind]:
+    known = [name for name in header if name.lower() in KNOWN_COLUMNS]
+    if len(known) == 1:
+        return known[0], KNOWN_COLUMNS[known[0].lower()]
+    if known:
+        raise SchemaError(
+            f"several columns could be meant, {', '.join(known)}; choose one with {FLAGS}"
+        )
+    raise SchemaError(
+        f"no column has a known name ({', '.join(KNOWN_COLUMNS)}), found "
+        f"{', '.join(_without_ids(header)) or 'none'}; say what to read with {FLAGS} "
+        "(label: 1 = hallucination), and --lower-is-better where it is"
+    )
+
+
+def _without_ids(header: list[str]) -> list[str]:
+    return [name for name in header if name not in ID_COLUMNS]
+
+
+def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> None:
+    """Labels have no direction; scores that are called like labels need one."""
+    if kind == "label" and lower_is_better is not None:
+        raise SchemaError(
+            f"column {column!r} holds labels, 1 = hallucination, for which no direction can be "
+            f"given; if it holds scores, add --score-column {column}"
+        )
+    is_called_label = KNOWN_COLUMNS.get(column.lower()) == "label"
+    if kind == "score" and is_called_label and lower_is_better is None:
+        raise SchemaError(
+            f"column {column!r} is called like labels, 1 = hallucination, and read as scores: say "
+            "which way they run, --lower-is-better (a high one is a hallucination) or "
+            "--higher-is-better (a high one is right)"
+        )
+
+
+def _read_values(table: ScoreTable, records: Iterable[Row]) -> ScoreTable:
+    by_trace: dict[str, float] = {}
+    by_question: dict[str, float] = {}
+    questions: dict[str, str] = {}
+    n_empty = 0
+    for line, record in records:
+        id_column, name = _id_of(line, record)
+        text = record.get(table.column, "").strip()
+        if not text:
+            n_empty += 1
+            continue
+        value = _value(table, text, line)
+        of_trace = id_column == TRACE_COLUMN
+        if of_trace:
+            questions[name] = record.get(QUESTION_COLUMN, "")
+        earlier = (by_trace if of_trace else by_question).setdefault(name, value)
+        if earlier != value:
+            message = f"expected one {table.kind} for {name!r}, found {earlier} and {value}"
+            raise LineError(message, line)
+    return replace(
+        table, by_trace=by_trace, by_question=by_question, n_empty=n_empty, questions=questions
+    )
+
+
+def _id_of(line: int, record: dict[str, str]) -> tuple[str, str]:
+    """The column of the first id that a line gives, and the id."""
+    for column in ID_COLUMNS:
+        name = record.get(column)
+        if name:
+            return column, name
+    raise LineError(f"expected a {' or a '.join(ID_COLUMNS)}, found none", line)
+
+
+def _value(table: ScoreTable, text: str, line: int) -> float:
+    """The score or the label that a cell holds, true and false as 1 and 0."""
+    value = _number(text)
+    if table.kind == "score" and not abs(value) <= LARGEST:
+        raise LineError(f"expected a finite number as score, found {text!r:.100}", line)
+    if table.kind == "label" and value not in LABELS:
+        raise LineError(
+            "expected 1 or true (hallucination), 0 or false (right) or -1 (unlabelled) as label, "
+            f"found {text!r:.100}; if {table.column!r} holds scores, add --score-column "
+            f"{table.column} and which way they run, --lower-is-better or --higher-is-better",
+            line,
+        )
+    return value
+
+
+def _number(text: str) -> float:
+    """The number that a cell holds; NaN if it holds none."""
+    try:
+        return parse_number(TRUTH.get(text.lower(), text))
+    except ValueError:
+        return math.nan

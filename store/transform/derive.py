@@ -1,0 +1,173 @@
+"""Columns of a store that follow from others of it.
+
+States of single tokens and their mean follow from the states of a trace, scores of agreement from
+the several traces of a question.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from store.errors import NotFoundError, SchemaError, closest
+from store.format.schema import Column
+from store.read.store import TraceStore
+from store.traces.states import DERIVED, derive_states
+from store.transform.samples.names import NEEDS
+from store.transform.samples.requirements import ScoreSettings, check_scores
+from store.transform.samples.scores import PASSES, Pass, describe_score, score_samples
+from store.write.copy import Progress
+from store.write.writer import StoreWriter
+
+__all__ = ["NAMES", "derive_columns", "plan_columns", "plan_passes"]
+
+STATES = "hidden_states"
+PROMPT = "prompt_len"
+DERIVED_KEY = "derived"  # in the provenance: names of columns that were added, and from what
+NAMES = (*DERIVED, *NEEDS)
+NO_SETTINGS = ScoreSettings()
+
+
+def plan_columns(
+    store: TraceStore,
+    names: Sequence[str],
+    settings: ScoreSettings = NO_SETTINGS,
+    *,
+    again: bool = False,
+) -> dict[str, Column]:
+    """Return the columns to add.
+
+    Parameters
+    ----------
+    store
+        Whose columns they are made from.
+    names
+        Some of `NAMES`.
+    settings
+        Of the scores; the classifier is not looked at.
+    again
+        Make scores again that the store has.
+
+    Returns
+    -------
+    dict
+        Name -> column, in an order in which they can be made, without those that the store has.
+
+    Raises
+    ------
+    NotFoundError
+        A name cannot be derived, or the store lacks what it is made from.
+    SchemaError
+        What it is made from is of another kind, or no question has several traces.
+    """
+    present = store.schema.columns
+    for name in names:
+        if name not in NAMES:
+            like = closest(name, NAMES)
+            raise NotFoundError(f"expected some of {', '.join(NAMES)}, found {name!r:.80}{like}")
+    states = [name for name in DERIVED if name in names and name not in present]
+    columns = dict.fromkeys(states, _column_of_states(store, states)) if states else {}
+    scores = [name for name in NEEDS if name in names and (again or name not in present)]
+    check_scores(store, scores, {**present, **columns}, settings)
+    return columns | dict.fromkeys(scores, Column("float32"))
+
+
+def _column_of_states(store: TraceStore, names: Sequence[str]) -> Column:
+    present = store.schema.columns
+    for name in names:
+        for needed in (STATES, *([PROMPT] if name != "hs_last" else [])):
+            if needed not in present:
+                raise NotFoundError(
+                    f"{store.path}: {name} is made from column {needed!r}, found only "
+                    f"{', '.join(present)}"
+                )
+    states = present[STATES]
+    if states.axis is None or states.is_text:
+        raise SchemaError(f"{store.path}: expected {STATES} of each token, found a fixed column")
+    # the sizes of chunks and shards are chosen again, for one item a row
+    return Column(
+        states.dtype,
+        states.item_shape,
+        axis_names=states.axis_names,
+        split=states.split,
+        codec=states.codec,
+    )
+
+
+def plan_passes(names: Sequence[str]) -> list[list[str]]:
+    """Columns that are made together and committed together, in the order of the passes."""
+    together = [tuple(DERIVED), *(one.columns for one in PASSES)]
+    passes = [[name for name in one if name in names] for one in together]
+    return [one for one in passes if one]
+
+
+def derive_columns(
+    writer: StoreWriter,
+    names: Sequence[str],
+    progress: Progress = lambda done: None,
+    settings: ScoreSettings = NO_SETTINGS,
+    *,
+    again: bool = False,
+) -> None:
+    """Add columns that follow from others, in a commit for each of `plan_passes`.
+
+    One row of states is in memory at a time, and the texts of a few questions.
+
+    Parameters
+    ----------
+    writer
+        Of the store.
+    names
+        Some of `NAMES`; those that the store has stay as they are.
+    progress
+        Called with the number of rows done, in each pass from 0 on.
+    settings
+        Of the scores.
+    again
+        Make scores again that the store has.
+
+    Raises
+    ------
+    StoreError
+        See `plan_columns`; or a trace has no tokens of an answer. The store is as it was before the
+        pass.
+    """
+    columns = plan_columns(TraceStore.open(writer.root), names, settings, again=again)
+    for together in plan_passes(list(columns)):
+        store = TraceStore.open(writer.root)
+        chosen = {name: columns[name] for name in together}
+        score = next((one for one in PASSES if together[0] in one.columns), None)
+        if score is None:
+            rows = _rows(store, together, progress)
+            described: dict[str, Any] = dict.fromkeys(together, STATES)
+        else:
+            described = {name: describe_score(name, store, settings) for name in together}
+            rows = _score_rows(store, score, together, settings, progress)
+        made = dict(writer.provenance.get(DERIVED_KEY) or {}) | described
+        writer.set_columns(chosen, rows, {**writer.provenance, DERIVED_KEY: made})
+
+
+def _rows(store: TraceStore, names: list[str], progress: Progress) -> Iterator[dict[str, Any]]:
+    has_prompt = PROMPT in store.schema.columns
+    for i in range(len(store)):
+        trace = store[i]
+        states = trace[STATES]
+        prompt_len = int(trace[PROMPT]) if has_prompt else None
+        try:
+            yield {name: derive_states(name, states, prompt_len) for name in names}
+        except SchemaError as error:
+            raise SchemaError(f"{store.path}: trace {trace.id!r}: {error}") from error
+        progress(i + 1)
+
+
+def _score_rows(
+    store: TraceStore,
+    score: Pass,
+    names: list[str],
+    settings: ScoreSettings,
+    progress: Progress,
+) -> Iterator[dict[str, np.float32]]:
+    """Rows of the scores; all are computed before the first is written."""
+    found = score_samples(store, score, names, settings, progress)
+    for i in range(len(store)):
+        yield {name: values[i] for name, values in found.items()}

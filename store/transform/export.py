@@ -1,0 +1,229 @@
+"""A table of a store's texts and numbers: CSV, JSON lines or Parquet, one line for each trace.
+
+Rows are read and written in blocks, so memory does not grow with the store. The file appears at its
+path whole or not at all.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from store.errors import NotFoundError, SchemaError, StoreError, closest
+from store.format.schema import TRACE_ID, Column
+from store.read.batch import Batch
+from store.read.store import TraceStore
+from store.read.whole_columns import QUESTION_ID
+from store.write.copy import Progress
+from store.write.files import replacing
+
+__all__ = ["export_table"]
+
+REFERENCES = "references"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula begins with
+BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
+
+Columns = Mapping[str, Column]
+Block = dict[str, list[Any]]  # column -> a str, int, float, bool or None for each row
+
+
+def export_table(
+    store: TraceStore,
+    target: Path,
+    columns: Sequence[str] | None = None,
+    rows: Sequence[int] | None = None,
+    *,
+    overwrite: bool = False,
+    escape_formulas: bool = False,
+    progress: Progress = lambda done: None,
+) -> list[str]:
+    """Write columns of a store to a file, and return their names.
+
+    Parameters
+    ----------
+    target
+        Its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
+        cell, or null; in JSON lines infinities are spelled as by Python's json, and `references` is
+        a list.
+    columns
+        Names of columns of one text or one number a row; None: all of them. `trace_id` and, if
+        there is one, `question_id` always come first.
+    rows
+        Row numbers, in the order to write them; None: all.
+    escape_formulas
+        Put ' before texts that spreadsheets would take for a formula, in CSV
+        (https://owasp.org/www-community/attacks/CSV_Injection).
+    progress
+        Called with the number of rows written after each block.
+
+    Raises
+    ------
+    SchemaError
+        A column is an array, the ending is unknown, the file exists, or it would lie within the
+        store.
+    NotFoundError
+        There is no such column, or no such directory.
+    StoreError
+        Parquet is asked for, and pyarrow is not installed.
+    """
+    ending = target.suffix.lower()
+    if ending not in FORMATS:
+        raise SchemaError(
+            f"{target}: expected a file that ends in {', '.join(FORMATS)}, "
+            f"found {ending or 'no ending'!r}"
+        )
+    if ending == ".parquet":
+        _import_pyarrow("pyarrow")
+    if escape_formulas and ending != ".csv":
+        raise SchemaError(f"{target}: expected a .csv file with --escape-formulas, found {ending}")
+    chosen = _choose_columns(store, columns)
+    _check_target(store, target, overwrite)
+    types = {name: store.schema.stored[name] for name in chosen}
+    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
+    if escape_formulas:
+        blocks = map(_escape_formulas, blocks)
+    with replacing(target) as temporary:
+        FORMATS[ending](temporary, types, blocks)
+    return chosen
+
+
+def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
+    """The columns to write, the ids first; raises unless each row has one text or number of it."""
+    stored = store.schema.stored
+    exportable = [name for name, column in stored.items() if column.is_single]
+    chosen = exportable if columns is None else columns
+    for name in chosen:
+        if name in exportable:
+            continue
+        if name in stored:
+            raise SchemaError(
+                f"{store.path}: column {name!r} holds an array in each row, which no cell of a "
+                f"table holds; columns that can be exported: {', '.join(exportable)}"
+            )
+        raise NotFoundError(
+            f"{store.path}: expected some of its columns {', '.join(exportable)}, "
+            f"found {name!r:.200}{closest(name, exportable)}"
+        )
+    ids = [name for name in (TRACE_ID, QUESTION_ID) if name in exportable]
+    return list(dict.fromkeys([*ids, *chosen]))
+
+
+def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
+    if not target.absolute().parent.is_dir():
+        raise NotFoundError(f"{target}: there is no directory {target.parent}; make it first")
+    if store.path.resolve() in target.resolve().parents:
+        raise SchemaError(
+            f"{target}: lies within the store, which holds its own files only; choose another place"
+        )
+    if target.exists() and not (overwrite and target.is_file()):
+        raise SchemaError(
+            f"{target}: exists already, and may hold labels; "
+            "choose another name, or replace it with --overwrite"
+        )
+
+
+def _read_blocks(
+    store: TraceStore, columns: Columns, rows: Sequence[int], progress: Progress
+) -> Iterator[Block]:
+    """Read rows in blocks, and report each once it was written."""
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        batch = store.read(block, list(columns))
+        yield {name: _cells(batch, name, column) for name, column in columns.items()}
+        progress(start + len(block))
+
+
+def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
+    """The values of a column: texts, whole numbers, truth values, or floats with None for NaN."""
+    if column.is_text:
+        return batch.texts(name)
+    values = batch.fixed(name)
+    if not values.is_floating_point():
+        return values.tolist()
+    if values.dtype == torch.bfloat16:
+        values = values.float()
+    # by its text: the float of the fewest digits that is this number in its own precision
+    return [None if np.isnan(number) else float(str(number)) for number in values.numpy()]
+
+
+def _escape_formulas(block: Block) -> Block:
+    return {name: [_escape_formula(cell) for cell in cells] for name, cells in block.items()}
+
+
+def _escape_formula(cell: Any) -> Any:
+    """A text that begins as a formula after an apostrophe, anything else unchanged."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def _write_csv(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
+    """Write comma-separated values with a header: RFC 4180, but with Unix line ends."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        plain = csv.writer(file, lineterminator="\n")
+        quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        plain.writerow(columns)
+        for cells in _rows(blocks):
+            # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end
+            # of the line
+            has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+            writer = quoting if has_return else plain
+            writer.writerow(["" if cell is None else cell for cell in cells])
+
+
+def _write_json_lines(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        for cells in _rows(blocks):
+            record = dict(zip(columns, cells, strict=True))
+            if REFERENCES in record:
+                record[REFERENCES] = _decode_list(record[REFERENCES])
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _rows(blocks: Iterable[Block]) -> Iterator[tuple[Any, ...]]:
+    for block in blocks:
+        yield from zip(*block.values(), strict=True)
+
+
+def _decode_list(value: Any) -> Any:
+    """The list that a text spells in JSON; anything else unchanged."""
+    try:
+        decoded = json.loads(value)
+    except (TypeError, ValueError, RecursionError):
+        return value
+    return decoded if isinstance(decoded, list) else value
+
+
+def _write_parquet(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
+    """Write Apache Parquet with pyarrow; a row group for every block."""
+    arrow = _import_pyarrow("pyarrow")
+    parquet = _import_pyarrow("pyarrow.parquet")
+    schema = arrow.schema([(name, _arrow_type(column)) for name, column in columns.items()])
+    with parquet.ParquetWriter(str(path), schema) as writer:
+        for block in blocks:
+            writer.write_table(arrow.table(block, schema=schema))
+
+
+def _arrow_type(column: Column) -> str:
+    """The name of a column's Arrow type; half precision, which few readers know, is float32."""
+    return "float32" if column.dtype in ("float16", "bfloat16") else column.dtype
+
+
+def _import_pyarrow(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise StoreError(
+            "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export .csv or "
+            f".jsonl ({error})"
+        ) from error
+
+
+FORMATS = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+    ".parquet": _write_parquet,
+}

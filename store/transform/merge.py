@@ -1,0 +1,298 @@
+"""Merges stores of the same columns into one, bit for bit: by reference, or as a copy."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.format.schema import TRACE_ID, Column
+from store.read.directory import check_outside
+from store.read.store import TraceStore
+from store.read.whole_columns import QUESTION_ID, read_texts
+from store.traces.label_keys import without_labelling
+from store.traces.origin import (
+    COMMON,
+    FINAL_NORM,
+    LAYERS,
+    PARTS,
+    as_compared,
+    origins_of,
+    share_equal,
+)
+from store.traces.trace_ids import TraceNumbers
+from store.write.build import (
+    LONGEST_COMMAND,
+    build_store,
+    check_new,
+    check_partial,
+    identity,
+    open_begun,
+    partial_path,
+)
+from store.write.copy import CopySource, Progress
+from store.write.files import DISK, Files
+from store.write.link import Linked, link_stores, linked_columns
+from store.write.source import COMMAND
+from store.write.writer import StoreWriter
+
+__all__ = ["merge_stores"]
+
+NewIds = dict[tuple[int, int], str]  # (store, row) -> id in the merged store, where it is another
+RECORDED = {  # what tells whether traces are comparable, where any store records it
+    "weights_sha256": "the model of its traces",
+    LAYERS: "the numbers of its layers",
+    FINAL_NORM: "whether its last layer is after the output norm",
+}
+
+
+def merge_stores(
+    path: Path,
+    stores: Sequence[TraceStore],
+    progress: Progress,
+    *,
+    mixed: bool = False,
+    files: Files = DISK,
+    command: str | None = None,
+    copy: bool = False,
+    report: Callable[[Linked], None] = lambda linked: None,
+) -> TraceStore:
+    """Make one store of the rows of several.
+
+    The large files are those of the stores, under second names, where the file system can link.
+    What exists already, made of the same stores, is left as it is.
+
+    Each part of an import numbers the traces of a question from 1; here they get the ids that one
+    import of all parts gives.
+
+    Parameters
+    ----------
+    path
+        The store to make.
+    stores
+        Of the same columns, from the same model and layers.
+    progress
+        Called with the number of traces in the store after each, or after those of each part.
+    mixed
+        Merge stores of other models or layers as well.
+    files
+        The file operations to use.
+    command
+        The command line that resumes this merge; see `build_store`.
+    copy
+        Copy all rows, into shards that are full and shared with no other store.
+    report
+        Called with what was linked, if anything was.
+
+    Raises
+    ------
+    SchemaError
+        Their columns or models differ, an id is in two of them, or something is at `path`.
+    """
+    _check_paths(path, stores)
+    _check_columns(stores)
+    if not mixed:
+        _check_origin(stores)
+    renamed: NewIds = {}
+    if _are_parts(stores):
+        renamed = _renumber(stores)
+    else:
+        _check_ids(stores)
+    parts = [(store, range(len(store))) for store in stores]
+    begun = open_begun(path)
+    source = CopySource(parts, _merged_provenance(stores), renamed)
+    if begun is None:
+        if _begin(path, source, command, copy, report, files, progress):
+            files.rename_durably(partial_path(path), path)
+            return TraceStore.open(path)
+    elif copy and begun.manifest.segments:
+        raise SchemaError(
+            f"{begun.path}: expected a new path for a copy, found a store that is merged by "
+            "reference; choose another path"
+        )
+    return build_store(path, source, progress, files, command=command)
+
+
+def _begin(
+    path: Path,
+    source: CopySource,
+    command: str | None,
+    copy: bool,
+    report: Callable[[Linked], None],
+    files: Files,
+    progress: Progress,
+) -> bool:
+    """Make all of the merged store by reference, or the beginning of a copy; whether it is all."""
+    stores = [store for store, _ in source.parts]
+    partial = partial_path(path)
+    check_new(path)
+    check_partial(partial)
+    command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
+    provenance = source.provenance | command_key
+    first = stores[0]
+    if not copy and len(source) and linked_columns(stores):
+        report(link_stores(partial, stores, provenance, source.renamed, files, progress))
+        return True
+    if all(part != 0 for part, _ in source.renamed) and not first.manifest.segments:
+        StoreWriter.copy(partial, first, provenance, files, progress).close()
+    return False
+
+
+def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if a store is given twice, or is where the merged one is to be made."""
+    check_outside(path)
+    seen = set()
+    for store in filter(len, stores):
+        key = (store.directory.device, store.directory.inode)
+        if key in seen:
+            raise SchemaError(
+                f"{store.path}: expected each store once, found it given twice: its ids would be "
+                "in both"
+            )
+        seen.add(key)
+    places = {}
+    for place in (path, partial_path(path)):
+        if place.exists():
+            status = place.stat()
+            places[status.st_dev, status.st_ino] = place
+    for store in stores:
+        key = (store.directory.device, store.directory.inode)
+        if key in places:
+            raise SchemaError(
+                f"{places[key]}: expected a new path, found a store that is to be merged; choose "
+                "another path"
+            )
+
+
+def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
+    """The provenance of all stores, and the highest of their attention thresholds.
+
+    What they have in common is there once.
+    """
+    identities = [
+        {
+            "uuid": store.uuid,
+            "generation": store.generation,
+            "manifest_crc32c": store.manifest.checksum,
+            "rows": len(store),
+        }
+        for store in stores
+    ]
+    records = [{**own, **store.provenance} for own, store in zip(identities, stores, strict=True)]
+    common, rests = share_equal(records, identities[0])
+    merged: dict[str, Any] = {"source": "merge", PARTS: rests, COMMON: common}
+    thresholds = [store.provenance.get("attn_threshold") or 0.0 for store in stores]
+    if any(thresholds):
+        merged["attn_threshold"] = max(thresholds)
+    return merged
+
+
+def _check_columns(stores: Sequence[TraceStore]) -> None:
+    first = stores[0]
+    for other in stores[1:]:
+        for name in [*first.schema.columns, *other.schema.columns]:
+            expected = _meaning(first.schema.columns.get(name))
+            found = _meaning(other.schema.columns.get(name))
+            if expected != found:
+                raise SchemaError(
+                    f"{other.path}: expected column {name!r} as in {first.path}, "
+                    f"{expected}, found {found}"
+                )
+
+
+def _meaning(column: Column | None) -> str:
+    """What the values of a column are, however they are stored."""
+    if column is None:
+        return "no such column"
+    axis = f"for each of {column.axis}" if column.axis else "one a row"
+    sizes = " x ".join(map(str, column.item_shape))
+    parts = (column.dtype, sizes, " ".join(column.axis_names), axis)
+    return " ".join(filter(None, parts))
+
+
+def _check_origin(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if what the stores record of their model, layers or prompts differs."""
+    for key, meaning in RECORDED.items():
+        silent = [store for store in stores if not _records(store, key)]
+        if 0 < len(silent) < len(stores):
+            raise SchemaError(
+                f"{silent[0].path}: it does not record {meaning}, and others do: they may not be "
+                "comparable (--mixed merges them all the same)"
+            )
+    seen: dict[str, tuple[TraceStore, Any]] = {}
+    for store in stores:
+        for origin in origins_of(store.provenance):
+            for key, found in as_compared(origin).items():
+                first, expected = seen.setdefault(key, (store, found))
+                if found != expected:
+                    raise SchemaError(
+                        f"{store.path}: expected {key} as in {first.path}, {expected!r:.80}, found "
+                        f"{found!r:.80}; traces of different models, layers or prompts are not "
+                        "comparable (--mixed merges them all the same)"
+                    )
+
+
+def _records(store: TraceStore, key: str) -> bool:
+    return all(key in as_compared(origin) for origin in origins_of(store.provenance))
+
+
+def _are_parts(stores: Sequence[TraceStore]) -> bool:
+    parts = set()
+    imports = []
+    for store in stores:
+        # `store label` may have been used on some of them
+        provenance = without_labelling(identity(store.provenance))
+        parts.add(tuple(provenance.pop("part", ())))
+        imports.append(provenance)
+    return (
+        imports[0].get("source") == "import"
+        and imports.count(imports[0]) == len(imports)
+        and () not in parts
+        and len(parts) == len(stores) > 1
+        and len({n_parts for _, n_parts in parts}) == 1
+    )
+
+
+def _renumber(stores: Sequence[TraceStore]) -> NewIds:
+    """The ids that a whole import gives: traces with graphs are numbered first."""
+    traces: list[tuple[bool, Path, int, int, str]] = []
+    for part, store in enumerate(stores):
+        files = map(Path, read_texts(store, "source_file"))
+        rows = range(len(store))
+        questions = read_texts(store, QUESTION_ID)
+        of_part = [part] * len(store)
+        traces += zip(_lack_graphs(store), files, of_part, rows, questions, strict=True)
+    old = [read_texts(store, TRACE_ID) for store in stores]
+    numbers = TraceNumbers()
+    renamed = {}
+    for _, _, part, row, question in sorted(traces):
+        trace_id = numbers.give(question)
+        if trace_id != old[part][row]:
+            renamed[part, row] = trace_id
+    return renamed
+
+
+def _lack_graphs(store: TraceStore) -> list[bool]:
+    """For each trace whether it has no tokens: a sequence without graphs."""
+    for name, column in store.schema.columns.items():
+        if column.axis is not None:
+            return (store.lengths(name) == 0).tolist()
+    return [False] * len(store)
+
+
+def _check_ids(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
+    parts = [part for store in stores for part in store.arrays.id_table.hashes()]
+    hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
+    for hashed in hashes[counts > 1]:
+        owners: dict[str, TraceStore] = {}
+        for store in stores:
+            for row in store.arrays.id_table.rows_with_hash(hashed):
+                trace_id = store[row].id
+                if trace_id in owners:
+                    raise SchemaError(
+                        f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
+                        f"found {trace_id!r} in both"
+                    )
+                owners[trace_id] = store

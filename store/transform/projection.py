@@ -1,0 +1,200 @@
+"""Principal components of states: a few coordinates that show where each trace lies. Pure.
+
+Everything is computed in float64, block by block, so that memory grows with the width of the states
+and never with their number. The names take no torch.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from store.traces.origin import records_of
+
+__all__ = [
+    "METHODS",
+    "PROJECTIONS_KEY",
+    "Pca",
+    "Projection",
+    "fit_pca",
+    "mask_finite",
+    "own_projections",
+    "recorded_projections",
+    "sample_rows",
+]
+
+PROJECTIONS_KEY = "projections"  # in the provenance: column -> how it was projected
+METHODS = ("pca", "umap")
+# beyond, squares of float64 overflow, and coordinates of float32
+LARGEST = float(np.finfo(np.float32).max) / 1024
+DENSE_WIDTH = 1024  # LAPACK's eigenvectors take 0.7 s at this width, and 42 s at 4096
+EXTRA_VECTORS = 16  # iterated beside those that are asked for: they make them converge sooner
+MAX_ITERATIONS = 200
+TOLERANCE = 1e-12  # of the eigenvalues, relative to the largest
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What is projected, and how.
+
+    Attributes
+    ----------
+    column
+        A fixed column of floating numbers.
+    layer
+        Of a column with several, as the model numbers them; -1 is the last one.
+    method
+        One of `METHODS`.
+    dimensions
+        Coordinates a row.
+    sample
+        Rows that the map is fitted to, drawn at random.
+    seed
+        Of that draw, and of UMAP.
+    """
+
+    column: str = "hs_last"
+    layer: int | None = None
+    method: str = "pca"
+    dimensions: int = 2
+    sample: int = 20_000
+    seed: int = 0
+
+
+class Pca(NamedTuple):
+    """A map from states to their principal components.
+
+    Attributes
+    ----------
+    mean
+        float64 `(width,)`.
+    components
+        float64 `(dimensions, width)`: orthonormal rows, the largest variance first.
+    explained
+        float64 `(dimensions,)`: the fraction of the whole variance along each, 0 to 1.
+    n_rows
+        Rows that it was fitted to.
+    """
+
+    mean: np.ndarray
+    components: np.ndarray
+    explained: np.ndarray
+    n_rows: int
+
+    def project(self, states: np.ndarray) -> np.ndarray:
+        """The coordinates of states `(n, width)`: float64 `(n, dimensions)`."""
+        return (states - self.mean) @ self.components.T
+
+
+class _Moments:
+    """Mean and scatter of rows that come in blocks: float64 `(width,)` and `(width, width)`."""
+
+    def __init__(self, width: int) -> None:
+        self.n_rows = 0
+        self.mean = np.zeros(width)
+        self.scatter = np.zeros((width, width))
+
+    def add(self, block: np.ndarray) -> None:
+        """Count in rows, float64 `(n, width)`.
+
+        Each block is centred on its own mean, and the distance of the means is one row more (Ross
+        et al. 2008, "Incremental learning for robust visual tracking"), so nothing cancels where
+        the mean is far from 0.
+        """
+        if not len(block):
+            return
+        n_all = self.n_rows + len(block)
+        block_mean = block.mean(axis=0)
+        distance = block_mean - self.mean
+        between = np.sqrt(self.n_rows * len(block) / n_all) * distance
+        rows = np.vstack([block - block_mean, between])
+        self.scatter += rows.T @ rows
+        self.mean += distance * (len(block) / n_all)
+        self.n_rows = n_all
+
+
+def fit_pca(blocks: Iterable[np.ndarray], width: int, dimensions: int) -> Pca:
+    """Fit principal components to rows.
+
+    Parameters
+    ----------
+    blocks
+        The rows: float64 `(n, width)` each, all finite.
+    width
+        Numbers a row.
+    dimensions
+        How many components, at most `width`.
+
+    Returns
+    -------
+    The map. The entry of a component that is largest in magnitude is positive, since either sign
+    is as right. Without rows, or if all are equal, no variance is explained.
+    """
+    moments = _Moments(width)
+    for block in blocks:
+        moments.add(block)
+    variances, vectors = _leading(moments.scatter, dimensions)
+    largest = np.abs(vectors).argmax(axis=0)
+    signs = np.where(vectors[largest, np.arange(dimensions)] < 0, -1.0, 1.0)
+    whole = np.trace(moments.scatter)
+    explained = np.clip(variances, 0, None) / whole if whole > 0 else np.zeros(dimensions)
+    return Pca(moments.mean, (vectors * signs).T, explained, moments.n_rows)
+
+
+def _leading(matrix: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The n largest eigenvalues of a symmetric matrix, falling, and their vectors `(width, n)`."""
+    if len(matrix) <= max(DENSE_WIDTH, n + EXTRA_VECTORS):
+        values, vectors = np.linalg.eigh(matrix)
+    else:
+        values, vectors = _iterate(matrix, n + EXTRA_VECTORS)
+    return values[::-1][:n], vectors[:, ::-1][:, :n]
+
+
+def _iterate(matrix: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """About the n largest eigenvalues, rising, and their vectors.
+
+    This is subspace iteration (Halko, Martinsson and Tropp 2011, "Finding structure with
+    randomness", algorithm 4.4). It converges fast where eigenvalues fall, as those of states do;
+    where they hardly do, any vectors among their own are as good.
+    """
+    rng = np.random.default_rng([0, len(matrix)])
+    basis = rng.standard_normal((len(matrix), n))
+    before = np.full(n, np.inf)
+    for _ in range(MAX_ITERATIONS):
+        basis, _ = np.linalg.qr(matrix @ basis)
+        values, rotation = np.linalg.eigh(basis.T @ (matrix @ basis))
+        kept = slice(EXTRA_VECTORS, None)
+        change = np.abs(values - before)[kept].max()
+        if change <= TOLERANCE * np.abs(values).max():
+            break
+        before = values
+    return values, basis @ rotation
+
+
+def sample_rows(n_rows: int, size: int, seed: int) -> np.ndarray:
+    """Rows drawn without replacement, rising as they lie on disk: int64 `(min(size, n_rows),)`."""
+    rng = np.random.default_rng([seed, 0])
+    drawn = rng.choice(n_rows, min(size, n_rows), replace=False, shuffle=False)
+    return np.sort(drawn)
+
+
+def mask_finite(states: np.ndarray) -> np.ndarray:
+    """Which rows have numbers only that are neither NaN nor beyond `LARGEST`: bool `(n,)`."""
+    return (np.abs(states) <= LARGEST).all(axis=1)
+
+
+def recorded_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The projections that a provenance names, and those of the stores that it was merged from."""
+    recorded: dict[str, dict[str, Any]] = {}
+    for part in [*records_of(provenance), provenance]:
+        recorded |= own_projections(part)
+    return recorded
+
+
+def own_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The same without merges; what is of another form is not ours."""
+    recorded = provenance.get(PROJECTIONS_KEY)
+    if not isinstance(recorded, dict):
+        return {}
+    return {name: made for name, made in recorded.items() if isinstance(made, dict)}

@@ -1,0 +1,131 @@
+"""What scores of samples are made from, checked before anything is computed.
+
+The traces of a question are taken in the order of their ids, so that values do not depend on the
+order of the rows.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.errors import NotFoundError, SchemaError
+from store.format.schema import TRACE_ID, Column
+from store.read.store import TraceStore
+from store.read.whole_columns import QUESTION_ID, read_texts
+from store.traces.layers import LAYERS_AXIS, choose_layers
+from store.transform.samples.meaning import Nli
+from store.transform.samples.names import NEEDS, STATES, TEXTS
+
+__all__ = ["ScoreSettings", "check_scores", "choose_layer", "layers_of_states", "questions_of"]
+
+
+class ScoreSettings(NamedTuple):
+    """What decides the numbers beside the traces.
+
+    Attributes
+    ----------
+    layer
+        Of EigenScore, as the model numbers it, -1 for the last; None: the one in the middle.
+    nli
+        The classifier.
+    """
+
+    layer: int | None = None
+    nli: Nli | None = None
+
+
+def check_scores(
+    store: TraceStore, names: Sequence[str], columns: Mapping[str, Column], settings: ScoreSettings
+) -> None:
+    """Raise unless a store has what scores are made from.
+
+    Parameters
+    ----------
+    names
+        Some of `NEEDS`.
+    columns
+        Those that the store has or is about to get.
+
+    Raises
+    ------
+    NotFoundError
+        A column is missing, or the layer.
+    SchemaError
+        A column is of another kind, or no question has several traces.
+    """
+    for name in names:
+        for needed in (QUESTION_ID, *NEEDS[name]):
+            if needed not in columns:
+                way = f"; python -m store derive {store.path} {needed} adds it"
+                advice = way if needed == STATES and "hidden_states" in columns else ""
+                raise NotFoundError(
+                    f"{store.path}: {name} is made from column {needed!r}, found only "
+                    f"{', '.join(columns)}{advice}"
+                )
+            _check_kind(store, needed, columns[needed])
+    if "eigenscore" in names and STATES in store.schema.columns:
+        choose_layer(store, settings.layer)
+    if names:
+        questions_of(store)
+
+
+def _check_kind(store: TraceStore, name: str, column: Column) -> None:
+    expected = "a number for each trace"
+    if name in (QUESTION_ID, *TEXTS):
+        expected, fits = "texts", column.is_text
+    elif name == STATES:
+        expected = "states of layers for each trace"
+        fits = column.axis is None and len(column.item_shape) == 2
+        fits = fits and column.axis_names[:1] in ((), (LAYERS_AXIS,))
+    elif name == "logprob":
+        expected = "a number for each token"
+        fits = column.axis is not None and not column.item_shape
+    else:
+        fits = column.axis is None and not column.item_shape
+    if not fits:
+        raise SchemaError(f"{store.path}: column {name!r}: expected {expected}, found {column}")
+
+
+def questions_of(store: TraceStore) -> list[NDArray[np.int64]]:
+    """The rows of each question with several traces, int64, by the traces' ids.
+
+    Raises
+    ------
+    SchemaError
+        Every question has one trace.
+    """
+    rows_of = defaultdict(list)
+    for row, question in enumerate(read_texts(store, QUESTION_ID)):
+        rows_of[question].append(row)
+    several = [rows for rows in rows_of.values() if len(rows) > 1]
+    if not several:
+        raise SchemaError(
+            f"{store.path}: expected several traces of a question, whose answers are compared, "
+            f"found one trace of each of {len(rows_of):,} questions; make the traces with "
+            "python -m store extract --num-samples N"
+        )
+    ids = read_texts(store, TRACE_ID)
+    return [np.array(sorted(rows, key=ids.__getitem__), np.int64) for rows in several]
+
+
+def layers_of_states(store: TraceStore) -> list[int]:
+    """The layers of `hs_last` as the model numbers them, from 1 where its axes have no names."""
+    n_layers = store.schema.columns[STATES].item_shape[0]
+    return store.layers(STATES) or list(range(1, n_layers + 1))
+
+
+def choose_layer(store: TraceStore, layer: int | None) -> int:
+    """The position of a layer among those of `hs_last`, by default of the one in the middle.
+
+    Of the layers 1 to L it is layer (L + 1) // 2, as in the authors' code of EigenScore, which
+    counts the embedding as well: 16 of 32.
+    """
+    numbers = layers_of_states(store)
+    if layer is not None:
+        where = f"{store.path}: column {STATES!r}"
+        return choose_layers(str(layer), numbers, where)[0]
+    blocks = [position for position, number in enumerate(numbers) if number > 0]
+    return blocks[(len(blocks) - 1) // 2] if blocks else 0

@@ -1,0 +1,196 @@
+"""Columns that are made from the several traces of each question: scores of how much they agree.
+
+A value is of a question, on each of its traces (of `selfcheck_nli` it is of the trace); NaN where a
+question has one trace only.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.read.batch import Batch
+from store.read.store import TraceStore
+from store.traces.layers import LAYERS_AXIS
+from store.transform.samples.agreement import ALPHA, eigen_score, lexical_similarity
+from store.transform.samples.meaning import (
+    Nli,
+    Samples,
+    cluster_meanings,
+    contradicted,
+    entropy_of_likelihoods,
+    entropy_of_numbers,
+)
+from store.transform.samples.names import NEEDS, NLI, STATES
+from store.transform.samples.requirements import (
+    ScoreSettings,
+    choose_layer,
+    layers_of_states,
+    questions_of,
+)
+from store.write.copy import Progress
+
+__all__ = ["PASSES", "Pass", "describe_score", "score_samples"]
+
+Block = Sequence[NDArray[np.int64]]  # rows of each of some questions
+Values = dict[str, Sequence[float]]  # column -> a number for each row of a block
+
+
+class Pass(NamedTuple):
+    """Columns that are made together.
+
+    Attributes
+    ----------
+    columns
+        Their names.
+    score
+        (store, settings, block) -> the numbers of these columns that the store allows.
+    n_questions
+        In a block: they are in memory at once, and progress is shown after them.
+    """
+
+    columns: tuple[str, ...]
+    score: Callable[[TraceStore, ScoreSettings, Block], Values]
+    n_questions: int
+
+
+def score_samples(
+    store: TraceStore,
+    together: Pass,
+    names: Sequence[str],
+    settings: ScoreSettings,
+    progress: Progress,
+) -> dict[str, NDArray[np.float32]]:
+    """Compute columns of a pass.
+
+    Parameters
+    ----------
+    store
+        Whose traces are compared; see `check_scores`.
+    together
+        One of `PASSES`.
+    names
+        Some of its columns.
+    settings
+        With a classifier where the pass asks one.
+    progress
+        Called with the number of rows that are done.
+
+    Returns
+    -------
+    Column -> float32 `(n_rows,)`.
+    """
+    found = {name: np.full(len(store), np.nan, np.float32) for name in names}
+    questions = questions_of(store)
+    n_done = len(store) - sum(map(len, questions))
+    for first in range(0, len(questions), together.n_questions):
+        block = questions[first : first + together.n_questions]
+        rows = np.concatenate(block)
+        values = together.score(store, settings, block)
+        for name in names:
+            found[name][rows] = values[name]
+        n_done += len(rows)
+        progress(n_done)
+    return found
+
+
+def describe_score(name: str, store: TraceStore, settings: ScoreSettings) -> dict[str, Any]:
+    """What decided the numbers of a column, JSON-able."""
+    described: dict[str, Any] = {"from": list(NEEDS[name])}
+    if name == "eigenscore":
+        position = choose_layer(store, settings.layer)
+        described |= {"layer": layers_of_states(store)[position], "alpha": ALPHA}
+    if name in NLI:
+        described["nli"] = _nli_of(settings).describe()
+    return described
+
+
+def _nli_of(settings: ScoreSettings) -> Nli:
+    if settings.nli is None:
+        raise ValueError("settings: expected a classifier, found none")
+    return settings.nli
+
+
+def _eigen_scores(store: TraceStore, settings: ScoreSettings, block: Block) -> Values:
+    position = choose_layer(store, settings.layer)
+    part = {}
+    if store.schema.columns[STATES].axis_names:
+        part = {STATES: {LAYERS_AXIS: slice(position, position + 1)}}
+    states = store.read(np.concatenate(block), [STATES], part).fixed(STATES)  # (n, 1 or L, d)
+    at_layer = states[:, 0 if part else position].double().numpy()
+    of_questions = _split(at_layer, block)
+    return {"eigenscore": _on_each_trace(map(eigen_score, of_questions), block)}
+
+
+def _similarities(store: TraceStore, settings: ScoreSettings, block: Block) -> Values:
+    batch = store.read(np.concatenate(block), ["answer"])
+    answers = _split(batch.texts("answer"), block)
+    return {"lexical_similarity": _on_each_trace(map(lexical_similarity, answers), block)}
+
+
+def _semantic_entropies(store: TraceStore, settings: ScoreSettings, block: Block) -> Values:
+    """Both columns; the one of the likelihoods is left out where the store has none."""
+    rows = np.concatenate(block)
+    samples = _read_samples(store, block, with_question=True)
+    clusters = cluster_meanings(samples, _nli_of(settings).infer)
+    values = {"semantic_entropy_discrete": _on_each_trace(map(entropy_of_numbers, clusters), block)}
+    needed = NEEDS["semantic_entropy"][2:]
+    if set(needed) <= store.schema.columns.keys():
+        likelihoods = _split(mean_log_likelihoods(store.read(rows, needed)), block)
+        entropies = map(entropy_of_likelihoods, clusters, likelihoods)
+        values["semantic_entropy"] = _on_each_trace(entropies, block)
+    return values
+
+
+def _contradictions(store: TraceStore, settings: ScoreSettings, block: Block) -> Values:
+    samples = _read_samples(store, block)
+    by_question = contradicted(samples, _nli_of(settings).infer)
+    return {"selfcheck_nli": [number for numbers in by_question for number in numbers]}
+
+
+def _read_samples(store: TraceStore, block: Block, with_question: bool = False) -> list[Samples]:
+    names = ["answer", *(["question"] if with_question else [])]
+    batch = store.read(np.concatenate(block), names)
+    answers = _split([text.strip() for text in batch.texts("answer")], block)
+    if not with_question:
+        return [Samples("", texts) for texts in answers]
+    questions = _split(batch.texts("question"), block)
+    return [Samples(asked[0], texts) for asked, texts in zip(questions, answers, strict=True)]
+
+
+def mean_log_likelihoods(batch: Batch) -> NDArray[np.float64]:
+    """Mean log-probability of each answer's tokens, `(n_rows,)`.
+
+    NaN for an answer without tokens, or one whose place in the trace is not known.
+    """
+    logprob = batch.ragged("logprob")
+    spans = zip(batch.fixed("prompt_len").tolist(), batch.fixed("answer_len").tolist(), strict=True)
+    means = np.full(len(batch), np.nan)
+    for i, (start, length) in enumerate(spans):
+        first = max(1, start)  # nothing predicted token 0
+        numbers = logprob.row(i)[first : start + length].double()
+        if start >= 0 and len(numbers):
+            means[i] = numbers.mean()
+    return means
+
+
+def _split(values: Any, block: Block) -> list[Any]:
+    """Values of the rows of a block, question by question."""
+    ends = np.cumsum([0, *map(len, block)])
+    return [values[start:end] for start, end in pairwise(ends)]
+
+
+def _on_each_trace(numbers: Iterable[float], block: Block) -> Sequence[float]:
+    lengths = [*map(len, block)]
+    return np.repeat([*numbers], lengths).tolist()
+
+
+PASSES = (
+    Pass(("eigenscore",), _eigen_scores, 256),
+    Pass(("lexical_similarity",), _similarities, 256),
+    # few: a classifier may take a second for each pair of texts
+    Pass(("semantic_entropy", "semantic_entropy_discrete"), _semantic_entropies, 16),
+    Pass(("selfcheck_nli",), _contradictions, 16),
+)

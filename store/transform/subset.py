@@ -1,0 +1,58 @@
+"""The rows of a subset of a store: by trace ids, by questions, or by split."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from store.errors import NotFoundError, SchemaError
+from store.read.store import TraceStore
+from store.read.whole_columns import QUESTION_ID, read_texts
+from store.text_records import name_file
+from store.traces.question_split import SPLITS, split_of_question
+from store.write.source import COMMAND
+
+__all__ = ["read_ids", "rows_of_ids", "rows_of_questions", "rows_of_split", "subset_provenance"]
+
+
+def read_ids(path: Path) -> list[str]:
+    """Read ids from a text file, one a line; lines end in LF or CR LF, and in nothing else."""
+    with name_file(path, "a file of ids, one a line"):
+        text = path.read_bytes().decode("utf-8-sig")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return [line for line in lines if line]
+
+
+def rows_of_ids(store: TraceStore, ids: Sequence[str]) -> list[int]:
+    """Return the rows of traces in the order of their ids; raises NotFoundError."""
+    return [store.row_of(trace_id) for trace_id in dict.fromkeys(ids)]
+
+
+def rows_of_questions(store: TraceStore, questions: Sequence[str]) -> list[int]:
+    """Return all rows of some questions, ascending; raises NotFoundError if one has no trace."""
+    wanted = set(questions)
+    present = read_texts(store, QUESTION_ID)
+    missing = wanted.difference(present)
+    if missing:
+        raise NotFoundError(
+            f"{store.path}: expected traces of each question, found none of {min(missing)!r}"
+        )
+    return [row for row, question in enumerate(present) if question in wanted]
+
+
+def rows_of_split(store: TraceStore, split: str, seed: int) -> list[int]:
+    """Return all rows of the questions of a split, unlabelled ones included, ascending."""
+    if split not in SPLITS:
+        raise SchemaError(f"expected one of the splits {SPLITS}, found {split!r}")
+    questions = read_texts(store, QUESTION_ID)
+    return [
+        row for row, question in enumerate(questions) if split_of_question(question, seed) == split
+    ]
+
+
+def subset_provenance(store: TraceStore, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a subset: that of the store, and which rows of it were chosen."""
+    subset = {**chosen, "of": store.uuid, "generation": store.generation}
+    inherited = dict(store.provenance)
+    if COMMAND in inherited:
+        subset["of_command"] = inherited.pop(COMMAND)
+    return inherited | {"subset": subset}

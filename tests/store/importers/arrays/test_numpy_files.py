@@ -1,0 +1,156 @@
+import errno
+import zipfile
+
+import numpy as np
+import pytest
+
+from store.errors import CorruptError, RefusedError, SchemaError, StoreError
+from store.importers.arrays.find import kind_of
+from store.importers.arrays.numpy_files import NpyFolder, NpzFile
+
+MAX = 10_000_000
+
+
+class Bomb:
+    """Writes a file if it is ever unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_of_npz_are_read(tmp_path, save):
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "t": np.array(["x", "é"]), "e": np.empty((0, 2))}
+    save(tmp_path / "f.npz", **arrays)
+    file = NpzFile(tmp_path / "f.npz", MAX)
+    assert {name: str(key) for name, key in file.keys.items()} == {
+        "a": "float64 (2, 3)",
+        "t": "text (2,)",
+        "e": "float64 (0, 2)",
+    }
+    for name, array in arrays.items():
+        assert np.array_equal(file.read(name), array)
+
+
+def test_npy_files_are_mapped_and_empty_ones_read(tmp_path):
+    arrays = {
+        "a": np.arange(6, dtype="<i2"),
+        "e": np.empty((0, 2)),
+        "f": np.asfortranarray(np.eye(3)),
+    }
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    file = NpyFolder(tmp_path, sorted(tmp_path.glob("*.npy")), MAX)
+    for name, array in arrays.items():
+        assert np.array_equal(file.read(name), array)
+    assert isinstance(file.read("a"), np.memmap)
+
+
+def test_pickles_in_arrays_are_refused_and_not_run(tmp_path):
+    """Arrays of objects are pickles."""
+    run = tmp_path / "run"
+    objects = np.array([Bomb(run)], dtype=object)
+    np.savez(tmp_path / "f.npz", a=objects)
+    np.save(tmp_path / "a.npy", objects)
+    with pytest.raises(RefusedError, match="Python objects"):
+        NpzFile(tmp_path / "f.npz", MAX)
+    with pytest.raises(RefusedError, match="Python objects"):
+        NpyFolder(tmp_path, [tmp_path / "a.npy"], MAX)
+    assert not run.exists()
+
+
+def header(shape, descr="<f4"):
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+    text += b" " * (53 - len(text) % 64 + 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("shape", "error"),
+    [
+        ((10**9, 10**3), SchemaError),
+        ((-1,), CorruptError),
+        ((5,), CorruptError),
+        ((2**70,), StoreError),
+    ],
+)
+def test_sizes_that_are_declared_are_checked_first(tmp_path, shape, error):
+    """A few bytes that say they are gigabytes."""
+    data = header(shape) + b"\0" * 16
+    (tmp_path / "a.npy").write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "f.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", data)
+    with pytest.raises(error):
+        NpyFolder(tmp_path, [tmp_path / "a.npy"], MAX)
+    with pytest.raises(error):
+        NpzFile(tmp_path / "f.npz", MAX)
+
+
+def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path):
+    with zipfile.ZipFile(tmp_path / "f.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", header((5_000_000,)) + b"\0" * 20_000_000)
+    assert (tmp_path / "f.npz").stat().st_size < 100_000
+    with pytest.raises(SchemaError, match="--max-file-gb"):
+        NpzFile(tmp_path / "f.npz", MAX)
+
+
+def test_files_cut_anywhere_are_refused(tmp_path):
+    np.savez(tmp_path / "f.npz", a=np.arange(20), b=np.ones(3))
+    np.save(tmp_path / "a.npy", np.arange(20))
+    for name in ("f.npz", "a.npy"):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for n_bytes in range(0, len(whole), 3):
+            path.write_bytes(whole[:n_bytes])
+            with pytest.raises(CorruptError):
+                NpzFile(path, MAX) if name == "f.npz" else NpyFolder(tmp_path, [path], MAX)
+
+
+def test_flipped_bytes_are_errors_of_ours(tmp_path):
+    """Of an .npz file, whose members have checksums: never another array."""
+    array = np.arange(20)
+    path = tmp_path / "f.npz"
+    np.savez(path, a=array)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 2):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        path.write_bytes(damaged)
+        try:
+            file = NpzFile(path, MAX)
+            found = {key: file.read(key) for key in file.keys}
+        except StoreError:
+            continue
+        assert all(np.array_equal(value, array) for value in found.values())
+
+
+def test_kinds_are_told_by_content(tmp_path):
+    np.savez(tmp_path / "weights", a=np.ones(2))
+    np.save(tmp_path / "x.npy", np.ones(2))
+    (tmp_path / "n.csv").write_text("Name,score\na,1\n")
+    (tmp_path / "notes").write_text("Notes of a run\n")
+    (tmp_path / "q.jsonl").write_text('{"a": 1}\n')
+    kinds = {path.name: kind_of(path) for path in tmp_path.iterdir()}
+    assert kinds == {
+        "weights.npz": "npz",
+        "x.npy": "npy",
+        "n.csv": "text",
+        "notes": "text",
+        "q.jsonl": "JSON lines",
+    }
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "bad disk"), MemoryError()])
+def test_what_the_machine_lacks_is_no_damaged_file(tmp_path, monkeypatch, error):
+    """Although zipfile takes an error of the disk for a file of another kind."""
+    np.savez(tmp_path / "f.npz", a=np.arange(3))
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("zipfile._EndRecData", fail)
+    with pytest.raises(type(error)):
+        NpzFile(tmp_path / "f.npz", MAX)

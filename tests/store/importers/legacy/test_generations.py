@@ -1,0 +1,300 @@
+"""All six generations of raw files: every value against what their maker put in."""
+
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+from raw_generations import (
+    BY_STEP,
+    GENERATIONS,
+    LARGER,
+    SMALL,
+    Generated,
+    write_files,
+    write_pickle,
+)
+
+from store.cli.main import main
+from store.importers.legacy.files import find_files
+from store.importers.legacy.imports import ImportSource
+from store.read.store import TraceStore
+from store.transform.merge import merge_stores
+from store.write.build import build_store, open_begun
+
+KINDS = ("float16", "float32", "torch.float16", "torch.bfloat16")
+
+
+def run_import(out, *sources, **options):
+    files = find_files(list(map(str, sources)))
+    source = ImportSource(files, begun=open_begun(out), **options)
+    return build_store(out, source), source.report
+
+
+def assert_same(found, trace, letter):
+    """A row has every value of the trace, and no column that the maker does not know."""
+    expected = trace.expected(letter)
+    names = found.keys() - {"trace_id", "source_file", "score", "label"}
+    assert names == expected.keys()
+    for name, value in expected.items():
+        if name in ("references", "token_texts"):
+            assert json.loads(found[name]) == value
+        elif isinstance(value, str):
+            assert found[name] == value
+        else:
+            assert_equal_numbers(found[name], value, name)
+    assert len(found["tokens"]) == trace.n_states(letter)
+
+
+def assert_equal_numbers(found, value, name):
+    """Bit for bit; reductions in float16."""
+    if name.startswith("attn"):
+        value = value.astype(np.float16)
+        assert found.dtype == np.float16
+    assert np.array_equal(found, value), name
+
+
+def made(n, letter, model=SMALL, kind="float16", **options):
+    return [Generated(i, model, kind, **options) for i in range(n)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("letter", GENERATIONS)
+def test_every_value_of_a_generation_comes_in(tmp_path, letter, kind):
+    traces = made(7, letter, kind=kind)
+    write_files(tmp_path / "in", letter, traces, packed=kind == "float16")
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    assert (report.rows, report.whole) == (7, True)
+    for trace, found in zip(traces, store, strict=True):
+        assert_same(found, trace, letter)
+    assert ("beam" in store.provenance) == (letter in BY_STEP)
+
+
+@pytest.mark.parametrize("n", [2, 40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", [SMALL, LARGER], ids=["small", "larger"])
+@pytest.mark.parametrize("letter", GENERATIONS)
+def test_other_numbers_of_records_and_sizes_of_models(tmp_path, letter, model, n):
+    traces = made(n, letter, model, beams=3)
+    write_files(tmp_path / "in", letter, traces, per_file=max(1, n // 3))
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    assert (report.rows, report.whole) == (n, True)
+    for trace, found in zip(traces, store, strict=True):
+        assert_same(found, trace, letter)
+
+
+@pytest.mark.parametrize("letter", GENERATIONS)
+def test_full_maps_come_in_as_well(tmp_path, letter):
+    [trace] = made(1, letter)
+    write_files(tmp_path / "in", letter, [trace])
+    store, _ = run_import(tmp_path / "s.zarr", tmp_path / "in", keep_attention=True)
+    total = trace.n_states(letter)
+    maps = trace.maps[:, :, :total, :total].transpose(2, 3, 0, 1)
+    found = store[0]["attentions"]
+    assert np.array_equal(found.reshape(maps.shape), maps)
+
+
+def test_later_files_of_the_first_generation_have_ids(tmp_path):
+    traces = made(5, "A", numbered=True)
+    write_files(tmp_path / "in", "A", traces[2:])
+    store, _ = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    assert list(store.ids) == ["2", "3", "4"]
+    for trace, found in zip(traces[2:], store, strict=True):
+        assert_same(found, trace, "A")
+
+
+@pytest.mark.parametrize("part", [(1, 1), (1, 2), (2, 2)])
+def test_later_files_with_ids_follow_those_without(tmp_path, part):
+    """As far as their ids are the positions; another id would be of two records."""
+    early, late = made(4, "A"), made(8, "A", numbered=True)
+    late[5].number = 3
+    files = write_files(tmp_path / "in", "A", [*early, *late[4:]], per_file=1)
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in", part=part)
+    wanted = [str(i) for i in range(part[0] - 1, 8, part[1])]
+    if "5" in wanted:
+        wanted.remove("5")
+        [message] = report.skipped.messages
+        assert f"{files[5]}, record 0: expected 5 as id, its position" in message
+        assert "found '3'" in message
+    assert list(store.ids) == wanted
+
+
+class Stopping:
+    """A source that is interrupted before a row."""
+
+    def __init__(self, source, stop):
+        self.source, self.stop = source, stop
+        self.schema, self.provenance = source.schema, source.provenance
+
+    @property
+    def remarks(self):
+        return self.source.remarks
+
+    def rows(self, start=0):
+        for i, row in enumerate(self.source.rows(start)):
+            if i == self.stop:
+                raise KeyboardInterrupt
+            yield row
+
+
+def stop_import(out, folder, stop, **options):
+    source = ImportSource(find_files([str(folder)]), begun=open_begun(out), **options)
+    with pytest.raises(KeyboardInterrupt):
+        build_store(out, Stopping(source, stop))
+
+
+def bytes_of(store):
+    """Every file but those that hold the store's identity."""
+    files = sorted(file for file in store.path.rglob("*") if file.is_file())
+    inner = [file for file in files if file.parent != store.path]
+    return {file.relative_to(store.path): file.read_bytes() for file in inner}
+
+
+@pytest.mark.parametrize("letter", GENERATIONS)
+def test_a_stopped_import_ends_with_the_same_bytes(tmp_path, letter, monkeypatch):
+    """Stopped in the middle of a file, in which a record is left out."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
+    traces = made(9, letter)
+    files = write_files(tmp_path / "in", letter, traces)
+    damage(files[1], 1)
+    whole, wanted = run_import(tmp_path / "whole.zarr", tmp_path / "in")
+    assert (wanted.rows, wanted.skipped.n) == (8, 1)
+    for stop in (4, 5):
+        out = tmp_path / f"{stop}.zarr"
+        stop_import(out, tmp_path / "in", stop)
+        store, report = run_import(out, tmp_path / "in")
+        assert bytes_of(store) == bytes_of(whole)
+        assert (report.rows, report.skipped) == (8, wanted.skipped)
+
+
+def damage(file, i):
+    """Take the states from a record."""
+    records = read_records(file)
+    records[i]["hidden_states"] = []
+    write_pickle(file, records)
+
+
+def read_records(file):
+    return pickle.loads(file.read_bytes())  # noqa: S301 - the test wrote it
+
+
+@pytest.mark.parametrize("letter", GENERATIONS)
+def test_parts_make_the_whole(tmp_path, letter):
+    """Positions as well: they count the records of all parts, damaged ones too."""
+    traces = made(9, letter)
+    files = write_files(tmp_path / "in", letter, traces, per_file=2)
+    damage(files[0], 0)
+    whole, _ = run_import(tmp_path / "w.zarr", tmp_path / "in")
+    parts = [run_import(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert sorted(merged.ids) == sorted(whole.ids)
+    by_id = {trace.expected(letter)["question_id"]: trace for trace in traces[1:]}
+    assert sorted(by_id) == sorted(whole.ids)
+    for found in merged:
+        assert_same(found, by_id[found["question_id"]], letter)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("letter", GENERATIONS)
+def test_many_records_stopped_and_in_parts(tmp_path, letter, monkeypatch):
+    """500 of a larger model, packed: both ways equal one undisturbed import."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 50)
+    write_files(tmp_path / "in", letter, made(500, letter, LARGER), per_file=60, packed=True)
+    whole, _ = run_import(tmp_path / "w.zarr", tmp_path / "in")
+    stop_import(tmp_path / "s.zarr", tmp_path / "in", 257)
+    store, _ = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    assert bytes_of(store) == bytes_of(whole)
+    parts = [run_import(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 3))[0] for k in (1, 2, 3)]
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert sorted(merged.ids) == sorted(whole.ids)
+    for found in merged:
+        assert_same_bytes(found, whole[found.id])
+
+
+def assert_same_bytes(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        same = value if isinstance(value, str) else value.tobytes()
+        assert (found[name] if isinstance(value, str) else found[name].tobytes()) == same
+
+
+def test_no_position_is_guessed_behind_a_file_that_cannot_be_read(tmp_path):
+    files = write_files(tmp_path / "in", "A", made(6, "A"), per_file=2)
+    files[1].write_bytes(files[1].read_bytes()[:-40])
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    assert list(store.ids) == ["0", "1"]
+    reason = report.refused[str(files[2])]
+    assert f"{files[1]} before it cannot be read; restore that file" in reason
+
+
+def test_a_folder_of_all_generations_gives_a_command_for_each(tmp_path, monkeypatch, capsys):
+    """Copied, each makes a store of its own, and in the end every record is in one."""
+    monkeypatch.chdir(tmp_path)
+    for letter in GENERATIONS:
+        write_files(f"in/{letter}", letter, made(10, letter), per_file=2)
+    assert main(["import", "first.zarr", "in"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    names = ", ".join(f"in/A/batch_000{i}.pkl" for i in range(3))
+    assert f"  imported: 5 raw A without ids files ({names}, ...)" in lines
+    commands = [line.split() for line in lines if line.startswith("python -m store import")]
+    assert len(commands) == 5
+    stores = ["first.zarr"]
+    for command in commands:
+        arguments = [argument.strip("'") for argument in command[3:]]
+        assert main(arguments) == 0
+        stores.append(arguments[1])
+    for letter, path in zip(GENERATIONS, stores, strict=True):
+        for trace, found in zip(made(10, letter), TraceStore.open(path), strict=True):
+            assert_same(found, trace, letter)
+
+
+NEIGHBOURS = list(zip(GENERATIONS, "BCDEFA", strict=True))
+OTHER_PAIRS = set(itertools.permutations(GENERATIONS, 2)) - set(NEIGHBOURS)
+
+
+@pytest.mark.parametrize(
+    "mine, other",
+    [*NEIGHBOURS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in sorted(OTHER_PAIRS))],
+)
+def test_a_file_of_two_generations(tmp_path, mine, other):
+    """The record that is not like the others is named, and they go on."""
+    traces = made(5, mine, numbered=True)
+    records = [trace.record(mine) for trace in traces]
+    records[1] = traces[1].record(other)
+    write_pickle(tmp_path / "a.pkl", records)
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert report.skipped.n == 1
+    [message] = report.skipped.messages
+    assert message.startswith(f"{tmp_path}/a.pkl, record 1: expected a record of generation raw")
+    assert f"found one of raw {other}" in message
+    kept = [trace for trace in traces if trace.number != 1]
+    for trace, found in zip(kept, store, strict=True):
+        assert_same(found, trace, mine)
+
+
+@pytest.mark.parametrize("i", [0, 1])
+def test_the_reason_is_told_wherever_the_record_stands(tmp_path, i):
+    records = [trace.record("F") for trace in made(3, "F")]
+    del records[i]["attentions"]
+    write_pickle(tmp_path / "a.pkl", records)
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert len(store) == 2
+    [message] = report.skipped.messages
+    assert f"a.pkl, record {i}: expected the key 'attentions', found ['generated_answer" in message
+
+
+def test_texts_of_the_answer_alone_tell_where_it_begins(tmp_path):
+    """Also beside the ids of the whole sequence."""
+    traces = made(4, "F")
+    records = [trace.record("F") for trace in traces]
+    for trace, record in zip(traces, records, strict=True):
+        del record["tokens_decoded"][: trace.prompt_len]
+    write_pickle(tmp_path / "a.pkl", records)
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert report.whole
+    for trace, found in zip(traces, store, strict=True):
+        p = trace.prompt_len
+        assert (int(found["prompt_len"]), int(found["answer_len"])) == (p, trace.n_kept)
+        kept = trace.texts[p : p + trace.n_kept]
+        assert json.loads(found["token_texts"]) == [""] * p + kept
+        assert np.array_equal(found["tokens"], trace.expected("F")["tokens"])

@@ -1,0 +1,818 @@
+"""Tests of reading untrusted files: data comes back whole, and nothing that a file asks for is
+done."""
+
+import builtins
+import codecs
+import contextlib
+import copyreg
+import functools
+import gzip
+import operator
+import os
+import pickle
+import random
+import re
+import struct
+import subprocess
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import hypothesis.extra.numpy as arrays
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.errors import CorruptError, RefusedError, StoreError
+from store.importers.pickles import kind_of_file, read_pickle, read_torch
+from store.memory_limits import MemoryLimits
+
+DTYPES = [
+    "?",
+    "i1",
+    "u1",
+    "<i2",
+    ">u4",
+    "<i8",
+    "<f2",
+    ">f4",
+    "<f8",
+    "<c8",
+    ">c16",
+    "g",
+    "<U3",
+    ">U2",
+    "S4",
+]
+ATOMS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=8),
+    st.complex_numbers(),
+)
+KEYS = st.one_of(
+    st.text(max_size=4), st.integers(), st.tuples(st.integers(), st.binary(max_size=3))
+)
+ARRAYS = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: arrays.arrays(
+        dtype, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+    )
+)
+LAYOUTS = [
+    lambda a: a,
+    np.asfortranarray,
+    lambda a: a[..., ::2] if a.ndim else a,
+    lambda a: np.moveaxis(a, -1, 0) if a.ndim > 2 else a,
+]
+VALUES = st.recursive(
+    st.one_of(
+        ATOMS,
+        st.builds(bytearray, st.binary(max_size=8)),
+        st.builds(lambda array, layout: layout(array), ARRAYS, st.sampled_from(LAYOUTS)),
+        st.builds(lambda n: torch.arange(2 * n).reshape(2, n).half().T, st.integers(0, 3)),
+        st.floats(width=32).map(np.float32),
+        st.text("abc", min_size=1).map(np.str_),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(KEYS, inner, max_size=4),
+        st.dictionaries(KEYS, inner, max_size=4).map(OrderedDict),
+        st.sets(KEYS, max_size=4),
+        st.frozensets(KEYS, max_size=4),
+    ),
+    max_leaves=12,
+)
+GRAPH_KEYS = ("x", "edge_index", "edge_attr")
+
+
+def assert_same(a, b):
+    """The same types, layouts and bits, all the way down."""
+    assert type(a) is type(b)
+    if isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            assert_same(x, y)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        assert_same(list(a.values()), list(b.values()))
+    elif isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+    elif isinstance(a, np.ndarray):
+        assert (a.dtype.str, a.shape, a.flags.f_contiguous) == (
+            b.dtype.str,
+            b.shape,
+            b.flags.f_contiguous,
+        )
+        assert a.tobytes() == b.tobytes()
+    else:
+        assert repr(a) == repr(b)
+
+
+class Calls:
+    """Pickles as a call."""
+
+    def __init__(self, function, *args):
+        self.reduced = (function, args)
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.fixture
+def canary(tmp_path):
+    """A file that the hostile files try to make."""
+    path = tmp_path / "canary"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Put bytes into a file; give its path."""
+
+    def write(data):
+        (tmp_path / "file.pkl").write_bytes(data)
+        return tmp_path / "file.pkl"
+
+    return write
+
+
+def refusal(path, error=RefusedError, read=read_pickle, **options):
+    """The one line of a file's error."""
+    with pytest.raises(error) as caught:
+        read(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path}: ")
+    assert len(message) < 500
+    assert message.isascii()
+    return message
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("pickles") / "value.pkl"
+
+
+@given(value=VALUES, protocol=st.integers(0, 5), compress=st.booleans())
+def test_round_trip(scratch, value, protocol, compress):
+    """What was pickled in any protocol comes back with the same types, layouts and bits."""
+    data = pickle.dumps(value, protocol)
+    scratch.write_bytes(gzip.compress(data, 1) if compress else data)
+    assert kind_of_file(scratch) == ("gzip pickle" if compress else "pickle")
+    assert_same(read_pickle(scratch), pickle.loads(data))  # noqa: S301 - made here
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_old_numpy(written, protocol):
+    """The module names of NumPy 1 are known, and Python 2's way to write the bytes."""
+    data = pickle.dumps([np.arange(3), np.float32(1.5)], protocol)
+    if protocol < 4:
+        data = data.replace(b"numpy._core", b"numpy.core")
+    assert_same(read_pickle(written(data)), [np.arange(3), np.float32(1.5)])
+
+
+def test_python_2(written):
+    """An array that Python 2 wrote as a text of bytes is read."""
+    data = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I2\nt"
+    data += b"cnumpy\ndtype\n(S'i2'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
+    data += b"I00\nS'\\x01\\x00\\x02\\x00'\ntb."
+    assert_same(read_pickle(written(data)), np.array([1, 2], "<i2"))
+
+
+def test_shared(written):
+    """An array in two places is one array."""
+    array = np.arange(3)
+    got = read_pickle(written(pickle.dumps([array, (array,), {"a": array}], 4)))
+    assert got[0] is got[1][0] is got[2]["a"]
+    assert type(got[0]) is np.ndarray
+    assert got[0].flags.writeable
+
+
+def test_a_value_in_itself(written):
+    """Whoever walks through it would not come to an end: it is refused, through tuples too."""
+    ring = []
+    ring.extend([(ring,), {"ring": ring}])
+    for value in (ring, ring[0], ring[1]):
+        assert "holds itself" in refusal(written(pickle.dumps(value, 4)))
+
+
+def test_deep_nesting(written):
+    """A value may be 100 deep; 100,000 cost no recursion, and are refused."""
+    for opening in (b"]", b")"):
+        value = read_pickle(written(b"\x80\x04" + opening + b"\x85" * 100 + b"."))
+        for _ in range(100):
+            (value,) = value
+        assert "deep" in refusal(written(b"\x80\x04" + opening + b"\x85" * 100_000 + b"."))
+
+
+def test_free_memory_is_a_limit(written, monkeypatch):
+    """A pickle that it does not hold is not read; nothing is said against a file of that size."""
+    memory = MemoryLimits(10**9, 10**6, 10**6)
+    monkeypatch.setattr("store.importers.pickles.read_memory", lambda: memory)
+    data = pickle.dumps(bytes(2 * 10**6))
+    path = written(data)
+    with pytest.raises(MemoryError, match=f"{path}: it does not fit into the 1000000 bytes of"):
+        read_pickle(path)
+    refused = refusal(written(gzip.compress(data)))
+    assert "does not fit into the 1000000 bytes of free memory" in refused
+    many = written(pickle.dumps([{}] * 10 + [(i,) for i in range(10**6)]))
+    memory = MemoryLimits(10**9, 190 * 10**6, 190 * 10**6)
+    with pytest.raises(MemoryError, match="it does not fit into the 190000000 bytes of"):
+        read_pickle(many)
+
+
+HOSTILE = {  # the last part of the name: the protocols spell some modules differently
+    "system": lambda path: Calls(os.system, f"touch {path}"),
+    "eval": lambda path: Calls(eval, f"open({str(path)!r}, 'w')"),
+    "exec": lambda path: Calls(exec, f"open({str(path)!r}, 'w')"),
+    "open": lambda path: Calls(open, str(path), "w"),
+    "getattr": lambda path: Calls(getattr, Calls(__import__, "os"), "system"),
+    "__import__": lambda path: Calls(__import__, "os"),
+    "type": lambda path: type,
+    "attrgetter": lambda path: Calls(operator.attrgetter, "system"),
+    "partial": lambda path: functools.partial(os.system, f"touch {path}"),
+    "Popen": lambda path: Calls(subprocess.Popen, ["touch", str(path)]),
+    "loads": lambda path: Calls(pickle.loads, pickle.dumps(Calls(os.system, f"touch {path}"))),
+    "PosixPath": lambda path: path,
+    "decode": lambda path: Calls(codecs.decode, "a", "rot13"),
+    "load": lambda path: Calls(np.load, str(path)),
+    "_reconstructor": lambda path: Calls(copyreg._reconstructor, str, object, None),
+    "Text": lambda path: Text("a"),
+    "float32": lambda path: np.float32,
+}
+
+
+class Text(str):
+    """A subclass is not a str."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+@pytest.mark.parametrize("asked", HOSTILE)
+def test_names_outside_the_table(written, canary, asked, protocol):
+    """Any other name is refused, and said."""
+    message = refusal(written(pickle.dumps([1, HOSTILE[asked](canary)], protocol)))
+    assert re.search(rf"asks for [\w.]+\.{asked},", message)
+
+
+@pytest.mark.parametrize("text", [b"cos\nsystem\n", b"cposix\nsystem\n", b"iposix\nsystem\n"])
+def test_names_as_text(written, canary, text):
+    """The opcodes of protocol 0 reach no further."""
+    argument = f"S'touch {canary}'\n".encode()
+    data = b"(" + argument + text if text[0] == ord("i") else text + b"(" + argument + b"tR"
+    assert ".system" in refusal(written(data + b"."))
+    assert "system" in refusal(written(b"(" + text.replace(b"i", b"c", 1) + argument + b"o."))
+
+
+@pytest.mark.parametrize(
+    "dtype, hidden",
+    [(object, "O8"), ([("a", object)], "V8"), ("M8[s]", "M8"), ([("a", "f4")], "V4")],
+)
+def test_arrays_of_more_than_numbers(written, canary, dtype, hidden):
+    """A call hidden in an array of objects is not reached; neither fields nor dates are read."""
+    array = np.zeros(1, dtype)
+    if array.dtype.hasobject:
+        array[0] = (
+            Calls(os.system, f"touch {canary}")
+            if dtype is object
+            else (Calls(os.system, f"touch {canary}"),)
+        )
+    for protocol in (2, 4, 5):
+        message = refusal(written(pickle.dumps([array], protocol)))
+        assert hidden in message or "posix.system" in message
+
+
+def stack_global(module, name):
+    return (
+        b"\x80\x04\x8c"
+        + bytes([len(module)])
+        + module
+        + b"\x8c"
+        + bytes([len(name)])
+        + name
+        + b"\x93"
+    )
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        (b"numpy", b"core.multiarray.os.system"),
+        (b"numpy", b"ndarray.__class__"),
+        (b"builtins", b"set.__init__.__globals__"),
+        (b"collections", b"_sys.modules"),
+        (b"torch.storage", b"_load_from_bytes.__globals__"),
+        (b"os\nsystem", b"\x1b[2J"),
+        (b"", b""),
+    ],
+)
+def test_dotted_names(written, module, name):
+    """A name is looked up whole: a dot leads nowhere, and control characters do not reach the
+    terminal."""
+    message = refusal(written(stack_global(module, name) + b"."))
+    assert "\x1b" not in message
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"\x80\x02\x82\x01.", "EXT1"),
+        (b"\x80\x02\x83\x01\x00.", "EXT2"),
+        (b"\x80\x02\x84\x01\x00\x00\x00.", "EXT4"),
+        (b"\x80\x02K\x01Q.", "BINPERSID"),
+        (b"Pid\n.", "PERSID"),
+        (b"\x80\x05\x97.", "NEXT_BUFFER"),
+        (b"\x80\x05]\x98.", "READONLY_BUFFER"),
+    ],
+)
+def test_opcodes_that_reach_outside(written, data, said):
+    """The extension registry, persistent ids and out-of-band buffers are refused, in a registered
+    case too."""
+    copyreg.add_extension("posix", "system", 1)
+    try:
+        assert said in refusal(written(data))
+    finally:
+        copyreg.remove_extension("posix", "system", 1)
+
+
+SET_STATE = {
+    "a call's defaults": stack_global(b"numpy", b"dtype") + b"N}\x8c\x0c__defaults__)s\x86b.",
+    "a class's method": stack_global(b"collections", b"OrderedDict") + b"}\x8c\x05itemsK\x01sb.",
+    "a dict's method": stack_global(b"collections", b"OrderedDict") + b")R}\x8c\x05itemsK\x01sb.",
+    "an array twice": pickle.dumps(np.zeros(2), 4)[:-1] + b"}\x8c\x05shapeK\x01sb.",
+    "a new object": stack_global(b"numpy", b"ndarray") + b"K\x09\x85\x85\x81.",
+    "a call of ndarray": stack_global(b"numpy", b"ndarray") + b"K\x09\x85\x85R.",
+    "another encoding": stack_global(b"_codecs", b"encode") + b"\x8c\x01a\x8c\x05idna \x86R.",
+    "bytes by a codec": stack_global(b"builtins", b"bytearray") + b"\x8c\x01a\x8c\x05punyc\x86R.",
+    "the bare call": stack_global(b"builtins", b"set") + b".",
+    "a call inside": b"]" + stack_global(b"builtins", b"set")[2:] + b"\x85a.",
+    "a call as a key": b"}" + stack_global(b"builtins", b"set")[2:] + b"K\x01s.",
+}
+
+
+ARRAY = pickle.dumps(np.zeros(2), 4)[:-1]
+FILLED = {
+    "append to an array": ARRAY + b"K\x01a.",
+    "extend an array": ARRAY + b"(K\x01e.",
+    "an item of an array": ARRAY + b"K\x00K\x01s.",
+    "items of an array": ARRAY + b"(K\x00K\x01u.",
+    "add to an array": ARRAY + b"(K\x01\x90.",
+    "add to a tensor": pickle.dumps(torch.ones(2), 4)[:-1] + b"(K\x01\x90.",
+    "add to a list": b"\x80\x04](K\x01\x90.",
+    "an object of Python 2": b"(cnumpy\nndarray\nK\x09o.",
+    "a named object of Python 2": b"(K\x09inumpy\nndarray\n.",
+    "an object with keywords": stack_global(b"numpy", b"ndarray") + b")}\x92.",
+}
+
+
+@pytest.mark.parametrize("trick", FILLED)
+def test_only_containers_are_filled(written, trick):
+    """Arrays and tensors have methods of the same names as containers: none is called."""
+    refusal(written(FILLED[trick]))
+
+
+@pytest.mark.parametrize("trick", SET_STATE)
+def test_no_state_but_an_arrays(written, trick):
+    """What a pickle may call, it may neither change nor keep."""
+    refusal(written(SET_STATE[trick]), StoreError)
+    assert np.dtype("f4").str == "<f4"
+    assert OrderedDict(a=1).items()
+
+
+def test_dtype_keeps_to_itself(written):
+    """A dtype's state is its byte order: flags, sizes and fields from a pickle do not reach
+    NumPy."""
+    data = (
+        stack_global(b"numpy", b"dtype")
+        + b"\x8c\x02f4\x89\x88\x87R(K\x03\x8c\x01<)}NJ\xff\xff\xff\xffK\x04K\x3ftb."
+    )
+    assert "dtype with fields" in refusal(written(data))
+
+
+def array_pickle(shape, data, dtype="f4"):
+    """A pickled array of any shape, over any bytes."""
+    honest = pickle.dumps([np.zeros(3, dtype)], 2)
+    assert honest.count(b"K\x01K\x03\x85") == 1
+    text = data.decode("latin1").encode()
+    start = honest.index(b"X\x0c\x00\x00\x00" + bytes(12))
+    payload = b"X" + struct.pack("<I", len(text)) + text
+    shape = (
+        b"(" + b"".join(b"\x8a\x09" + n.to_bytes(9, "little", signed=True) for n in shape) + b"t"
+    )
+    return (honest[:start] + payload + honest[start + 17 :]).replace(
+        b"K\x01K\x03\x85", b"K\x01" + shape
+    )
+
+
+@pytest.mark.parametrize("shape", [(4,), (2,), (10**12,), (-3,), (2**62, 2**62), (3, 0), ()])
+def test_shape_and_bytes_agree(written, shape):
+    """An array of more or fewer bytes than its shape says is an error with the numbers, before any
+    is allocated."""
+    assert_same(read_pickle(written(array_pickle((3,), bytes(12)))), [np.zeros(3, "f4")])
+    message = refusal(written(array_pickle(shape, bytes(12))), CorruptError)
+    assert "found 12" in message or "-3" in message
+
+
+ANNOUNCED = {
+    "BINBYTES": b"\x80\x03B" + struct.pack("<I", 2**32 - 1),
+    "BINUNICODE": b"\x80\x02X" + struct.pack("<I", 2**32 - 1),
+    "BINSTRING": b"\x80\x02T" + struct.pack("<I", 2**31 - 1),
+    "BINBYTES8": b"\x80\x04\x8e" + struct.pack("<Q", 2**60),
+    "BINBYTES8 lazily": b"\x80\x04\x8e" + struct.pack("<Q", 2**33),
+    "BINUNICODE8": b"\x80\x04\x8d" + struct.pack("<Q", 2**60),
+    "BYTEARRAY8": b"\x80\x05\x96" + struct.pack("<Q", 2**63),
+    "FRAME": b"\x80\x04\x95" + struct.pack("<Q", 2**60),
+    "LONG4": b"\x80\x02\x8b" + struct.pack("<I", 2**31 - 1),
+    "LONG_BINPUT": b"\x80\x02Nr" + struct.pack("<I", 2**31 - 1),
+    "PUT": b"Np2147483647\n",
+}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("opcode", ANNOUNCED)
+def test_huge_announcements(written, opcode, compress):
+    """A size that the file cannot hold is refused with its number before it is allocated."""
+    numbers = {2**60, 2**33, 2**63, 2**32 - 1, 2**31 - 1}
+    for filler in (b"", b"(" * (1 << 14)):
+        data = ANNOUNCED[opcode][:2] * (ANNOUNCED[opcode][0] == 0x80) + filler
+        data += ANNOUNCED[opcode][2 * (ANNOUNCED[opcode][0] == 0x80) :] + b"N" * 9 + b"."
+        message = refusal(written(gzip.compress(data) if compress else data), StoreError)
+        assert any(str(n) in message for n in numbers)
+
+
+def test_calls_with_a_length(written):
+    """A number is no length: bytes and bytearray are made of bytes."""
+    for kind in (b"bytes", b"bytearray"):
+        data = (
+            stack_global(b"builtins", kind)
+            + b"\x8a\x06"
+            + (10**12).to_bytes(6, "little")
+            + b"\x85R."
+        )
+        assert "1000000000000" in refusal(written(data))
+
+
+def test_copies_are_counted(written):
+    """One string copied again and again is refused before the memory is full."""
+    data = (
+        stack_global(b"builtins", b"bytearray")
+        + b"q\x00B"
+        + struct.pack("<I", 10**6)
+        + bytes(10**6)
+        + b"q\x01"
+    )
+    message = refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
+    assert "copy" in message
+
+
+def test_endless_values(written):
+    """A value that would be endless when shown is not shown."""
+    # three times the one before
+    data = stack_global(b"numpy", b"dtype") + b"K\x01" + b"22\x87" * 60
+    assert "tuple" in refusal(written(data + b"\x85R."))
+
+
+def test_text_is_text(written):
+    """Code points that Python does not have are an error, in arrays and scalars of either byte
+    order."""
+    for dtype in ("<U1", ">U1"):
+        for value in (np.array(["a"], dtype), np.array(["a"], dtype)[0]):
+            for protocol in (4, 5):
+                good = pickle.dumps(value, protocol)
+                data = good.replace(value.tobytes(), b"\xff" * 4)
+                assert data != good
+                assert "1114111" in refusal(written(data), CorruptError)
+    boolean = pickle.dumps(np.array([True]), 5).replace(
+        b"\x96\x01" + bytes(7) + b"\x01", b"\x96\x01" + bytes(7) + b"\x05"
+    )
+    assert "up to 1" in refusal(written(boolean), CorruptError)
+
+
+def test_gzip_bomb(written):
+    """Decompressed bytes are counted as they come; the message names the cap and how to raise
+    it."""
+    data = pickle.dumps(bytes(1 << 24), 4)
+    path = written(gzip.compress(data))
+    assert path.stat().st_size < 1 << 15
+    message = refusal(path, max_bytes=1 << 20)
+    assert str(1 << 20) in message
+    assert "max_bytes" in message
+    assert len(read_pickle(path, max_bytes=len(data))) == 1 << 24
+    refusal(written(gzip.compress(b"]" + b"N0" * (1 << 20) + b".")), max_bytes=1 << 20)
+    refusal(written(gzip.compress(b"V" + b"a" * (1 << 22) + b"\n.")), max_bytes=1 << 20)
+
+
+SAMPLE = {
+    "states": [np.arange(6, dtype="f2").reshape(2, 3)],
+    "answer": "x",
+    "text": ["a", "b"],
+    "n": 3,
+}
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("compress", [False, True])
+def test_truncated_anywhere(written, protocol, compress):
+    """A file that ends early is never taken for a whole one."""
+    data = pickle.dumps(SAMPLE, protocol)
+    data = gzip.compress(data) if compress else data
+    for n in range(2 if compress else 1, len(data)):
+        assert "whole pickle" in refusal(written(data[:n]), CorruptError)
+
+
+def test_truncated_large(written):
+    """A large file cut at every tenth of its length says so."""
+    data = pickle.dumps([np.zeros(100_000), torch.zeros(100_000), "x"], 4)
+    for tenth in range(1, 10):
+        refusal(written(data[: len(data) * tenth // 10]), CorruptError)
+
+
+def test_more_than_one_pickle(written):
+    """Bytes after the end are not lost silently."""
+    assert "more bytes" in refusal(written(pickle.dumps(1) + pickle.dumps(2)), CorruptError)
+
+
+def test_neither(written):
+    """Text, nothing and a zip file of other things are not taken for pickles."""
+    for data in (b"", b"question_id,score\n", b"<html>", b"\x89PNG"):
+        with pytest.raises(CorruptError):
+            kind_of_file(written(data))
+    refusal(written(b""), CorruptError)
+    with pytest.raises(FileNotFoundError):
+        read_pickle(Path("nowhere.pkl"))
+
+
+def admitted(value):
+    """Whether a value is inert all the way down."""
+    if isinstance(value, dict):
+        return all(map(admitted, [*value, *value.values()]))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(admitted, value))
+    plain = (
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        bytearray,
+        np.ndarray,
+        np.generic,
+        torch.Tensor,
+    )
+    return isinstance(value, plain)
+
+
+def flipped(data, rng):
+    data = bytearray(data)
+    for _ in range(rng.randint(1, 3)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_random_damage(written, protocol):
+    """A damaged file gives an error of ours or data, and nothing else."""
+    rng = random.Random(protocol)  # noqa: S311 - not for secrets
+    data = pickle.dumps(
+        [*SAMPLE.items(), {1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)], protocol
+    )
+    for _ in range(400):
+        damaged = flipped(data, rng)
+        with contextlib.suppress(StoreError):
+            assert admitted(read_pickle(written(damaged)))
+
+
+def graphs():
+    from torch_geometric.data import Data
+
+    return [
+        Data(
+            x=torch.arange(2.0 * n).reshape(n, 2).half(),
+            edge_index=torch.tril_indices(n, n).flip(0),
+            edge_attr=torch.rand(n * (n + 1) // 2).half(),
+            num_nodes=n,
+            num_possible_edges=n * (n + 1) // 2,
+            filter_ratio=0.5,
+        )
+        for n in (1, 3)
+    ]
+
+
+FORMS = pytest.mark.parametrize("is_zip", [True, False])
+
+
+def save(value, path, is_zip=True):
+    torch.save(value, path, _use_new_zipfile_serialization=is_zip)
+    return path
+
+
+@FORMS
+def test_tensors_round_trip(tmp_path, is_zip):
+    """Tensors of every dtype, views, empty ones and shared storages come back from both forms."""
+    base = torch.arange(24.0)
+    value = {
+        "labels": torch.ones(3),
+        "question_ids": ["a", "b"],
+        "blob": b"\xff\x00",
+        "view": base[4:10:2],
+    }
+    value["expanded"] = torch.ones(1).expand(5)
+    value["more"] = [OrderedDict(a=base.reshape(4, 6).T), (torch.zeros(0, 3), torch.tensor(True))]
+    value["dtypes"] = [
+        torch.ones(2, dtype=d)
+        for d in (torch.bfloat16, torch.half, torch.int8, torch.long, torch.cfloat)
+    ]
+    path = save(value, tmp_path / "file.pt", is_zip)
+    assert kind_of_file(path) == "torch"
+    assert_same(read_torch(path), value)
+
+
+@FORMS
+def test_graphs_round_trip(tmp_path, is_zip):
+    """Lists of graphs come back as graphs, and torch's list of safe classes stays as it was."""
+    value = {"graphs": [graphs()], "labels": torch.ones(1), "question_ids": ["a"]}
+    path = save(value, tmp_path / "file.pt", is_zip)
+    before = set(torch.serialization.get_safe_globals())
+    got = read_torch(path)
+    assert set(torch.serialization.get_safe_globals()) == before
+    for a, b in zip(got["graphs"][0], value["graphs"][0], strict=True):
+        assert type(a) is type(b)
+        assert a.to_dict().keys() == b.to_dict().keys()
+        assert all(torch.equal(a[key], b[key]) for key in GRAPH_KEYS)
+        assert (a.num_nodes, a.num_possible_edges, a.filter_ratio) == (
+            b.num_nodes,
+            b.num_possible_edges,
+            0.5,
+        )
+
+
+@FORMS
+def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
+    """One number, shown a million times by each of many tensors, would fill the memory once it is
+    copied."""
+    path = save(
+        {"x": [torch.ones(1).expand(1000, 1000) for _ in range(5)]}, tmp_path / "file.pt", is_zip
+    )
+    with pytest.raises(
+        RefusedError, match="expected at most 16000000 bytes, found tensors of 20000000 bytes"
+    ):
+        read_torch(path, 16_000_000)
+    assert len(read_torch(path, 20_000_000)["x"]) == 5
+
+
+@FORMS
+def test_hostile_torch_files(tmp_path, canary, is_zip):
+    """A torch file that asks for more is refused, and what it asked for is named."""
+    path = tmp_path / "file.pt"
+    for function, name in (
+        (os.system, "posix.system"),
+        (builtins.bytearray, "bytearray"),
+        (torch.nn.Linear, "Linear"),
+    ):
+        save({"x": torch.ones(1), "y": Calls(function, f"touch {canary}")}, path, is_zip)
+        assert name in refusal(path, read=read_torch)
+
+
+def repacked(path, change, compression=zipfile.ZIP_STORED):
+    """Rewrite the records of a torch file."""
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in change(records).items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_storages_end_where_their_records_do(tmp_path):
+    """A storage or tensor that claims more than its bytes is refused: torch would read what
+    follows."""
+    for old, new in ((b"K\x07t", b"K\x77t"), (b"K\x07\x85", b"K\x77\x85")):
+        path = save(torch.ones(7), tmp_path / "file.pt")
+        repacked(
+            path,
+            lambda r, old=old, new=new: {
+                k: v.replace(old, new) if k.endswith("data.pkl") else v for k, v in r.items()
+            },
+        )
+        assert "119" in refusal(path, CorruptError, read_torch) or "476" in refusal(
+            path, CorruptError, read_torch
+        )
+
+
+def test_odd_zip_files(tmp_path):
+    """Compressed, missing and doubled records, and a zip file of other things, give one line
+    each."""
+    path = tmp_path / "file.pt"
+    refusal(
+        repacked(save(torch.ones(999), path), dict, zipfile.ZIP_DEFLATED), RefusedError, read_torch
+    )
+    refusal(
+        repacked(
+            save(torch.ones(9), path), lambda r: {k: v for k, v in r.items() if "data/0" not in k}
+        ),
+        CorruptError,
+        read_torch,
+    )
+    refusal(
+        repacked(save(torch.ones(9), path), lambda r: r | {"file/DATA/0": b"x"}),
+        CorruptError,
+        read_torch,
+    )
+    refusal(
+        repacked(save(torch.ones(9), path), lambda r: {"file/readme": b"x"}),
+        CorruptError,
+        read_torch,
+    )
+    refusal(save(torch.ones(999), path), RefusedError, read_torch, max_bytes=1000)
+
+
+def test_records_begin_where_the_file_says(tmp_path):
+    """A record whose header points beyond the file is an error: nothing beyond the file is read."""
+    path = save(torch.ones(7), tmp_path / "file.pt")
+    data = bytearray(path.read_bytes())
+    start = data.index(b"file/data/0")
+    data[start - 2 : start] = b"\xff\xff"  # the length of the extra field
+    path.write_bytes(data)
+    refusal(path, StoreError, read_torch)
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_other_protocols_of_torch(tmp_path, protocol):
+    """The protocol of a torch file's pickle does not matter."""
+    value = {"a": torch.arange(4).half(), "b": [b"x", (1.5, None)]}
+    torch.save(value, tmp_path / "file.pt", pickle_protocol=protocol)
+    assert_same(read_torch(tmp_path / "file.pt"), value)
+
+
+def test_another_byte_order(tmp_path):
+    """Tensors of a machine of the other byte order are refused, not misread."""
+    path = repacked(
+        save(torch.ones(7), tmp_path / "file.pt"), lambda r: r | {"file/byteorder": b"big"}
+    )
+    assert "byte order" in refusal(path, RefusedError, read_torch)
+
+
+@FORMS
+def test_a_storage_alone(tmp_path, is_zip):
+    """A storage is no data."""
+    path = save({"a": 1}, tmp_path / "file.pt", is_zip)
+    torch.save(torch.ones(3).untyped_storage(), path, _use_new_zipfile_serialization=is_zip)
+    refusal(path, StoreError, read_torch)
+
+
+def test_storages_that_the_older_form_does_not_hold(tmp_path):
+    """A tensor over memory that the file does not fill is refused."""
+    path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
+    data = path.read_bytes()
+    keys = data.rindex(b"\x80\x02]")
+    path.write_bytes(data[:keys] + b"\x80\x02].")
+    assert "keys of all storages" in refusal(path, CorruptError, read_torch)
+
+
+def test_legacy_announcements(tmp_path):
+    """The older form allocates what it announces: more than the file holds is refused before."""
+    path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
+    path.write_bytes(
+        path.read_bytes().replace(b"K\x07N", b"\x8a\x06" + (10**12).to_bytes(6, "little") + b"N")
+    )
+    assert str(4 * 10**12) in refusal(path, CorruptError, read_torch)
+
+
+@FORMS
+def test_truncated_torch_files(tmp_path, is_zip):
+    """A torch file that ends early is an error, wherever it ends."""
+    data = save(
+        {"labels": torch.ones(50), "graphs": graphs()}, tmp_path / "file.pt", is_zip
+    ).read_bytes()
+    for n in [*range(20, len(data), len(data) // 40), len(data) - 1]:
+        (tmp_path / "file.pt").write_bytes(data[:n])
+        refusal(tmp_path / "file.pt", CorruptError, read_torch)
+
+
+@FORMS
+def test_random_damage_of_torch_files(tmp_path, is_zip):
+    """A damaged torch file gives an error of ours or something that reads."""
+    rng = random.Random(int(is_zip))  # noqa: S311 - not for secrets
+    path = tmp_path / "file.pt"
+    data = save({"labels": torch.ones(3), "ids": ["a"]}, path, is_zip).read_bytes()
+    for _ in range(300):
+        path.write_bytes(flipped(data, rng))
+        with contextlib.suppress(StoreError):
+            assert admitted(read_torch(path))
+
+
+def test_errors_cross_processes():
+    """A refusal survives pickling."""
+    error = RefusedError("a line")
+    assert str(pickle.loads(pickle.dumps(error))) == "a line"  # noqa: S301 - made here

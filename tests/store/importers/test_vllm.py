@@ -1,0 +1,315 @@
+"""Files that vLLM's server wrote (tests/data/vllm), and what is done to them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from array_files import safetensors_bytes, vllm_file, write_lines
+from served_llama import build_llama
+
+from store import TraceStore
+from store.cli.main import main
+from store.importers.arrays.safetensors import SafetensorsFile
+from store.traces.origin import TRACE_CONVENTION
+
+SAMPLE = Path(__file__).parents[2] / "data" / "vllm"
+LAYERS = ["--layers", "1,3,4"]  # as they lie in the files, though the engine was given 4,1,3
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """The served model, and its directory."""
+    folder = tmp_path_factory.mktemp("served")
+    model, tokenizer = build_llama()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model, folder
+
+
+def records(kind):
+    return [json.loads(line) for line in (SAMPLE / f"{kind}.jsonl").read_text().splitlines()]
+
+
+def run_import(out, folder, requests, *flags):
+    return main(["import", str(out), str(folder), "--requests", str(requests), *flags])
+
+
+def extract(folder, questions, out):
+    """A store of the same prompts, with answers as given ones."""
+    write_lines(out.with_suffix(".jsonl"), questions)
+    flags = ["--model", str(folder), "--questions", str(out.with_suffix(".jsonl"))]
+    columns = "--columns=tokens,prompt_len,answer_len,hidden_states,hs_prompt,hs_mean,logprob"
+    template = ["--prompt-template", "{question}", "--dtype=fp32", "--device=cpu"]
+    assert main(["extract", str(out), *flags, *template, *LAYERS, columns]) == 0
+    return TraceStore.open(out)
+
+
+def given(kind):
+    """Name of a file -> question and answer, of the responses whose answer has a text."""
+    found = {}
+    for record in records(kind):
+        [path] = (SAMPLE / kind).glob(f"{record['id']}-*")
+        answer = record["choices"][0]["text"]
+        name = path.stem if record["kv_transfer_params"] else record["id"]
+        if answer:
+            found[name] = {"question": record["question"], "response": answer}
+    return found
+
+
+def assert_equal_to_extracted(trace, extracted, norm):
+    """The same tokens and states; the last layer once the model's norm is applied."""
+    n_tokens = len(trace["tokens"])
+    assert np.array_equal(trace["tokens"], extracted["tokens"][:n_tokens])
+    found, expected = trace["hidden_states"], extracted["hidden_states"][:n_tokens]
+    with torch.no_grad():
+        normed = norm(torch.tensor(np.array(found[:, 2]))).numpy()
+    close = {"rtol": 1e-3, "atol": 1e-3}  # of float16
+    np.testing.assert_allclose(found[:, :2], expected[:, :2], **close)
+    np.testing.assert_allclose(normed, expected[:, 2], **close)
+    assert not np.allclose(found[:, 2], expected[:, 2], atol=0.1)
+
+
+def test_answers_of_the_server_are_those_of_extract(llama, tmp_path, capsys):
+    """Ended by length, by the end of the text, and by a stop, which is not told its path."""
+    model, folder = llama
+    out = tmp_path / "v.zarr"
+    assert run_import(out, SAMPLE / "answers", SAMPLE / "answers.jsonl", *LAYERS) == 1
+    assert "expected more tokens than the 11 of the prompt, found 11" in capsys.readouterr().out
+    store = TraceStore.open(out)
+    asked = given("answers")
+    assert sorted(store.ids) == sorted(asked)
+    assert len(asked) == 4
+    questions = [{"question_id": name, **texts} for name, texts in asked.items()]
+    other = extract(folder, questions, tmp_path / "e.zarr")
+    n_whole = 0
+    for name, texts in asked.items():
+        trace, extracted = store[name], other[name]
+        assert_equal_to_extracted(trace, extracted, model.model.norm)
+        n_prompt = trace["prompt_len"]
+        n_tokens = len(trace["tokens"])
+        assert n_prompt == extracted["prompt_len"]
+        assert trace["answer_len"] == n_tokens - n_prompt
+        assert (trace["question"], trace["answer"]) == (texts["question"], texts["response"])
+        found, expected = trace["logprob"], extracted["logprob"][:n_tokens]
+        np.testing.assert_allclose(found[n_prompt:], expected[n_prompt:], atol=1e-4)
+        is_of_prompt = texts["question"] == "5*25="  # asked with prompt_logprobs
+        of_prompt = expected[:n_prompt] if is_of_prompt else np.full(n_prompt, np.nan)
+        np.testing.assert_allclose(found[:n_prompt], of_prompt, atol=1e-4)
+        if trace["answer_len"] == extracted["answer_len"]:  # the last token is that of the answer
+            n_whole += 1
+            np.testing.assert_allclose(
+                trace["hs_mean"][:2], extracted["hs_mean"][:2], rtol=1e-3, atol=1e-3
+            )
+    assert n_whole == 3  # all but the one that ended by length
+
+
+def test_prompts_of_the_server_are_those_of_extract(llama, tmp_path):
+    """Of a prompt alone the store has the last state, and nothing of the answer but its text."""
+    model, folder = llama
+    out = tmp_path / "v.zarr"
+    assert run_import(out, SAMPLE / "prompts", SAMPLE / "prompts.jsonl", *LAYERS) == 0
+    store = TraceStore.open(out)
+    asked = given("prompts")
+    questions = [{"question_id": name, **texts} for name, texts in asked.items()]
+    other = extract(folder, questions, tmp_path / "e.zarr")
+    assert not {"prompt_len", "answer_len", "hs_mean", "logprob"} & store.schema.columns.keys()
+    for name in asked:
+        assert_equal_to_extracted(store[name], other[name], model.model.norm)
+        assert len(store[name]["tokens"]) == other[name]["prompt_len"]
+        for column in ("hs_last", "hs_prompt"):
+            assert np.array_equal(store[name][column], store[name]["hidden_states"][-1])
+
+
+def test_provenance_says_what_the_states_are(llama, tmp_path):
+    """Layers, the missing norm, and whether there are answers; extract says it of its own."""
+    _, folder = llama
+    for kind in ("answers", "prompts"):
+        run_import(tmp_path / kind, SAMPLE / kind, SAMPLE / f"{kind}.jsonl", *LAYERS)
+    answers, prompts = (
+        TraceStore.open(tmp_path / kind).provenance for kind in ("answers", "prompts")
+    )
+    assert answers["layers"] == prompts["layers"] == [1, 3, 4]
+    assert answers["final_norm"] is prompts["final_norm"] is False
+    assert answers["trace_convention"] == TRACE_CONVENTION != prompts["trace_convention"]
+    question = {"question_id": "q", "question": "1=", "response": "2"}
+    extracted = extract(folder, [question], tmp_path / "e.zarr")
+    assert extracted.provenance["final_norm"] is True
+    assert extracted.provenance["trace_convention"] == TRACE_CONVENTION
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """A copy of the files of answers, without the empty one, and of their responses."""
+    folder = shutil.copytree(SAMPLE / "answers", tmp_path / "answers")
+    kept = []
+    for record in records("answers"):
+        [path] = folder.glob(f"{record['id']}-*")
+        if record["choices"][0]["text"]:
+            kept.append(record)
+        else:
+            path.unlink()
+    write_lines(tmp_path / "answers.jsonl", kept)
+    return folder, kept
+
+
+def rewrite(path, change):
+    """Change the arrays of a file."""
+    file = SafetensorsFile(path)
+    arrays = {name: np.array(file.read(name)) for name in file.keys}
+    path.write_bytes(safetensors_bytes(change(arrays)))
+
+
+def with_zeros(arrays):
+    arrays["hidden_states"][3, 1] = 0
+    return arrays
+
+
+def with_all_zeros(arrays):
+    return arrays | {"hidden_states": np.zeros_like(arrays["hidden_states"])}
+
+
+def with_a_row_again(arrays):
+    tokens = arrays["token_ids"]
+    i = next(i for i in range(1, len(tokens)) if tokens[i] != tokens[0])
+    arrays["hidden_states"][i] = arrays["hidden_states"][0]
+    return arrays
+
+
+def with_fewer_states(arrays):
+    return arrays | {"hidden_states": arrays["hidden_states"][:-1].copy()}
+
+
+def with_fewer_rows(arrays):
+    return {name: array[:-1].copy() for name, array in arrays.items()}
+
+
+def with_other_tokens(arrays):
+    arrays["token_ids"][2] += 1
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_zeros, "found zeros for token 3 of 9"),
+        (with_all_zeros, "found zeros for token 0 of 9"),
+        (with_a_row_again, "found those of token 0 again for token 1 of 9"),
+        (with_fewer_states, "expected as many states as tokens, found 8 states and 9 tokens"),
+        (with_fewer_rows, "expected 5 + 5 tokens, all but the last, or 5, found 8"),
+        (with_other_tokens, "tokens that its request names, found 9 others"),
+    ],
+)
+def test_states_that_the_engine_did_not_save_are_refused(
+    answers, tmp_path, capsys, change, message
+):
+    """By name, and the others go on."""
+    folder, kept = answers
+    record = next(record for record in kept if record["question"] == "413=")
+    [path] = folder.glob(f"{record['id']}-*")
+    rewrite(path, change)
+    assert run_import(tmp_path / "v.zarr", folder, tmp_path / "answers.jsonl") == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if path.name in line]
+    assert message in line
+    assert len(TraceStore.open(tmp_path / "v.zarr")) == len(kept) - 1
+
+
+def test_zeros_in_bfloat16_are_refused(tmp_path, capsys):
+    bits, tokens = vllm_file(tmp_path / "v", "a", 6)
+    vllm_file(tmp_path / "v", "b", 7)
+    bits[4] = bits[1]
+    data = safetensors_bytes({"hidden_states": bits, "token_ids": tokens})
+    (tmp_path / "v" / "a.safetensors").write_bytes(data)
+    assert main(["import", str(tmp_path / "o.zarr"), str(tmp_path / "v")]) == 1
+    assert "found those of token 1 again for token 4 of 6" in capsys.readouterr().out
+
+
+def test_equal_tokens_may_have_equal_states(tmp_path):
+    """As those of a prompt that is one token many times."""
+    states = np.ones((5, 2, 4), "f4")
+    data = safetensors_bytes({"hidden_states": states, "token_ids": np.full(5, 7)})
+    (tmp_path / "a.safetensors").write_bytes(data)
+    assert main(["import", str(tmp_path / "o.zarr"), str(tmp_path / "a.safetensors")]) == 0
+
+
+def test_own_keys_stand_beside_a_response_or_around_it(answers, tmp_path):
+    """They count more; a file is found by the path, or by the id that the engine added to."""
+    folder, kept = answers
+    around = [
+        {"question_id": f"q{i}", "label": i % 2, "answer": "mine", "response": record}
+        for i, record in enumerate(kept)
+    ]
+    beside = [{**record, "question_id": f"q{i}"} for i, record in enumerate(kept)]
+    for record in beside:
+        record["kv_transfer_params"] = None
+    for name, lines in (("around", around), ("beside", beside)):
+        write_lines(tmp_path / f"{name}.jsonl", lines)
+        assert run_import(tmp_path / name, folder, tmp_path / f"{name}.jsonl", *LAYERS) == 0
+    first, other = (TraceStore.open(tmp_path / name) for name in ("around", "beside"))
+    for i, record in enumerate(kept):
+        [trace] = [trace for trace in first if trace["question_id"] == f"q{i}"]
+        assert (trace["label"], trace["answer"]) == (i % 2, "mine")
+        assert other[record["id"]]["answer"] == record["choices"][0]["text"]
+        assert np.array_equal(trace["hidden_states"], other[record["id"]]["hidden_states"])
+
+
+def test_a_response_to_a_chat(answers, tmp_path):
+    """Its text and its log-probabilities have other names; prompt_token_ids are of the response."""
+    folder, kept = answers
+    record = next(record for record in kept if record["question"] == "413=")
+    [choice] = record["choices"]
+    logprobs = choice["logprobs"]["token_logprobs"]
+    chat = {key: record[key] for key in ("id", "usage", "kv_transfer_params")} | {
+        "prompt_token_ids": choice["prompt_token_ids"],
+        "choices": [
+            {
+                "message": {"role": "assistant", "content": choice["text"]},
+                "logprobs": {"content": [{"token": "?", "logprob": one} for one in logprobs]},
+                "token_ids": choice["token_ids"],
+            }
+        ],
+    }
+    write_lines(tmp_path / "chat.jsonl", [chat])
+    [path] = folder.glob(f"{record['id']}-*")
+    assert run_import(tmp_path / "o.zarr", path, tmp_path / "chat.jsonl") == 0
+    [trace] = TraceStore.open(tmp_path / "o.zarr")
+    assert trace["answer"] == choice["text"]
+    np.testing.assert_allclose(trace["logprob"][5:], logprobs[:-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([{"id": "a", "choices": [{}, {}]}], "line 1: expected a request, found: 2 choices"),
+        ([{"id": "a", "choices": 5}], "line 1: expected a request, found: "),
+        ([{"id": "a", "choices": [{"logprobs": [1]}]}], "line 1: expected a request, found: "),
+        ([{"choices": [{}]}], "line 1: expected an id"),
+    ],
+)
+def test_responses_that_are_none_are_refused(answers, tmp_path, capsys, lines, message):
+    folder, _ = answers
+    write_lines(tmp_path / "r.jsonl", lines)
+    assert run_import(tmp_path / "o.zarr", folder, tmp_path / "r.jsonl") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_lengths_of_a_request_fit_a_file_with_its_answer(tmp_path, capsys):
+    """Of P tokens and n, P + n - 1, or P + n where both were sent as one prompt."""
+    for name, n_tokens in (("sent", 9), ("made", 8), ("cut", 7)):
+        vllm_file(tmp_path / "v", name, n_tokens)
+    requests = [{"id": name, "prompt_len": 4, "answer_len": 5} for name in ("sent", "made", "cut")]
+    write_lines(tmp_path / "r.jsonl", requests)
+    assert run_import(tmp_path / "o.zarr", tmp_path / "v", tmp_path / "r.jsonl") == 1
+    store = TraceStore.open(tmp_path / "o.zarr")
+    assert {trace.id: int(trace["answer_len"]) for trace in store} == {"made": 4, "sent": 5}
+    assert "expected 4 + 5 tokens, all but the last, or 4, found 7" in capsys.readouterr().out
+
+
+def test_an_import_does_not_go_on_with_other_layers(answers, tmp_path, capsys):
+    folder, _ = answers
+    out = tmp_path / "o.zarr"
+    assert run_import(out, folder, tmp_path / "answers.jsonl", *LAYERS) == 0
+    assert run_import(out, folder, tmp_path / "answers.jsonl", "--layers", "1,3,5") == 2
+    assert "layers [1, 3, 4] instead of [1, 3, 5]" in capsys.readouterr().err

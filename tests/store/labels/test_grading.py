@@ -1,0 +1,82 @@
+"""Several rules at once."""
+
+import math
+
+import pytest
+
+from store.labels.grading import Case, Grader, Verdict, count_verdicts
+
+
+class Fixed:
+    """A judge that gives the verdicts that it was made with."""
+
+    def __init__(self, *verdicts):
+        self.given = verdicts
+
+    def verdicts(self, cases):
+        return list(self.given[: len(cases)])
+
+    def describe(self):
+        return {"model": "fixed"}
+
+
+CASES = [
+    Case("q", ["Paris"], "Paris"),
+    Case("q", ["Paris"], "It is Paris."),
+    Case("q", [], "Paris"),
+]
+JUDGE = Fixed(Verdict("wrong", 0.1), Verdict("right", 0.8), Verdict("no references"))
+
+
+def test_each_rule_has_its_labels_and_the_first_its_score():
+    grader = Grader(["f1", "exact", "contains", "judge"], judge=JUDGE)
+    grades = grader.grade(CASES)
+    assert [list(grade.labels.values()) for grade in grades] == [
+        [0, 0, 0, -1],
+        [0, 1, 0, 0],
+        [-1, -1, -1, -1],
+    ]
+    assert grader.row(grades[1]) == {
+        "score": 0.5,
+        "label": 0,
+        "label_f1": 0,
+        "label_exact": 1,
+        "label_contains": 0,
+        "label_judge": 0,
+    }
+    assert count_verdicts(grades) == {
+        "wrong, but an exact match": 1,
+        "right": 1,
+        "no references": 1,
+    }
+    assert grader.describe()["label_rules"]["judge"]["model"] == "fixed"
+    assert list(grader.columns) == ["label_f1", "label_exact", "label_contains", "label_judge"]
+
+
+def test_the_threshold_is_that_of_every_rule():
+    """Also of the judge's probability of being right."""
+    grades = Grader(["f1", "judge"], 0.9, JUDGE).grade(CASES)
+    assert [list(grade.labels.values()) for grade in grades] == [[0, -1], [1, 1], [-1, -1]]
+
+
+def test_one_rule_has_no_column_of_its_own():
+    grader = Grader("exact")
+    assert grader.columns == {}
+    assert "label_rules" not in grader.describe()
+    assert grader.grade([]) == []
+    assert math.isnan(grader.no_grade.score)
+
+
+@pytest.mark.parametrize(
+    "rules, judge, message",
+    [
+        ([], None, "found none"),
+        (["exact", "exact"], None, "different ones"),
+        (["bleurt"], None, "found bleurt"),
+        (["judge"], None, "found judge without one"),
+        (["exact"], JUDGE, "found exact with one"),
+    ],
+)
+def test_what_makes_no_grader(rules, judge, message):
+    with pytest.raises(ValueError, match=message):
+        Grader(rules, judge=judge)

@@ -1,0 +1,566 @@
+"""`store label`: who gets a label, who keeps one, and how it is taken back."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from store import (
+    Column,
+    CorruptError,
+    FormatError,
+    LockedError,
+    NotFoundError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+)
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.labels.plan import plan_labels
+from store.labels.relabel import commit_labels, set_labels, undo_labels
+from store.labels.score_table import ScoreTable
+from store.labels.stored import label_lines, read_labels
+from store.transform.merge import merge_stores
+from store.write.build import build_store
+from store.write.files import Files
+
+COLUMNS = {"question_id": Column("utf8"), "score": Column("float32"), "label": Column("int8")}
+PROVENANCE = {"label_rule": "exact", "score_threshold": 0.5, "model": "m"}
+SCORES = [1.0, 0.0, 1.0, 0.0, float("nan"), 0.25]
+LABELS = [0, 1, 0, 1, -1, 1]
+
+
+def write(path, first=0):
+    """Three questions, q0 to q2, with two samples each."""
+    with StoreWriter.create(path, Schema(COLUMNS), PROVENANCE) as writer:
+        for i, (score, label) in enumerate(zip(SCORES, LABELS, strict=True)):
+            question = f"q{first + i // 2}"
+            trace_id = question if i % 2 == 0 else f"{question}#2"
+            writer.append(trace_id, {"question_id": question, "score": score, "label": label})
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write(tmp_path / "s.zarr")
+
+
+@pytest.fixture
+def label(path, tmp_path, capsys):
+    """Run `store label` with a file; its status and what it printed."""
+
+    def run(text, *options):
+        arguments = list(options)
+        if text is not None:
+            (tmp_path / "f.csv").write_text(text)
+            arguments += ["--scores", str(tmp_path / "f.csv")]
+        status = main(["label", str(path), *arguments])
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    return run
+
+
+def state(path):
+    scores, labels = read_labels(TraceStore.open(path))
+    return [None if np.isnan(score) else score for score in scores.tolist()], labels.tolist()
+
+
+def files(path):
+    return {
+        file: file.read_bytes()
+        for file in path.parent.rglob("*")
+        if file.is_file() and file.suffix != ".csv"
+    }
+
+
+BEFORE = ([1.0, 0.0, 1.0, 0.0, None, 0.25], LABELS)
+
+
+@pytest.mark.parametrize("option", [[], ["--replace-all"], ["--dry-run"]])
+def test_a_file_that_fits_nothing_changes_nothing(path, label, option):
+    """It wiped all labels and scores; now the ids of both are named and every file stays."""
+    before = files(path)
+    status, said = label("question_id,score\nx1,1\nx2,0\nx3,1\nx4,1\n", *option)
+    assert status == 2
+    assert "none of its 4 ids is in" in said
+    assert "question_id 'x1', 'x2', 'x3' in the file, 'q0', 'q1', 'q2' in the store" in said
+    assert files(path) == before
+
+
+def test_ids_under_the_other_name_are_pointed_out(label):
+    """Trace ids in a column question_id, and the other way round."""
+    assert "its question ids are trace ids of the store" in label("question_id,score\nq0#2,1\n")[1]
+    assert "none of its 1 ids" in label("trace_id,score\nQ0,1\n")[1]
+
+
+def test_an_empty_file_is_refused(path, label):
+    assert "expected values in column 'score', found none" in label("question_id,score\nq0,\n")[1]
+    assert state(path) == BEFORE
+
+
+def test_traces_that_are_not_listed_keep_what_they_have(path, label):
+    """Score and label, and an unlabelled one stays so; the counts say what changes."""
+    status, said = label("question_id,score\nq0,0.25\nq9,1\n")
+    assert status == 0
+    assert state(path) == ([0.25, 0.25, 1.0, 0.0, None, 0.25], [1, 1, 0, 1, -1, 1])
+    assert "question_id q0: score 0.25 -> label 1 (hallucination)" in said
+    assert "labels: 0 new, 1 changed, 0 removed, 4 stay" in said
+    assert "4 traces are not listed and keep their labels" in said
+    assert "1 id of the file fits no trace: 'q9'" in said
+    assert "6 traces, 4 hallucinations, 1 right" in said
+
+
+def test_replace_all_removes_the_others(path, label):
+    status, said = label("question_id,score\nq2,1\n", "--replace-all")
+    assert (status, state(path)) == (0, ([None] * 4 + [1.0, 1.0], [-1] * 4 + [0, 0]))
+    assert "labels: 1 new, 1 changed, 4 removed, 0 stay" in said
+    assert "4 traces are not listed: their labels are removed" in said
+
+
+def test_a_column_of_labels_is_not_inverted(path, label):
+    """1 is a hallucination; the score, which said otherwise, goes."""
+    status, said = label("question_id,label\nq0,1\nq1,0\n")
+    assert (status, state(path)) == (0, ([None] * 5 + [0.25], [1, 1, 0, 0, -1, 1]))
+    assert "column 'label' read as labels, 1 = hallucination" in said
+    assert "4 traces lose their score" in said
+
+
+def test_samples_are_scored_one_by_one(path, label):
+    """By trace id, which counts before the question's."""
+    assert label("trace_id,question_id,score\nq0#2,q0,1\n,q0,0\nq2,,0.75\n")[0] == 0
+    assert state(path) == ([0.0, 1.0, 1.0, 0.0, 0.75, 0.25], [1, 0, 0, 1, 0, 1])
+
+
+def test_a_low_score_may_be_the_better_one(path, label):
+    """The stored score is turned, so that label = 1 iff score < score_threshold in every store."""
+    options = ["--score-column", "ppl", "--lower-is-better", "--score-threshold", "20"]
+    status, said = label("question_id,ppl\nq0,30\nq1,4\nq2,20\n", *options)
+    assert (status, state(path)) == (
+        0,
+        ([-30.0, -30.0, -4.0, -4.0, -20.0, -20.0], [1, 1, 0, 0, 0, 0]),
+    )
+    store = TraceStore.open(path)
+    threshold = store.provenance["score_threshold"]
+    assert threshold == -20.0
+    assert "negated" in store.provenance["label_rule"]
+    scores, labels = read_labels(store)
+    np.testing.assert_array_equal(scores < threshold, labels == 1)
+    assert "hallucination above 20" in said
+
+
+def test_a_dry_run_writes_nothing(path, label):
+    """It prints what the command without it prints."""
+    before = files(path)
+    status, said = label("question_id,score\nq0,0.25\n", "--dry-run")
+    assert (status, files(path), state(path)) == (0, before, BEFORE)
+    assert "dry run: nothing was written" in said
+    assert said.splitlines()[:-1] == label("question_id,score\nq0,0.25\n")[1].splitlines()[:-1]
+
+
+def test_undo_and_redo(path, label):
+    """Scores, labels and the rule in the provenance come back; again, and the change is back."""
+    label("question_id,score\nq0,0.25\n", "--replace-all", "--score-threshold", "0.2")
+    after, provenance = state(path), TraceStore.open(path).provenance
+    assert after == ([0.25, 0.25] + [None] * 4, [0, 0] + [-1] * 4)
+    assert label(None, "--undo", "--dry-run")[0] == 0
+    assert state(path) == after
+    for expected, rule in [(BEFORE, PROVENANCE), (after, provenance)] * 2:
+        status, said = label(None, "--undo")
+        assert (status, state(path)) == (0, expected)
+        found = TraceStore.open(path).provenance
+        for key in ("label_rule", "score_threshold", "model"):
+            assert found[key] == rule[key]
+    assert "--undo brings them back" in said
+    assert len(list(path.parent.glob("*.labels-*.csv"))) == 1
+    assert not verify_store(path).problems
+
+
+def test_the_same_command_twice_does_not_lose_the_labels_before(path, label):
+    """The second changes nothing, so undo goes back before both."""
+    for _ in range(2):
+        label("question_id,score\nq0,0.25\n")
+    assert "nothing changes: nothing was written" in label("question_id,score\nq0,0.25\n")[1]
+    assert label(None, "--undo")[0] == 0
+    assert state(path) == BEFORE
+
+
+def test_undo_of_nothing(path, label):
+    status, said = label(None, "--undo")
+    assert status == 2
+    assert "nothing to undo" in said
+
+
+def test_undo_without_the_file_or_with_another(path, label):
+    """A store that was moved elsewhere needs its file; one that was edited is refused."""
+    label("question_id,score\nq0,0.25\n")
+    backup = backup_of(path)
+    (path.parent / "elsewhere").mkdir()
+    moved = path.parent / "elsewhere" / "moved.zarr"
+    path.rename(moved)
+    with pytest.raises(
+        NotFoundError, match=r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"
+    ):
+        undo_labels(moved)
+    shutil.copy(backup, moved.parent)
+    undo_labels(moved)
+    assert state(moved) == BEFORE
+    newest = backup_of(moved)
+    newest.write_text(newest.read_text().replace("0.25", "0.75"))
+    with pytest.raises(CorruptError, match="expected the labels as they were saved"):
+        undo_labels(moved)
+
+
+def test_a_store_that_is_renamed_finds_its_file(path, label):
+    """Where it is, and also through a link to it."""
+    label("question_id,score\nq0,0.25\n")
+    renamed = path.rename(path.with_name("renamed.zarr"))
+    link = path.with_name("link.zarr")
+    link.symlink_to(renamed)
+    undo_labels(link)
+    assert state(renamed) == BEFORE
+    undo_labels(renamed)
+    assert state(renamed) != BEFORE
+
+
+def test_another_store_at_the_path_leaves_the_file_alone(path, label):
+    """The earlier labels of a store that was moved away are not overwritten."""
+    label("question_id,score\nq0,0.25\n")
+    old = path.rename(path.with_name("old.zarr"))
+    write(path)
+    label("question_id,score\nq0,0.125\n")
+    assert len(list(path.parent.glob("*.labels-*.csv"))) == 2
+    undo_labels(old)
+    assert state(old) == BEFORE
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "x",
+        {},
+        {"file": "a"},
+        {"file": "../a", "sha256": "b", "provenance": {}},
+        {"file": 1, "sha256": 2, "provenance": 3},
+    ],
+)
+def test_a_record_of_something_else_is_none(path, label, record):
+    """Provenance may hold anything: there is nothing to undo, and labelling goes on."""
+    with StoreWriter.open(path) as writer:
+        writer.provenance = PROVENANCE | {"labels_before": record}
+    status, said = label(None, "--undo")
+    assert (status, "nothing to undo" in said) == (2, True)
+    assert label("question_id,score\nq0,0.25\n")[0] == 0
+    undo_labels(path)
+    assert state(path) == BEFORE
+
+
+def test_a_plan_is_refused_once_something_else_was_committed(path):
+    """It would take back the other change, and that could not be undone."""
+    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    set_labels(path, {"q1": 0.25})
+    now = state(path)
+    with StoreWriter.open(path) as writer, pytest.raises(LockedError, match="plan them again"):
+        commit_labels(writer, plan)
+    assert state(path) == now
+
+
+def test_labels_that_do_not_fit_leave_no_file(tmp_path):
+    """Nothing was changed, so nothing has to be kept."""
+    path = write(tmp_path / "s.zarr")
+    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    plan.new.labels[0] = 2**40
+    with StoreWriter.open(path) as writer, pytest.raises(SchemaError):
+        commit_labels(writer, plan)
+    assert not list(tmp_path.glob("*.labels-*"))
+
+
+def test_undo_keeps_what_was_appended_since(path, label):
+    """A labelled store takes rows as before, and they keep their labels."""
+    label("question_id,score\nq0,0.25\n")
+    with StoreWriter.open(path) as writer:
+        writer.append("q7", {"question_id": "q7", "score": 1.0, "label": 0})
+    label(None, "--undo")
+    assert state(path) == (BEFORE[0] + [1.0], BEFORE[1] + [0])
+
+
+def test_a_store_without_labels_gets_them_and_loses_them(tmp_path):
+    """Undo leaves the columns, with nothing in them."""
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int8")})) as writer:
+        writer.append("a", {"x": 1})
+        writer.append("b", {"x": 2})
+    set_labels(tmp_path / "s.zarr", ScoreTable("f", by_trace={"b": 0.1}))
+    assert state(tmp_path / "s.zarr") == ([None, pytest.approx(0.1)], [-1, 1])
+    undo_labels(tmp_path / "s.zarr")
+    assert state(tmp_path / "s.zarr") == ([None, None], [-1, -1])
+    assert "label_rule" not in TraceStore.open(tmp_path / "s.zarr").provenance
+
+
+def test_labelled_stores_merge_with_others(tmp_path, path, label):
+    """The earlier labels are no column that the other lacks."""
+    label("question_id,score\nq0,0.25\n")
+    other = write(tmp_path / "other.zarr", first=5)
+    merged = merge_stores(
+        tmp_path / "m.zarr", [TraceStore.open(path), TraceStore.open(other)], lambda done: None
+    )
+    assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
+
+
+def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):
+    """It has the record of the whole store, and finds its earlier labels; then its own."""
+    label("question_id,score\nq0,0.25\n")
+    subset = tmp_path / "few.zarr"
+    (tmp_path / "ids.txt").write_text("q0\nq1\n")
+    assert main(["subset", str(subset), str(path), "--ids", str(tmp_path / "ids.txt")]) == 0
+    undo_labels(subset)
+    assert state(subset) == ([1.0, 1.0], [0, 0])
+    assert backup_of(path)
+    while TraceStore.open(subset).generation < 4:
+        before = state(subset)
+        set_labels(subset, {"q1": TraceStore.open(subset).generation / 8})
+        undo_labels(subset)
+        assert state(subset) == before
+
+
+def backup_of(path):
+    """The one file that keeps the earlier labels of a store."""
+    uuid = TraceStore.open(path).uuid
+    (found,) = path.parent.glob(f"*.labels-{uuid[:8]}-*.csv")
+    return found
+
+
+class Stopped(Exception):
+    pass
+
+
+class StoppingFiles(Files):
+    """Dies at the n-th operation, as a power cut does."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if not callable(found) or name.startswith("_"):
+            return found
+
+        def counted(*arguments):
+            self.n -= 1
+            if self.n <= 0:
+                raise Stopped
+            return found(*arguments)
+
+        return counted
+
+
+@pytest.mark.parametrize("n", [*range(1, 92, 3), 10_000])
+def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
+    """A second change that dies leaves either state, and undo finds the one before it."""
+    set_labels(path, {"q0": 0.25})
+    first = state(path)
+    table = ScoreTable.of_questions({"q1": 0.125})
+    second = plan_labels(TraceStore.open(path), table).new.scores.tolist()
+    stopped = False
+    try:
+        with StoreWriter.open(path, StoppingFiles(n)) as writer:
+            commit_labels(writer, plan_labels(TraceStore.open(path), table))
+    except Stopped:
+        stopped = True
+    assert stopped == (n < 92)  # some of them after the commit
+    now = state(path)
+    if not stopped:
+        assert now[0][2] == second[2] != first[0][2]
+    undo_labels(path)
+    assert state(path) == (BEFORE if now == first else first)
+
+
+def test_the_rule_of_labels_that_stay_is_recorded(path):
+    """The provenance does not say of all labels what holds for some."""
+    set_labels(path, ScoreTable("f", "label", "label", by_question={"q0": 1.0}))
+    provenance = TraceStore.open(path).provenance
+    assert provenance["label_rule"].endswith("of 2 of 6 traces, the others keep their labels")
+    assert (provenance["label_rule_before"], provenance["score_threshold"]) == ("exact", 0.5)
+    set_labels(path, {"q0": 1.0, "q1": 1.0, "q2": 0.0}, 0.7)
+    provenance = TraceStore.open(path).provenance
+    assert provenance["label_rule"] == "label = 1 iff score < threshold, scores given"
+    assert provenance["score_threshold"] == 0.7
+    assert "label_rule_before" not in provenance
+
+
+@pytest.mark.parametrize(
+    "column, value, kept",
+    [
+        ("int64", 1000, "int64"),
+        ("float32", 1.0, "int8"),
+        ("uint8", 1, "int8"),
+        ("bool", True, "int8"),
+    ],
+)
+def test_labels_of_other_dtypes_are_kept(tmp_path, column, value, kept):
+    """What a user's own store has for labels, in rows that the file does not list."""
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"label": Column(column)})) as writer:
+        for name in "ab":
+            writer.append(name, {"label": value})
+    set_labels(tmp_path / "s.zarr", {"b": 1.0})
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert store.schema.columns["label"].dtype == kept
+    assert store.read([0, 1], ["label"])["label"].tolist() == [value, 0]
+
+
+def test_a_label_column_that_is_none_is_refused(tmp_path):
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"label": Column("float32")})) as writer:
+        writer.append("a", {"label": 0.3})
+    with pytest.raises(SchemaError, match=r"trace 'a': expected a whole number, found 0\.3"):
+        set_labels(tmp_path / "s.zarr", {"a": 1.0})
+    with StoreWriter.create(
+        tmp_path / "t.zarr", Schema({"score": Column("float32", axis="tokens")})
+    ) as writer:
+        writer.append("a", {"score": [0.3]})
+    with pytest.raises(SchemaError, match="column 'score': expected one number in each row"):
+        set_labels(tmp_path / "t.zarr", {"a": 1.0})
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
+        (
+            "question_id,label\nq0,1\n",
+            ["--score-threshold", "0.4"],
+            "for which --score-threshold means nothing",
+        ),
+        (
+            "question_id,label\nq0,1\n",
+            ["--higher-is-better"],
+            "for which no direction can be given",
+        ),
+    ],
+)
+def test_options_without_effect_are_refused(path, label, text, options, message):
+    """One line and exit status 2; the labels stay."""
+    status, said = label(text, *options)
+    assert (status, state(path)) == (2, BEFORE)
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_nearly_all_of_one_class_is_warned_of(tmp_path, capsys):
+    """A threshold on another scale calls everything a hallucination."""
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})) as writer:
+        for i in range(30):
+            writer.append(f"t{i}", {"question_id": f"q{i}"})
+    (tmp_path / "f.csv").write_text(
+        "question_id,score\n" + "".join(f"q{i},{i / 100}\n" for i in range(30))
+    )
+    assert main(["label", str(tmp_path / "s.zarr"), "--scores", str(tmp_path / "f.csv")]) == 0
+    assert (
+        "warning: 100% of 30 labels are hallucinations: check that the right column"
+        in capsys.readouterr().out
+    )
+
+
+def test_an_empty_store_is_refused(tmp_path):
+    StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})).close()
+    with pytest.raises(NotFoundError, match="'a' in the file, none in the store"):
+        set_labels(tmp_path / "s.zarr", {"a": 1.0})
+    with pytest.raises(FormatError):
+        set_labels(tmp_path / "s.zarr", {})
+
+
+class Counting:
+    """A source of three labelled rows."""
+
+    schema = Schema(COLUMNS)
+    provenance, remarks = PROVENANCE, {}
+
+    def rows(self, start=0):
+        for i in range(start, 3):
+            yield f"q{i}", {"question_id": f"q{i}", "score": 1.0, "label": 0}
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
+    """A script that makes, labels and trains may run once more; other settings are still
+    refused."""
+    path = tmp_path / "s.zarr"
+    build_store(path, Counting())
+    set_labels(path, {"q0": 0.25})
+    if undone:
+        undo_labels(path)
+    assert read_labels(build_store(path, Counting())).labels.tolist() == (
+        [0, 0, 0] if undone else [1, 0, 0]
+    )
+    other = Counting()
+    other.provenance = PROVENANCE | {"model": "other"}
+    with pytest.raises(SchemaError, match="model 'm' instead of 'other'"):
+        build_store(path, other)
+
+
+def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, label, capsys):
+    """Its build could not go on: rows that are still to come have labels of their own."""
+    path.rename(tmp_path / "s.zarr.partial")
+    (tmp_path / "f.csv").write_text("question_id,score\nq0,1\n")
+    assert (
+        main(["label", str(tmp_path / "s.zarr.partial"), "--scores", str(tmp_path / "f.csv")]) == 2
+    )
+    assert "it is not finished" in capsys.readouterr().err
+
+
+def test_labels_of_earlier_changes_are_kept(path, label):
+    """Two changes in a row, a mistake and the attempt to correct it: the first labels are in a file
+    still."""
+    label("question_id,score\nq0,0.25\n")
+    first = backup_of(path).read_text()
+    label("question_id,score\nq0,0.125\n")
+    kept = {file.read_text() for file in path.parent.glob("*.labels-*.csv")}
+    assert len(kept) == 2
+    assert first in kept
+
+
+@pytest.mark.parametrize(
+    "options", [["--score-threshold", "0.1"], ["--lower-is-better", "--score-threshold", "20"]]
+)
+def test_a_column_has_one_scale(path, label, options):
+    """Scores that stay were labelled with another threshold: refused, unless all rows are new."""
+    before = state(path)
+    status, said = label("question_id,score\nq0,0.25\n", *options)
+    assert (status, state(path)) == (2, before)
+    assert "one column cannot hold both" in said
+    assert label("question_id,score\nq0,0.25\n", *options, "--replace-all")[0] == 0
+
+
+def test_lines_that_slipped_are_found(path, label):
+    """A trace under another question than in the store."""
+    before = state(path)
+    status, said = label("trace_id,question_id,score\nq0,q0,1\nq0#2,q1,0\n")
+    assert (status, state(path)) == (2, before)
+    assert "trace 'q0#2' is of question 'q0' in the store, and of 'q1' in the file" in said
+
+
+@pytest.mark.parametrize(
+    "direction, expected", [("--lower-is-better", [1, 1]), ("--higher-is-better", [0, 0])]
+)
+def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, direction, expected):
+    """What is called hallucination is high where the answer is wrong: the message must not lead
+    into its inverse."""
+    text = "question_id,hallucination\nq0,0.75\n"
+    assert "and which way they run, --lower-is-better or --higher-is-better" in label(text)[1]
+    assert "say which way they run" in label(text, "--score-column", "hallucination")[1]
+    assert label(text, "--score-column", "hallucination", direction, "--replace-all")[0] == 0
+    assert state(path)[1][:2] == expected
+
+
+def test_labels_are_counted_in_one_line(path, tmp_path):
+    """With a warning where nearly all are of one class; nothing where there are no labels."""
+    assert label_lines(TraceStore.open(path)) == ["  labels: 3 hallucinations, 2 right"]
+    with StoreWriter.create(tmp_path / "wrong.zarr", Schema({"label": Column("int8")})) as writer:
+        for i in range(10):
+            writer.append(f"t{i}", {"label": 1})
+    counts, warning = label_lines(TraceStore.open(tmp_path / "wrong.zarr"), "exact")
+    assert counts == "  labels: 10 hallucinations, 0 right"
+    assert "exact match calls nearly every whole sentence of a chat model wrong" in warning
+    with StoreWriter.create(tmp_path / "none.zarr", Schema({"x": Column("int8")})) as writer:
+        writer.append("t", {"x": 1})
+    assert label_lines(TraceStore.open(tmp_path / "none.zarr")) == []

@@ -1,0 +1,280 @@
+"""HTML of traces and stores: what is shown, and that texts stay texts."""
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+
+from store import Column, Schema, StoreWriter, TraceStore
+from store.traces import notebook
+from store.traces.notebook import store_html, trace_html
+
+TAGS = {"div", "span", "b", "bdi", "table", "tr", "th", "td"}
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</bdi></div><script>alert(1)</script>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    "&lt;b&gt;&amp;amp;",
+    "\u202eright to left",
+    "\u2066\u2067 never closed",
+    "\x00\x1b[31m\x7f\x9b",
+    "\ud83d half",
+    "-->]]><!--",
+    "{{constructor}} ${7*7} `x`",
+    "🙂 naïve 中文",
+]
+
+
+class Reader(HTMLParser):
+    """What a browser makes of it: the texts, and every tag and attribute."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.opened = []
+        self.tokens = []  # (text, attributes)
+        self.texts = []
+        self.feed(text)
+        self.close()
+        assert not self.opened
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in TAGS
+        assert {name for name, _ in attributes} <= {"style", "title"}
+        assert not any("url(" in value for _, value in attributes)
+        self.opened.append(tag)
+        if tag == "bdi":
+            self.tokens.append(["", dict(attributes)])
+
+    def handle_endtag(self, tag):
+        assert self.opened.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if "bdi" in self.opened:
+            self.tokens[-1][0] += data
+
+    def handle_comment(self, data):
+        raise AssertionError(f"a comment: {data}")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+    @property
+    def text(self):
+        return "".join(self.texts)
+
+
+def make(path, rows, **more):
+    """A store with tokens and what is given of each, and the traces of it."""
+    columns = {
+        "tokens": Column("int32", axis="tokens"),
+        "token_texts": Column("utf8"),
+        "logprob": Column("float32", axis="tokens"),
+        "prompt_len": Column("int32"),
+        "label": Column("int8"),
+        "score": Column("bfloat16"),
+        "question": Column("utf8"),
+        "references": Column("utf8"),
+    }
+    names = set().union(*rows, more)
+    chosen = {name: column for name, column in columns.items() if name in names} | more
+    with StoreWriter.create(path, Schema(chosen)) as writer:
+        for i, row in enumerate(rows):
+            writer.append(f"t{i}", row)
+    return TraceStore.open(path)
+
+
+def row(texts, logprob, prompt_len=2, **more):
+    values = {
+        "tokens": np.arange(100, 100 + len(texts), dtype=np.int32),
+        "token_texts": json.dumps(texts),
+        "logprob": np.array(logprob, np.float32),
+        "prompt_len": prompt_len,
+    }
+    return values | more
+
+
+def show(path, *rows, **more):
+    return Reader(make(path, rows, **more)[0]._repr_html_())
+
+
+def opacity(attributes):
+    style = attributes.get("style")
+    return float(style.split(",")[-1].removesuffix(")")) if style else 0.0
+
+
+def test_tokens_are_shaded_by_how_unlikely_they_were(tmp_path):
+    """Nothing behind the first token, which nothing predicted; the full shade from 8 nats on."""
+    logprob = [np.nan, 0.0, -4.0, -8.0, -80.0, -np.inf, 0.5]
+    found = show(tmp_path / "s.zarr", row([*"abcdefg"], logprob))
+    assert [text for text, _ in found.tokens] == [*"abcdefg"]
+    shades = [opacity(attributes) for _, attributes in found.tokens]
+    assert shades == [0, 0, 0.3, 0.6, 0.6, 0.6, 0]
+    assert found.tokens[2][1]["title"] == "token 2, id 102, log-probability -4.000"
+    assert "log-probability, nats:" in found.text
+
+
+def test_prompt_and_answer_are_divided(tmp_path):
+    found = show(tmp_path / "s.zarr", row([*"abcde"], [0.0] * 5, prompt_len=3))
+    assert "prompt, 3 tokensabcanswer, 2 tokensde" in found.text
+
+
+@pytest.mark.parametrize("prompt_len", [-1, 9])
+def test_a_prompt_that_cannot_be_divides_nothing(tmp_path, prompt_len):
+    found = show(tmp_path / "s.zarr", row([*"abc"], [0.0] * 3, prompt_len))
+    assert "tokens, 3 tokensabc" in found.text
+
+
+def test_hostile_texts_stay_texts(tmp_path):
+    """In tokens, in other texts, in ids and in the path."""
+    texts = [*HOSTILE, *HOSTILE]
+    whole = "".join(HOSTILE).encode("utf-8", "replace").decode()
+    values = row(texts, [-1.0] * len(texts), len(HOSTILE), references=whole)
+    store = make(tmp_path / "<script>alert(1)<\u2215script>", [values])
+    found = Reader(store[0]._repr_html_())
+    shown = [text for text, _ in found.tokens]
+    assert shown[1:] == shown[1:13] * 2
+    for text, expected in zip(shown[1:], HOSTILE, strict=False):
+        if expected.isprintable() or expected[0] in "\u202e\u2066":
+            assert text == expected
+    assert shown[8] == "␀␛[31m␡�"
+    assert shown[9] == "? half"
+    assert Reader(store._repr_html_()).text.startswith(str(store.path))
+    assert Reader(store_html("<b>", {"</td>": ("<i>", "'\"")})).text.endswith("</td><i>'\"")
+    assert found.text.encode()
+
+
+def test_a_hostile_id_and_question_stay_texts(tmp_path):
+    path = tmp_path / "s.zarr"
+    with StoreWriter.create(path, Schema({"question": Column("utf8")})) as writer:
+        for text in HOSTILE:
+            sayable = text.encode("utf-8", "replace").decode()
+            writer.append(sayable, {"question": sayable})
+    for trace in TraceStore.open(path):
+        found = Reader(trace._repr_html_())
+        assert len(found.tokens) == 1
+        assert found.text.count(", row ") == 1
+
+
+def test_line_ends_and_empty_tokens_are_seen(tmp_path):
+    found = show(tmp_path / "s.zarr", row(["a\n", "", "\t", "\r\n"], [-1.0] * 4))
+    assert [text for text, _ in found.tokens] == ["a↵\n", "", "\t", "␍↵\n"]
+    assert opacity(found.tokens[1][1]) > 0
+
+
+def test_without_texts_the_ids_are_shown(tmp_path):
+    found = show(tmp_path / "s.zarr", {"tokens": np.array([7, -1, 12], np.int32)})
+    assert [text for text, _ in found.tokens] == ["7 ", "-1 ", "12 "]
+    assert "log-probability" not in found.text
+
+
+@pytest.mark.parametrize(
+    "texts", ["", "no JSON", '{"a": 1}', '["a"]', "[1, 2]", "[[" * 10**5, '"ab"', "NaN"]
+)
+def test_texts_that_do_not_fit_are_replaced_by_ids(tmp_path, texts):
+    values = row([*"ab"], [-1.0, -1.0])
+    found = show(tmp_path / "s.zarr", values | {"token_texts": texts})
+    assert [text for text, _ in found.tokens] == ["100 ", "101 "]
+    assert "token_texts does not fit the tokens" in found.text
+
+
+def test_probabilities_that_do_not_fit_shade_nothing(tmp_path):
+    values = row([*"ab"], [-9.0, -9.0]) | {"logprob": np.zeros(3, np.float32)}
+    own = Column("float32", axis="others")
+    found = show(tmp_path / "s.zarr", values, logprob=own)
+    assert not any("style" in attributes for _, attributes in found.tokens)
+    assert "logprob does not fit the tokens" in found.text
+
+
+def test_texts_without_ids_are_shown(tmp_path):
+    found = show(tmp_path / "s.zarr", {"token_texts": '["a", "b"]'})
+    assert [(text, about["title"]) for text, about in found.tokens] == [
+        ("a", "token 0"),
+        ("b", "token 1"),
+    ]
+
+
+def test_of_a_long_trace_the_border_of_prompt_and_answer_is_shown(tmp_path):
+    """Some thousands of 10^5 tokens, in little time."""
+    n = 100_000
+    values = row(["x"] * n, [-1.0] * n, prompt_len=n // 2)
+    found = show(tmp_path / "s.zarr", values)
+    assert len(found.tokens) == 2 * notebook.MAX_TOKENS
+    assert found.tokens[0][1]["title"].startswith("token 48000,")
+    assert found.tokens[-1][1]["title"].startswith("token 51999,")
+    assert "prompt, 50,000 tokens… 48,000 before " in found.text
+    assert found.text.count(" … 48,000 more") == 1
+
+
+def test_without_a_prompt_the_first_tokens_are_shown(tmp_path):
+    found = show(tmp_path / "s.zarr", {"tokens": np.zeros(5000, np.int32)})
+    assert len(found.tokens) == notebook.MAX_TOKENS
+    assert "tokens, 5,000 tokens" in found.text
+    assert "… 3,000 more" in found.text
+
+
+def test_numbers_of_the_row_are_shown(tmp_path):
+    values = row([*"ab"], [0.0, 0.0], 1, label=1, score=torch.tensor(0.25, dtype=torch.bfloat16))
+    found = show(tmp_path / "s.zarr", values | {"references": '["yes"]', "question": "no"})
+    assert f"t0, row 0 of {tmp_path}" in found.text
+    assert "prompt_len 1 · label 1 · score 0.25" in found.text
+    assert 'references ["yes"]' in found.text
+    assert "question" not in found.text
+    assert "prompt, 1 tokena" in found.text
+
+
+def test_a_trace_without_tokens_shows_its_texts(tmp_path):
+    found = show(tmp_path / "s.zarr", {"question": "y" * 5000, "label": 0})
+    assert f"question {'y' * notebook.MAX_CHARS} …" in found.text
+    assert "label 0" in found.text
+
+
+def test_a_trace_of_no_tokens(tmp_path):
+    found = show(tmp_path / "s.zarr", row([], [], prompt_len=0))
+    assert "prompt, 0 tokensanswer, 0 tokens" in found.text
+
+
+def test_columns_of_other_shapes_are_not_taken_for_tokens():
+    """Names alone say nothing."""
+    columns = {
+        "tokens": Column("int32", (2,)),
+        "token_texts": Column("float32"),
+        "logprob": Column("float32"),
+        "prompt_len": Column("utf8"),
+    }
+    values = {
+        "tokens": np.zeros(2, np.int32),
+        "token_texts": np.float32(1),
+        "logprob": np.float32(-1),
+        "prompt_len": "three",
+    }
+    found = Reader(trace_html("t", values, columns))
+    assert "token_texts 1 · logprob -1" in found.text
+    assert not found.tokens
+
+
+def test_only_what_is_shown_is_read():
+    """Never the states."""
+    columns = {
+        "hidden_states": Column("float16", (32, 4096), "tokens"),
+        "tokens": Column("int32", axis="tokens"),
+    }
+    found = Reader(trace_html("t", {"tokens": np.arange(2)}, columns))
+    assert len(found.tokens) == 2
+
+
+def test_a_store_is_a_table_of_its_columns(tmp_path):
+    store = make(tmp_path / "s.zarr", [row([*"ab"], [0.0, 0.0])])
+    found = Reader(store._repr_html_())
+    assert f"{store.path}: 1 rows" in found.text
+    assert "logprobfloat32(tokens,)" in found.text
+
+
+def test_of_very_many_columns_the_first_are_shown():
+    columns = {f"c{i}": ("int8", "(3,)") for i in range(300)}
+    found = Reader(store_html("s", columns))
+    assert "c99" in found.text
+    assert "c100" not in found.text
+    assert "… and 200 more columns" in found.text

@@ -1,0 +1,418 @@
+"""Scores of samples as columns of a store: values, what is missing, what is refused, kills."""
+
+import shutil
+from collections import Counter
+from itertools import count, pairwise
+
+import numpy as np
+import pytest
+import torch
+from classifiers import build_classifier, build_pair_tokenizer, save_classifier
+from faults import is_killed
+
+from store import Column, Schema, StoreWriter, TraceStore
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.sources.huggingface.nli import HuggingFaceNli
+from store.transform.derive import derive_columns
+from store.transform.samples.agreement import eigen_score, lexical_similarity
+from store.transform.samples.meaning import Inference
+from store.transform.samples.names import NEEDS, NLI
+from store.transform.samples.requirements import ScoreSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+ANSWERS = ["It was Paris.", "Paris. A city.", "London!", "", "Madrid was the capital.", "paris"]
+COLUMNS = {
+    "question_id": Column("utf8"),
+    "question": Column("utf8"),
+    "answer": Column("utf8"),
+    "prompt_len": Column("int32"),
+    "answer_len": Column("int32"),
+    "hs_last": Column("float16", (5, 4), axis_names=("layers", "hidden")),
+    "logprob": Column("float32", axis="tokens"),
+}
+PLACES = [("q0", 3), ("q1", 1), ("q2", 5), ("q3", 2), ("q4", 4)]  # question, its traces
+
+
+class ByLength:
+    """A classifier whose answer follows from the lengths of the texts."""
+
+    n_pairs = n_cut = 0
+
+    def infer(self, pairs):
+        return [
+            Inference(len(one) % 3 == len(other) % 3, len(one + other) % 7 / 7)
+            for one, other in pairs
+        ]
+
+    def describe(self):
+        return {"model": "by length"}
+
+
+BY_LENGTH = ScoreSettings(nli=ByLength())
+
+
+def make_rows():
+    """Traces of five questions, of which one has a single trace; a prompt of unknown length, and an
+    answer without tokens."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for question, n_traces in PLACES:
+        for i in range(n_traces):
+            n_tokens = int(rng.integers(4, 9))
+            row = {
+                "question_id": question,
+                "question": f"What is {question}?",
+                "answer": ANSWERS[int(rng.integers(len(ANSWERS)))],
+                "prompt_len": 2,
+                "answer_len": n_tokens - 2,
+                "hs_last": rng.normal(size=(5, 4)).astype(np.float16),
+                "logprob": -rng.random(n_tokens).astype(np.float32),
+            }
+            row["logprob"][0] = np.nan
+            rows.append((f"{question}#{i}", row))
+    rows[4][1]["prompt_len"] = -1
+    rows[5][1]["answer_len"] = 0
+    rows[-1][1]["prompt_len"] = 0
+    return rows
+
+
+def make(path, rows=None, columns=tuple(COLUMNS)):
+    schema = Schema({name: COLUMNS[name] for name in columns})
+    with StoreWriter.create(path, schema, {"source": "test"}) as writer:
+        for trace_id, row in rows or make_rows():
+            writer.append(trace_id, {name: row[name] for name in columns})
+    return path
+
+
+def derive(path, names=tuple(NEEDS), settings=BY_LENGTH, **options):
+    with StoreWriter.open(path) as writer:
+        derive_columns(writer, names, settings=settings, **options)
+    return TraceStore.open(path, check=True)
+
+
+def values(store, names=tuple(NEEDS)):
+    """Trace id -> its scores."""
+    columns = [store.column(name).tolist() for name in names]
+    return dict(zip(store.ids, zip(*columns, strict=True), strict=True))
+
+
+def entropy_by_hand(clusters, weights):
+    mass = Counter()
+    for cluster, weight in zip(clusters, weights, strict=True):
+        mass[cluster] += weight / sum(weights)
+    return -sum(p * np.log(p) for p in mass.values())
+
+
+def clusters_by_hand(question, answers):
+    """The first answers of clusters, in the order of the traces."""
+    firsts, found = [], []
+    for answer in answers:
+        for number, first in enumerate(firsts):
+            same = len(f"{question} {answer}") % 3 == len(f"{question} {first}") % 3
+            if first == answer or (same and first and answer):
+                found.append(number)
+                break
+        else:
+            found.append(len(firsts))
+            firsts.append(answer)
+    return found
+
+
+def test_columns_are_the_scores_of_each_question(tmp_path):
+    """Against plain loops over the rows; a question with one trace has no score."""
+    store = derive(make(tmp_path / "s.zarr"))
+    found = values(store)
+    rows = make_rows()
+    for question, n_traces in PLACES:
+        traces = [(id_, row) for id_, row in rows if row["question_id"] == question]
+        if n_traces == 1:
+            assert np.isnan(found[traces[0][0]]).all()
+            continue
+        answers = [row["answer"] for _, row in traces]
+        logs = []
+        for _, row in traces:
+            end = row["prompt_len"] + row["answer_len"]
+            counted = row["logprob"][max(1, row["prompt_len"]) : end].astype(float)
+            is_known = row["prompt_len"] >= 0 and row["answer_len"] > 0
+            logs.append(counted.mean() if is_known else np.nan)
+        clusters = clusters_by_hand(f"What is {question}?", answers)
+        pairs = [(c, np.exp(log)) for c, log in zip(clusters, logs, strict=True) if log == log]
+        expected = [
+            eigen_score(np.stack([row["hs_last"][2] for _, row in traces])),
+            lexical_similarity(answers),
+            entropy_by_hand(*zip(*pairs, strict=True)) if len(pairs) > 1 else np.nan,
+            entropy_by_hand(clusters, [1] * n_traces),
+        ]
+        for trace_id, _ in traces:
+            np.testing.assert_allclose(found[trace_id][:4], expected, rtol=1e-5, atol=1e-7)
+    for name in NEEDS:
+        assert store.schema.columns[name] == Column("float32")
+
+
+def test_scores_do_not_depend_on_the_order_of_the_rows(tmp_path):
+    """Bit for bit, also where the questions' traces are apart."""
+    rows = make_rows()
+    expected = values(derive(make(tmp_path / "s.zarr", rows)))
+    permutation = np.random.default_rng(1).permutation(len(rows))
+    found = values(derive(make(tmp_path / "p.zarr", [rows[i] for i in permutation])))
+    for trace_id, scores in expected.items():
+        np.testing.assert_array_equal(found[trace_id], scores)
+
+
+def test_many_questions_are_scored_block_by_block(tmp_path):
+    """As alone; progress counts rows to their end, in each pass."""
+    rng = np.random.default_rng(2)
+    few, many = make_rows()[:3], []
+    for i in rng.permutation(600):
+        many += [(f"{i}-{id_}", row | {"question_id": f"q{i}"}) for id_, row in few]
+    expected = [*values(derive(make(tmp_path / "few.zarr", few))).values()]
+    seen = []
+    with StoreWriter.open(make(tmp_path / "many.zarr", many)) as writer:
+        derive_columns(writer, [*NEEDS], seen.append, BY_LENGTH)
+    found = [*values(TraceStore.open(tmp_path / "many.zarr")).values()]
+    np.testing.assert_array_equal(found, expected * 600)
+    assert seen.count(1800) == 4
+    assert sum(later <= earlier for earlier, later in pairwise(seen)) == 3
+
+
+@pytest.mark.parametrize(("layer", "position"), [(None, 2), (1, 0), (5, 4), (-1, 4), (-5, 0)])
+def test_layers_of_the_eigenscore(tmp_path, layer, position):
+    """The one in the middle, or as the model numbers them; the provenance says which."""
+    path = make(tmp_path / "s.zarr")
+    store = derive(path, ["eigenscore"], ScoreSettings(layer))
+    states = np.stack([row["hs_last"][position] for _, row in make_rows()[:3]])
+    assert store.column("eigenscore")[0] == pytest.approx(eigen_score(states))
+    described = store.provenance["derived"]["eigenscore"]
+    assert described == {"from": ["hs_last"], "layer": position + 1, "alpha": 0.001}
+    assert store.provenance["source"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("layers", "middle"),
+    [(range(1, 33), 16), (range(33), 16), ([8, 16, 24], 16), ([0], 0), ([0, 1, 2], 1), ([1, 2], 1)],
+)
+def test_the_layer_in_the_middle(tmp_path, layers, middle):
+    """Of 32 it is 16, with and without the embedding; of some that were kept the middle one."""
+    numbers = list(layers)
+    states = Column("float16", (len(numbers), 2), axis_names=("layers", "hidden"))
+    schema = Schema({"question_id": Column("utf8"), "hs_last": states})
+    with StoreWriter.create(tmp_path / "s.zarr", schema, {"layers": numbers}) as writer:
+        for i in range(2):
+            writer.append(
+                f"t{i}", {"question_id": "q", "hs_last": np.ones((len(numbers), 2), "f2")}
+            )
+    store = derive(tmp_path / "s.zarr", ["eigenscore"])
+    assert store.provenance["derived"]["eigenscore"]["layer"] == middle
+
+
+def test_layers_without_a_name_are_counted(tmp_path):
+    """From 1, as in training."""
+    schema = Schema({"question_id": Column("utf8"), "hs_last": Column("float32", (5, 4))})
+    numbers = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        for i, states in enumerate(numbers):
+            writer.append(f"t{i}", {"question_id": "q", "hs_last": states})
+    store = derive(tmp_path / "s.zarr", ["eigenscore"], ScoreSettings(-2))
+    assert store.column("eigenscore")[0] == pytest.approx(eigen_score(numbers[:, 3]))
+    assert store.provenance["derived"]["eigenscore"]["layer"] == 4
+
+
+def test_states_that_bfloat16_keeps(tmp_path):
+    states = Column("bfloat16", (1, 3), axis_names=("layers", "hidden"))
+    schema = Schema({"question_id": Column("utf8"), "hs_last": states})
+    numbers = torch.randn(2, 1, 3).bfloat16()
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        for i in range(2):
+            writer.append(f"t{i}", {"question_id": "q", "hs_last": numbers[i]})
+    found = derive(tmp_path / "s.zarr", ["eigenscore"]).column("eigenscore")
+    assert found[0] == pytest.approx(eigen_score(numbers[:, 0].double().numpy()))
+
+
+def test_semantic_entropy_by_number_needs_no_likelihoods(tmp_path):
+    path = make(tmp_path / "s.zarr", columns=("question_id", "question", "answer"))
+    store = derive(path, ["semantic_entropy_discrete"])
+    whole = derive(make(tmp_path / "w.zarr"))
+    found, expected = (one.column("semantic_entropy_discrete") for one in (store, whole))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_scores_that_are_there_stay_unless_they_are_replaced(tmp_path, capsys):
+    """Replaced, they are of the new settings, and nothing else changes."""
+    path = str(make(tmp_path / "s.zarr"))
+    assert main(["derive", path, "eigenscore", "lexical_similarity"]) == 0
+    out = capsys.readouterr().out
+    assert "eigenscore of 15 traces added" in out
+    assert "eigenscore: 1 trace without a value (NaN): no other trace of the question, or" in out
+    assert "lexical_similarity: 1 trace without a value (NaN): no other trace of the" in out
+    first = TraceStore.open(path)
+    before = {name: first.column(name) for name in NEEDS if name in first.schema.columns}
+    assert main(["derive", path, "eigenscore", "--layer", "-1"]) == 0
+    assert "nothing to do; --replace makes scores again" in capsys.readouterr().out
+    assert TraceStore.open(path).generation == first.generation
+    assert main(["derive", path, "eigenscore", "--layer", "-1", "--replace"]) == 0
+    second = TraceStore.open(path, check=True)
+    assert second.column("eigenscore")[0] != before["eigenscore"][0]
+    assert second.provenance["derived"]["eigenscore"]["layer"] == 5
+    assert second.provenance["derived"]["lexical_similarity"] == {"from": ["answer"]}
+    torch.testing.assert_close(
+        second.column("lexical_similarity"), before["lexical_similarity"], equal_nan=True
+    )
+
+
+def test_states_are_derived_for_the_eigenscore_in_one_command(tmp_path, capsys):
+    """hs_last first; alone, the score says how to get it."""
+    states = Column("float16", (2, 3), "tokens", ("layers", "hidden"))
+    schema = Schema({"question_id": Column("utf8"), "hidden_states": states})
+    path = str(tmp_path / "s.zarr")
+    rng = np.random.default_rng(0)
+    with StoreWriter.create(path, schema) as writer:
+        for i in range(4):
+            numbers = rng.normal(size=(3, 2, 3)).astype("f2")
+            writer.append(f"t{i}", {"question_id": f"q{i // 2}", "hidden_states": numbers})
+    assert main(["derive", path, "eigenscore"]) == 2
+    assert f"python -m store derive {path} hs_last adds it" in capsys.readouterr().err
+    assert main(["derive", path, "eigenscore,hs_last"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("hs_last of 4 traces added") < out.index("eigenscore of 4 traces added")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    return str(save_classifier(tmp_path_factory.mktemp("nli") / "m"))
+
+
+def test_a_classifier_is_asked_by_the_command(tmp_path, classifier, capsys):
+    """As in Python; the provenance names it, and long texts are counted."""
+    rows = make_rows()
+    rows[0][1]["answer"] = "It was Paris. " + "Madrid " * 99
+    path = make(tmp_path / "s.zarr", rows)
+    assert main(["derive", str(path), *NLI, "--nli", classifier, "--batch-size", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "semantic_entropy, semantic_entropy_discrete of 15 traces added" in out
+    assert f" pairs of texts were too long for {classifier}, and were cut" in out
+    assert "no other trace of the question, or no words in the answer" in out
+    store = TraceStore.open(path, check=True)
+    nli = HuggingFaceNli(build_classifier(), build_pair_tokenizer(), name=classifier)
+    expected = derive(make(tmp_path / "e.zarr", rows), NLI, ScoreSettings(nli=nli))
+    for name in NLI:
+        torch.testing.assert_close(
+            store.column(name), expected.column(name), rtol=1e-4, atol=1e-6, equal_nan=True
+        )
+        described = store.provenance["derived"][name]["nli"]
+        for key in ("model", "weights_crc32c", "tokenizer_sha256", "longest_input"):
+            assert described[key] == nli.describe()[key]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["eigenscores"], "closest: 'eigenscore'"),
+        (["selfcheck_nli"], "selfcheck_nli: expected a classifier of natural language inference"),
+        (["selfcheck_nli", "--nli", "./nothing"], "found no such directory"),
+        (["eigenscore", "--layer", "6"], "there is no layer 6; it has layers 1-5"),
+        (["eigenscore", "--nli", "m"], "--nli has no effect on eigenscore: it is for semantic_ent"),
+        (["lexical_similarity", "--layer", "2"], "--layer has no effect on lexical_similarity"),
+        (["hs_last", "--replace"], "--replace has no effect on hs_last"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, capsys, arguments, words):
+    path = make(tmp_path / "s.zarr")
+    before = TraceStore.open(path).generation
+    assert main(["derive", str(path), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+    assert TraceStore.open(path).generation == before
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_questions_that_were_answered_once_are_refused(tmp_path, capsys, name):
+    """Before a classifier is loaded."""
+    rows = [(id_, row | {"question_id": id_}) for id_, row in make_rows()]
+    path = make(tmp_path / "s.zarr", rows)
+    nli = ["--nli", "./nothing"] if name in NLI else []
+    assert main(["derive", str(path), name, *nli]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "found one trace of each of 15 questions" in error
+    assert "python -m store extract --num-samples N" in error
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_stores_without_what_a_score_is_made_from_are_refused(tmp_path, capsys, name):
+    for needed in ("question_id", *NEEDS[name]):
+        columns = [column for column in COLUMNS if column != needed]
+        path = make(tmp_path / f"{needed}.zarr", columns=columns)
+        assert main(["derive", str(path), name]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert f"{name} is made from column '{needed}', found only " in error
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "words"),
+    [
+        ("lexical_similarity", Column("int8"), "'answer': expected texts"),
+        ("eigenscore", Column("float16", (4,)), "'hs_last': expected states of layers"),
+        ("eigenscore", Column("float16", (4, 2), "tokens"), "expected states of layers"),
+        ("eigenscore", Column("float16", (4, 2), None, ("a", "b")), "expected states of layers"),
+        ("semantic_entropy", Column("float32"), "'logprob': expected a number for each token"),
+    ],
+)
+def test_columns_of_another_kind_are_refused(tmp_path, capsys, name, column, words):
+    other = NEEDS[name][-1] if name != "semantic_entropy" else "logprob"
+    schema = Schema({one: COLUMNS[one] for one in COLUMNS} | {other: column})
+    with StoreWriter.create(tmp_path / "s.zarr", schema):
+        pass
+    assert main(["derive", str(tmp_path / "s.zarr"), name]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+
+
+def test_what_is_done_when_a_classifier_fails_stays(tmp_path):
+    """The passes before it are committed; the command goes on with the rest."""
+
+    class Failing(ByLength):
+        def infer(self, pairs):
+            raise KeyboardInterrupt
+
+    path = make(tmp_path / "s.zarr")
+    with StoreWriter.open(path) as writer, pytest.raises(KeyboardInterrupt):
+        derive_columns(writer, [*NEEDS], settings=ScoreSettings(nli=Failing()))
+    store = TraceStore.open(path)
+    made = set(store.schema.columns) - set(COLUMNS)
+    assert made == {"eigenscore", "lexical_similarity"} == set(store.provenance["derived"])
+    whole = values(derive(make(tmp_path / "w.zarr")))
+    np.testing.assert_array_equal([*values(derive(path)).values()], [*whole.values()])
+
+
+@pytest.mark.parametrize("step", [61, pytest.param(5, marks=pytest.mark.slow)])
+def test_kill_while_deriving(tmp_path, step):
+    """A pass is whole or was never; run again, the columns are those of a run nobody killed."""
+    base = make(tmp_path / "base.zarr")
+    whole = values(derive(make(tmp_path / "w.zarr")))
+    n_scores = set()
+    for n in count():
+        path = shutil.copytree(base, tmp_path / f"{n}.zarr")
+
+        def work(files, path=path):
+            with StoreWriter.open(path, files) as writer:
+                derive_columns(writer, [*NEEDS], settings=BY_LENGTH)
+
+        killed = is_killed(work, 1 + n * step)
+        left = TraceStore.open(path, check=True)
+        made = left.provenance.get("derived", {})
+        assert set(left.schema.columns) - set(COLUMNS) == set(made)
+        n_scores.add(len(made))
+        store = derive(path)
+        np.testing.assert_array_equal([*values(store).values()], [*whole.values()])
+        report = verify_store(path)
+        assert not report.problems
+        assert not report.leftovers
+        shutil.rmtree(path)
+        if not killed:
+            break
+    assert {0, 5} <= n_scores
+    assert n > 2

@@ -1,0 +1,264 @@
+"""`store export`: every value in the file as in the store, whole or not at all, and back by `store
+label`."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from store import Column, NotFoundError, Schema, SchemaError, StoreError, StoreWriter, TraceStore
+from store.cli.main import main
+from store.transform import export
+from store.transform.export import export_table
+
+TEXTS = [
+    "plain",
+    'a "quoted", text',
+    "two\nlines",
+    "a\r\nb",
+    "lone\rreturn",
+    "=cmd|' /C calc'!A1",
+    "é 漢 🙂",
+    "",
+    " s ",
+]
+COLUMNS = {
+    "question_id": Column("utf8"),
+    "answer": Column("utf8"),
+    "references": Column("utf8"),
+    "score": Column("float32"),
+    "half": Column("float16"),
+    "label": Column("int8"),
+    "big": Column("int64"),
+    "hidden": Column("float16", item_shape=(2,)),
+    "tokens": Column("int32", axis="tokens"),
+    "logprob": Column("float32", axis="tokens"),
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(COLUMNS)) as writer:
+        for i, text in enumerate(TEXTS):
+            row = {
+                "question_id": f"q{i // 2}",
+                "answer": text,
+                "references": json.dumps([text, "b"], ensure_ascii=False) if i % 2 else "no list",
+                "score": float("nan") if i == 3 else i / 10,
+                "half": 0.1,
+                "label": -1 if i == 3 else int(i < 5),
+                "big": 2**60 + i,
+                "hidden": np.zeros(2, np.float16),
+                "tokens": range(i),
+                "logprob": [0.0] * i,
+            }
+            writer.append(f"t{i}", row)
+    return TraceStore.open(tmp_path / "s.zarr")
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_holds_every_value(store, tmp_path):
+    """Texts with quotes, line ends and formulas as they are; numbers in the fewest digits; NaN is
+    an empty cell."""
+    columns = export_table(
+        store, tmp_path / "t.csv", ["answer", "references", "score", "half", "label", "big"]
+    )
+    rows = read_csv(tmp_path / "t.csv")
+    assert (
+        columns
+        == list(rows[0])
+        == ["trace_id", "question_id", "answer", "references", "score", "half", "label", "big"]
+    )
+    assert [row["answer"] for row in rows] == TEXTS
+    assert [row["trace_id"] for row in rows] == store.ids[:]
+    assert rows[1]["references"] == store["t1"]["references"]
+    assert [row["score"] for row in rows[:5]] == ["0.0", "0.1", "0.2", "", "0.4"]
+    assert rows[0]["half"] == "0.1"
+    assert [row["label"] for row in rows] == ["1", "1", "1", "-1", "1", "0", "0", "0", "0"]
+    assert rows[1]["big"] == str(2**60 + 1)
+
+
+def test_json_lines_hold_every_value(store, tmp_path):
+    """A list of references is a list; NaN is null; infinity as Python's json writes it."""
+    export_table(store, tmp_path / "t.jsonl", ["answer", "references", "score", "label"])
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "t.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
+    assert [record["answer"] for record in records] == TEXTS
+    assert records[1]["references"] == [TEXTS[1], "b"]
+    assert records[0]["references"] == "no list"
+    assert records[3]["score"] is None
+    assert records[1] | {"references": 0} == {
+        "trace_id": "t1",
+        "question_id": "q0",
+        "answer": TEXTS[1],
+        "references": 0,
+        "score": 0.1,
+        "label": 1,
+    }
+
+
+def test_all_that_fits_is_the_default(store, tmp_path):
+    assert export_table(store, tmp_path / "t.csv") == ["trace_id", *list(COLUMNS)[:7]]
+
+
+def test_rows_may_be_chosen(store, tmp_path, capsys):
+    """By a file of ids, in its order."""
+    (tmp_path / "ids.txt").write_text("t5\nt1\n")
+    arguments = ["export", str(store.path), "--columns", "answer", "--to", str(tmp_path / "t.csv")]
+    assert main([*arguments, "--ids", str(tmp_path / "ids.txt")]) == 0
+    assert [row["trace_id"] for row in read_csv(tmp_path / "t.csv")] == ["t5", "t1"]
+    assert "2 traces, columns trace_id, question_id, answer" in capsys.readouterr().out
+
+
+def test_blocks_do_not_show(store, tmp_path, monkeypatch):
+    """Rows are read a block at a time, and the file is the same."""
+    export_table(store, tmp_path / "one.csv")
+    monkeypatch.setattr(export, "BLOCK_ROWS", 2)
+    done = []
+    export_table(store, tmp_path / "two.csv", progress=done.append)
+    assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    assert done == [2, 4, 6, 8, 9]
+
+
+@pytest.mark.parametrize(
+    "name, error, message",
+    [
+        (
+            "tokens",
+            SchemaError,
+            "'tokens' holds an array in each row.*can be exported: "
+            "trace_id, question_id, answer, ref",
+        ),
+        ("hidden", SchemaError, "'hidden' holds an array in each row"),
+        ("answr", NotFoundError, "found 'answr'; closest: 'answer'"),
+    ],
+)
+def test_columns_that_no_cell_holds(store, tmp_path, name, error, message):
+    """They are refused with the list of those that can be exported."""
+    with pytest.raises(error, match=message):
+        export_table(store, tmp_path / "t.csv", ["answer", name])
+    assert not (tmp_path / "t.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "target, error, message",
+    [
+        ("t.xlsx", SchemaError, r"ends in \.csv, \.jsonl, \.parquet, found '\.xlsx'"),
+        ("t", SchemaError, "found 'no ending'"),
+        ("s.zarr/t.csv", SchemaError, "lies within the store"),
+        ("none/t.csv", NotFoundError, "there is no directory"),
+        ("there.csv", SchemaError, "exists already.*--overwrite"),
+    ],
+)
+def test_places_that_are_refused(store, tmp_path, target, error, message):
+    """An unknown ending, the store itself, and a file that may hold somebody's labels."""
+    (tmp_path / "there.csv").write_text("labels")
+    with pytest.raises(error, match=message):
+        export_table(store, tmp_path / target)
+    assert (tmp_path / "there.csv").read_text() == "labels"
+
+
+def test_a_file_is_replaced_on_demand_and_whole(store, tmp_path, monkeypatch):
+    """What fails half-way leaves the old file, and nothing beside it."""
+    target = tmp_path / "t.csv"
+    target.write_text("old")
+
+    def fail(done):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        export_table(store, target, overwrite=True, progress=fail)
+    assert target.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.zarr", "t.csv"]
+    export_table(store, target, overwrite=True)
+    assert len(read_csv(target)) == len(TEXTS)
+
+
+def test_parquet_says_what_it_needs(store, tmp_path, monkeypatch):
+    """One line with the pip install that helps."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(StoreError, match="pip install pyarrow"):
+        export_table(store, tmp_path / "t.parquet")
+    assert not (tmp_path / "t.parquet").exists()
+
+
+def test_parquet_holds_every_value(store, tmp_path):
+    """With the dtypes of the store."""
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    export_table(store, tmp_path / "t.parquet", ["answer", "score", "half", "label", "big"])
+    table = parquet.read_table(tmp_path / "t.parquet")
+    assert table["answer"].to_pylist() == TEXTS
+    assert table["score"].to_pylist()[3] is None
+    assert [str(field.type) for field in table.schema] == [
+        "string",
+        "string",
+        "string",
+        "float",
+        "float",
+        "int8",
+        "int64",
+    ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_export_judge_label(store, tmp_path, ending):
+    """The file goes out, somebody adds a column, and it comes back trace by trace."""
+    out, judged = tmp_path / f"out.{ending}", tmp_path / f"judged.{ending}"
+    assert (
+        main(["export", str(store.path), "--columns", "answer,references", "--to", str(out)]) == 0
+    )
+    if ending == "csv":
+        rows = read_csv(out)
+        with judged.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [*rows[0], "label"])
+            writer.writeheader()
+            writer.writerows(row | {"label": i % 2} for i, row in enumerate(rows))
+    else:
+        records = [json.loads(line) for line in out.read_text(encoding="utf-8").split("\n")[:-1]]
+        lines = [json.dumps(record | {"label": i % 2}) for i, record in enumerate(records)]
+        judged.write_text("\n".join(lines))
+    assert main(["label", str(store.path), "--scores", str(judged)]) == 0
+    labels = TraceStore.open(store.path).read(range(len(TEXTS)), ["label"])["label"]
+    assert labels.tolist() == [i % 2 for i in range(len(TEXTS))]
+
+
+def test_scores_come_back_bit_for_bit(store, tmp_path):
+    """Labelling with what was exported changes nothing, also of scores that were turned."""
+    export_table(store, tmp_path / "t.csv", ["score"])
+    before = store.read(range(len(TEXTS)), ["score"])["score"].numpy()
+    assert main(["label", str(store.path), "--scores", str(tmp_path / "t.csv")]) == 0
+    after = TraceStore.open(store.path).read(range(len(TEXTS)), ["score"])["score"].numpy()
+    np.testing.assert_array_equal(before, after)
+
+
+def test_formulas_are_escaped_on_request(tmp_path):
+    """Texts that begin as one, the ids as well, and no numbers; other formats need none of it."""
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'=1", ""]
+    with StoreWriter.create(
+        tmp_path / "s.zarr", Schema({name: COLUMNS[name] for name in ("answer", "score")})
+    ) as writer:
+        for i, text in enumerate(texts):
+            writer.append(f"={i}", {"answer": text, "score": -1.0})
+    command = ["export", str(tmp_path / "s.zarr"), "--to"]
+    assert main([*command, str(tmp_path / "a.csv"), "--escape-formulas"]) == 0
+    assert main([*command, str(tmp_path / "b.csv")]) == 0
+    assert main([*command, str(tmp_path / "c.jsonl"), "--escape-formulas"]) == 2
+    with (
+        (tmp_path / "a.csv").open(newline="") as escaped,
+        (tmp_path / "b.csv").open(newline="") as plain,
+    ):
+        rows, as_they_are = list(csv.reader(escaped))[1:], list(csv.reader(plain))[1:]
+    assert [row[1] for row in rows] == [*(f"'{text}" for text in texts[:6]), *texts[6:]]
+    assert [row[0] for row in rows] == [f"'={i}" for i in range(len(texts))]
+    assert [row[1] for row in as_they_are] == texts
+    assert {row[2] for row in rows} == {"-1.0"}

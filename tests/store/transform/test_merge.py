@@ -1,0 +1,534 @@
+"""Merging stores, and the commands merge and subset, against the rows themselves."""
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from oracle import SCHEMA, assert_same_row, make_rows, write_store
+
+from store import (
+    Column,
+    CorruptError,
+    LockedError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+)
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.traces.origin import records_of
+from store.traces.question_split import SPLITS
+from store.transform.merge import merge_stores
+from store.write.build import build_store, open_begun, partial_path
+from store.write.copy import CopySource
+from store.write.files import Files
+from store.write.source import COMMAND, REMARKS
+
+ROWS = make_rows(SCHEMA, 30, seed=5)
+PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
+
+
+@pytest.fixture
+def parts(tmp_path):
+    return [
+        TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows))
+        for i, rows in enumerate(PARTS)
+    ]
+
+
+def assert_holds(store, rows):
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    for trace_id, row in rows:
+        assert_same_row(store[trace_id], row)
+
+
+def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
+    """Every kind of column bit for bit; it is a store of its own that can be appended to."""
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert_holds(merged, ROWS)
+    assert merged.uuid not in [store.uuid for store in parts]
+    assert [part["rows"] for part in merged.provenance["stores"]] == [13, 1, 16]
+    with StoreWriter.open(tmp_path / "m.zarr") as writer:
+        writer.append("one more", ROWS[0][1])
+    assert_holds(TraceStore.open(tmp_path / "m.zarr"), [*ROWS, ("one more", ROWS[0][1])])
+    assert_holds(TraceStore.open(parts[0].path), PARTS[0])
+
+
+def test_what_the_parts_have_in_common_is_kept_once(tmp_path, parts):
+    path = tmp_path / "m.zarr"
+    for i, part in enumerate(parts):
+        with StoreWriter.open(part.path) as writer:
+            writer.provenance |= {"model": "m", "part": [i + 1, 3]}
+    parts = [TraceStore.open(part.path) for part in parts]
+    merged = merge_stores(path, parts, lambda done: None)
+    assert merged.provenance["common"]["model"] == "m"
+    assert [part["part"] for part in merged.provenance["stores"]] == [[1, 3], [2, 3], [3, 3]]
+    assert "model" not in merged.provenance["stores"][1]
+    records = list(records_of(merged.provenance))
+    for record, part in zip(records, parts, strict=True):
+        assert record.items() >= part.provenance.items()
+    assert merge_stores(path, parts, lambda done: None).uuid == merged.uuid
+
+
+# every third in each run, the others with the slow tests
+STOPS = [n if n % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for n in range(18)]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stopped_copy_goes_on(tmp_path, parts, stop, monkeypatch):
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 4)
+
+    def progress(done):
+        if done == 13 + stop:
+            raise KeyboardInterrupt
+
+    if stop:
+        with pytest.raises(KeyboardInterrupt):
+            merge_stores(tmp_path / "m.zarr", parts, progress, copy=True)
+        assert not (tmp_path / "m.zarr").exists()
+    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None, copy=True), ROWS)
+    assert not partial_path(tmp_path / "m.zarr").exists()
+
+
+def test_a_copy_that_stopped_half_way_begins_again(tmp_path, parts):
+    class Failing(Files):
+        n = 0
+
+        def copy_file(self, source, target):
+            self.n += 1
+            if self.n == 5:
+                raise OSError(28, "No space left on device")
+            super().copy_file(source, target)
+
+    partial = partial_path(tmp_path / "m.zarr")
+    with pytest.raises(OSError, match="No space"):
+        StoreWriter.copy(partial, parts[0], files=Failing())
+    assert open_begun(tmp_path / "m.zarr") is None
+    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
+
+
+def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
+    """Neither by a merge nor by a copy."""
+    partial = partial_path(tmp_path / "m.zarr")
+    partial.mkdir()
+    (partial / "precious.txt").write_text("x")
+    with pytest.raises(
+        SchemaError, match="expected a build that was stopped, found something else"
+    ):
+        merge_stores(tmp_path / "m.zarr", parts, print)
+    with pytest.raises(SchemaError, match="expected a new path, found something there"):
+        StoreWriter.copy(partial, parts[0])
+    assert (partial / "precious.txt").exists()
+
+
+OTHER_FILE_SYSTEM = "/dev/shm"  # noqa: S108 - a private directory is made in it
+
+
+@pytest.mark.skipif(not Path(OTHER_FILE_SYSTEM).is_dir(), reason="needs a second file system")
+def test_a_merge_onto_another_file_system(parts):
+    with TemporaryDirectory(dir=OTHER_FILE_SYSTEM) as folder:
+        assert_holds(merge_stores(Path(folder, "m.zarr"), parts, lambda done: None), ROWS)
+
+
+def test_a_store_that_grows_while_it_is_copied_is_refused(tmp_path, parts):
+    stale = parts[0]
+    with StoreWriter.open(stale.path) as writer:
+        writer.append("new", ROWS[0][1])
+    with pytest.raises(LockedError, match="a commit changed it while it was copied"):
+        StoreWriter.copy(tmp_path / "c.zarr", stale)
+
+
+def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
+    """Another column, or an id in two; nothing is made."""
+    other = dict(SCHEMA.columns) | {"label": Column("int16")}
+    write_store(tmp_path / "other.zarr", Schema(other), make_rows(Schema(other), 2, 0))
+    with pytest.raises(
+        SchemaError,
+        match=r"expected column 'label' as in .*0\.zarr, int8 one a row, found int16",
+    ):
+        merge_stores(
+            tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")], print
+        )
+    write_store(tmp_path / "twin.zarr", SCHEMA, [("fresh", ROWS[0][1]), ROWS[20]])
+    with pytest.raises(SchemaError, match=f"found {ROWS[20][0]!r} in both"):
+        merge_stores(tmp_path / "m.zarr", [*parts, TraceStore.open(tmp_path / "twin.zarr")], print)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]
+
+
+def test_rows_are_copied_in_the_order_wanted(tmp_path, parts):
+    rows = [5, 2, 9]
+    copied = build_store(tmp_path / "c.zarr", CopySource([(parts[0], rows)], {}))
+    assert_holds(copied, [ROWS[row] for row in rows])
+
+
+@pytest.fixture
+def left_out(tmp_path, parts):
+    """A store whose provenance records what an import left out, and the command."""
+    provenance = {
+        "source": "import",
+        REMARKS: {"records": 2, "first": ["a"]},
+        COMMAND: "python -m store import x",
+    }
+    with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, provenance) as writer:
+        for trace_id, row in ROWS:
+            writer.append(trace_id, row)
+    return tmp_path / "i.zarr"
+
+
+def stopped_at(stop, run):
+    """Run a copy that is interrupted after so many rows."""
+
+    def rows(self, start=0):
+        for i, row in enumerate(ROWS_OF(self, start)):
+            if i == stop:
+                raise KeyboardInterrupt
+            yield row
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CopySource, "rows", rows)
+        return run()
+
+
+ROWS_OF = CopySource.rows
+
+
+@pytest.mark.parametrize("of", ["import", "subset", "merge"])
+@pytest.mark.parametrize("command", ["subset", "merge"])
+def test_copies_of_stores_with_remarks_go_on_and_repeat(
+    tmp_path, parts, left_out, capsys, of, command
+):
+    """A subset or a merge of an import that left something out, of a subset and of a merge:
+    stopped, or finished."""
+    ids = tmp_path / "ids.txt"
+    ids.write_text("\n".join(trace_id for trace_id, _ in ROWS[:8]))
+    source = left_out
+    if of == "subset":
+        source = tmp_path / "sub.zarr"
+        assert main(["subset", str(source), str(left_out), "--ids", str(ids)]) == 0
+    if of == "merge":
+        source = tmp_path / "merged.zarr"
+        assert main(["merge", str(source), str(left_out)]) == 0
+    out = tmp_path / "o.zarr"
+    other = write_store(
+        tmp_path / "other.zarr",
+        SCHEMA,
+        [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])],
+    )
+    ends = {"subset": ["--ids", str(ids)], "merge": [str(other), "--copy"]}
+    arguments = [command, str(out), str(source), *ends[command]]
+    for stop in (2, 0, 1):
+        assert stopped_at(stop, lambda: main(arguments)) == 130
+    assert not out.exists()
+    assert main(arguments) == 0
+    n_rows = {"subset": 8, "merge": len(TraceStore.open(source)) + 5}[command]
+    made = TraceStore.open(out)
+    assert len(made) == n_rows
+    assert made.provenance[COMMAND].startswith(f"python -m store {command} ")
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert main(arguments) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_a_subset_tells_the_command_of_its_store(tmp_path, left_out):
+    """And its own."""
+    (tmp_path / "ids.txt").write_text(ROWS[0][0])
+    assert (
+        main(["subset", f"{tmp_path}/o.zarr", str(left_out), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    )
+    provenance = TraceStore.open(tmp_path / "o.zarr").provenance
+    assert provenance["subset"]["of_command"] == "python -m store import x"
+    assert provenance[COMMAND].startswith("python -m store subset ")
+    assert provenance[REMARKS] == {"records": 2, "first": ["a"]}
+
+
+def test_the_commands(tmp_path, asked, capsys):
+    """Subsets by ids, questions and split; merging them gives the whole; a mistake is one line."""
+    (tmp_path / "ids.txt").write_text("t7\nt3\n")
+    (tmp_path / "questions.txt").write_text("q0\nq19\n")
+    assert (
+        main(["subset", f"{tmp_path}/i.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    )
+    assert list(TraceStore.open(tmp_path / "i.zarr").ids) == ["t7", "t3"]
+    assert (
+        main(
+            [
+                "subset",
+                f"{tmp_path}/a.zarr",
+                str(asked.path),
+                "--questions",
+                f"{tmp_path}/questions.txt",
+            ]
+        )
+        == 0
+    )
+    assert list(TraceStore.open(tmp_path / "a.zarr").ids) == ["t0", "t1", "t38", "t39"]
+    for split in SPLITS:
+        assert main(["subset", f"{tmp_path}/{split}.zarr", str(asked.path), "--split", split]) == 0
+    assert (
+        main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{split}.zarr" for split in SPLITS)])
+        == 0
+    )
+    merged = TraceStore.open(tmp_path / "m.zarr")
+    assert sorted(merged.ids) == sorted(asked.ids)
+    assert all(merged[trace_id]["x"] == int(trace_id[1:]) for trace_id in merged.ids)
+    (tmp_path / "ids.txt").write_text("t77\n")
+    capsys.readouterr()
+    assert (
+        main(["subset", f"{tmp_path}/j.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 2
+    )
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert np.array_equal([merged[i]["x"] for i in ("t1", "t2")], [1, 2])
+
+
+def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
+    stores = []
+    for i, provenance in enumerate(
+        [{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "note": 1}]
+    ):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
+        ) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(
+        SchemaError,
+        match=r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed",
+    ):
+        merge_stores(tmp_path / "m.zarr", stores[:2], print)
+    first = merge_stores(tmp_path / "m.zarr", stores[::2], lambda done: None)
+    # a merged store records its models
+    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
+        merge_stores(tmp_path / "n.zarr", [first, stores[1]], print)
+    assert (
+        len(merge_stores(tmp_path / "n.zarr", [first, stores[1]], lambda done: None, mixed=True))
+        == 3
+    )
+    deep = merge_stores(tmp_path / "deep.zarr", [first], lambda done: None)
+    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
+        merge_stores(tmp_path / "o.zarr", [deep, stores[1]], print)
+
+
+def test_traces_of_other_prompts_are_not_mixed_unasked(tmp_path):
+    """The same model, asked in another way, gives other data."""
+    stores = []
+    for i, template in enumerate(["{question}", "Q: {question}"]):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), {"prompt_template": template}
+        ) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match="expected prompt_template as in"):
+        merge_stores(tmp_path / "m.zarr", stores, print)
+    assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
+
+
+@pytest.mark.parametrize("normed", [{"final_norm": True}, {"layer_convention": "transformers'"}])
+def test_last_layers_with_and_without_the_norm_are_not_mixed_unasked(tmp_path, normed):
+    """Also with a store of an earlier version, which says no more than how layers are numbered."""
+    stores = []
+    for i, provenance in enumerate([normed, {"final_norm": False}]):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
+        ) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match=r"expected final_norm as in .*, True, found False"):
+        merge_stores(tmp_path / "m.zarr", stores, print)
+    assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
+
+
+def test_empty_stores_merge(tmp_path, parts):
+    empty = build_store(tmp_path / "e.zarr", CopySource([(parts[0], [])], {}))
+    assert len(merge_stores(tmp_path / "m.zarr", [empty, empty], lambda done: None)) == 0
+
+
+@pytest.mark.parametrize("command", ["subset", "merge"])
+def test_damage_is_not_copied_into_a_store_that_looks_whole(tmp_path, command, capsys):
+    """The row is named, and nothing is made."""
+    for name in ("good", "bad"):
+        with StoreWriter.create(
+            tmp_path / f"{name}.zarr", Schema({"x": Column("int32")})
+        ) as writer:
+            for i in range(100):
+                writer.append(f"{name}{i}", {"x": i})
+    shard = bytearray((tmp_path / "bad.zarr/x/c/0").read_bytes())
+    shard[10] ^= 1
+    (tmp_path / "bad.zarr/x/c/0").write_bytes(shard)
+    out, good, bad = (str(tmp_path / f"{name}.zarr") for name in ("out", "good", "bad"))
+    arguments = {
+        "subset": ["subset", out, bad, "--split", "train"],
+        "merge": ["merge", out, good, bad],
+    }
+    (tmp_path / "ids.txt").write_text("bad0\n")
+    arguments["subset"] = ["subset", out, bad, "--ids", str(tmp_path / "ids.txt")]
+    assert main(arguments[command]) == 2
+    assert "checksum" in capsys.readouterr().err
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    "recorded, meaning",
+    [
+        ({"weights_sha256": "a"}, "the model of its traces"),
+        ({"layers": [8, 16]}, "the numbers of its layers"),
+        ({"final_norm": False}, "whether its last layer is after the output norm"),
+    ],
+)
+def test_what_one_store_records_the_others_have_to_record(tmp_path, recorded, meaning):
+    """Traces of an unknown model, or of unknown layers, may not be comparable."""
+    stores = []
+    for i, provenance in enumerate([recorded, {}]):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
+        ) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match=rf"1\.zarr: it does not record {meaning}"):
+        merge_stores(tmp_path / "m.zarr", stores, print)
+    assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
+
+
+def run_merge(capsys, *arguments):
+    status = main(["merge", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_command_says_what_it_shares(tmp_path, parts, capsys):
+    """Once; the same command again finds it done, and --copy does not take it for a copy."""
+    out = tmp_path / "m.zarr"
+    paths = [part.path for part in parts]
+    status, text, warnings = run_merge(capsys, out, *paths)
+    assert status == 0
+    assert "30 traces of 3 stores\n  63 files shared with the stores, " in text
+    assert warnings.count("\n") == 1
+    assert "many small ones are slow to read; python -m store merge --copy makes" in warnings
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    status, text, warnings = run_merge(capsys, out, *paths)
+    assert (status, warnings) == (0, "")
+    assert "nothing to do" in text
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert main(["info", str(out)]) == 0
+    assert "merged by reference: columns have up to 3 segments" in capsys.readouterr().out
+    status, _, error = run_merge(capsys, "--copy", out, *paths)
+    assert status == 2
+    assert "found a store that is merged by reference" in error
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_copies_that_grew_apart_are_not_taken_for_each_other(
+    tmp_path, parts, is_whole, monkeypatch
+):
+    """They have one uuid and generation: neither a whole merge nor a begun one of the other goes
+    on."""
+    for name, number in (("a", 1), ("b", 2)):
+        shutil.copytree(parts[0].path, tmp_path / name)
+        rows = make_rows(SCHEMA, 3, seed=number)
+        with StoreWriter.open(tmp_path / name) as writer:
+            for i, (_, row) in enumerate(rows):
+                writer.append(f"new{i}", row)
+    a, b = (TraceStore.open(tmp_path / name) for name in "ab")
+    assert (a.uuid, a.generation) == (b.uuid, b.generation)
+    if is_whole:
+        merge_stores(tmp_path / "m", [a, parts[1]], lambda done: None)
+        with pytest.raises(SchemaError, match="expected"):
+            merge_stores(tmp_path / "m", [b, parts[1]], lambda done: None)
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr("store.write.link.rewrite_small", None)
+        with pytest.raises(TypeError):
+            merge_stores(tmp_path / "m", [a, parts[1]], lambda done: None)
+    merged = merge_stores(tmp_path / "m", [b, parts[1]], lambda done: None)
+    assert verify_store(merged.path).problems == []
+    for trace_id in b.ids:
+        assert_same_row(merged[trace_id], b[trace_id])
+
+
+@pytest.mark.parametrize(
+    ("out", "names", "message"),
+    [
+        ("m.zarr", ["0.zarr", "1.zarr", "0.zarr"], "expected each store once"),
+        ("0.zarr", ["0.zarr", "1.zarr"], "found a store that is to be merged"),
+        ("1.zarr/m.zarr", ["0.zarr", "1.zarr"], "expected a path outside of every store"),
+        ("0.zarr/../1.zarr/x/m.zarr", ["0.zarr", "1.zarr"], "expected a path outside of every"),
+        ("2.zarr/m.zarr", ["0.zarr", "1.zarr"], "expected a path outside of every store"),
+    ],
+)
+def test_paths_that_cannot_be_meant_are_refused(tmp_path, parts, capsys, out, names, message):
+    """In one line; nothing is made."""
+    before = sorted(tmp_path.rglob("*"))
+    status, _, error = run_merge(capsys, tmp_path / out, *(tmp_path / name for name in names))
+    assert (status, error.count("\n")) == (2, 1)
+    assert message in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_columns_that_are_stored_in_other_ways_are_copied(tmp_path, parts, capsys):
+    """The others are shared; the command names them."""
+    changed = {
+        "tokens": Column("int32", axis="tokens", chunk_items=8, shard_items=32),
+        "zipped": Column(
+            "float16", (2,), axis="tokens", codec="gzip", chunk_items=4, shard_items=16
+        ),
+    }
+    schema = Schema(SCHEMA.columns | changed)
+    rows = [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])]
+    other = write_store(tmp_path / "other.zarr", schema, rows)
+    out = tmp_path / "m.zarr"
+    status, _, warnings = run_merge(capsys, out, parts[0].path, other)
+    assert status == 0
+    assert "warning: tokens, zipped copied: the stores differ in its chunks" in warnings
+    merged = TraceStore.open(out, check=True)
+    assert_holds(merged, [*PARTS[0], *rows])
+    assert not {"tokens", "zipped"} & merged.manifest.segments.keys()
+    assert "hidden_states" in merged.manifest.segments
+
+
+def test_a_part_with_a_missing_file_is_refused(tmp_path, parts):
+    """Before anything is made."""
+    (parts[2].path / "tokens/c/1").unlink()
+    with pytest.raises(CorruptError, match=r"tokens/c/1: expected a file of the store"):
+        merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_column_of_a_part_that_is_replaced_meanwhile(tmp_path, parts):
+    """What was opened is merged if it is still there; else the part is named."""
+    with StoreWriter.open(parts[2].path) as writer:
+        writer.set_columns({"label": Column("int8")}, ({"label": 1} for _ in PARTS[2]))
+        writer.append("one more", ROWS[0][1])
+    with pytest.raises(CorruptError, match=r"2\.zarr|label.*open the store again"):
+        merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    parts[2] = TraceStore.open(parts[2].path)
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert len(merged) == 31
+
+
+def test_small_columns_are_rewritten(tmp_path):
+    """Numbers of a row, and the smallest columns while they are hardly any of the bytes."""
+    schema = Schema(
+        {
+            "hidden": Column("float16", (64,), axis="tokens", chunk_items=64, shard_items=512),
+            "tokens": Column("int8", axis="tokens"),
+            "label": Column("int8"),
+            "word": Column("utf8"),
+        }
+    )
+    stores = []
+    for part in range(2):
+        with StoreWriter.create(tmp_path / f"{part}.zarr", schema) as writer:
+            for i in range(20):
+                hidden = np.full((70, 64), i, np.float16)
+                tokens = np.full(70, i, np.int8)
+                row = {"hidden": hidden, "tokens": tokens, "label": i, "word": "ab"}
+                writer.append(f"{part}.{i}", row)
+        stores.append(TraceStore.open(tmp_path / f"{part}.zarr"))
+    merged = merge_stores(tmp_path / "m.zarr", stores, lambda done: None)
+    assert merged.manifest.segments == {"hidden": [0, 1400], "tokens": [0, 1400]}
+    assert merged["1.7"]["word"] == "ab"
+    assert merged["1.7"]["hidden"].tolist() == [[7] * 64] * 70

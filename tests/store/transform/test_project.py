@@ -1,0 +1,355 @@
+"""The column of coordinates, against NumPy's singular vectors of the very states."""
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from store import Column, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store.cli.main import main
+from store.transform import project
+from store.transform.project import PROJECTIONS_KEY, project_column
+from store.transform.projection import Projection
+
+N = 60
+SCALES = np.array([5.0, 3.0, 1.0, 0.5, 0.2])
+LAYERS = [8, 16]
+
+
+def make(path, dtype="float16", n=N, missing=(), prefix="t", **options):
+    """A store of states whose first two directions differ; rows `missing` have a NaN."""
+    states = Column(dtype, (2, 5), axis_names=("layers", "hidden"), **options)
+    columns = {"hs_last": states, "label": Column("int8"), "question": Column("utf8")}
+    rng = np.random.default_rng(0)
+    with StoreWriter.create(path, Schema(columns), {"layers": LAYERS}) as writer:
+        for i in range(n):
+            numbers = rng.normal(size=(2, 5)) * SCALES + 10
+            if i in missing:
+                numbers[:, i % 5] = (np.nan, np.inf)
+            values = torch.from_numpy(numbers).to(getattr(torch, dtype))
+            row = {"hs_last": values, "label": i % 2, "question": f"q{i}"}
+            writer.append(f"{prefix}{i}", row)
+    return str(path)
+
+
+def read(path, name):
+    return TraceStore.open(path, check=True).column(name).numpy()
+
+
+def expected(path, position, dimensions=2):
+    """Coordinates by NumPy, up to the signs, of the rows that are finite; else NaN."""
+    states = TraceStore.open(path).column("hs_last")[:, position].double().numpy()
+    is_finite = np.isfinite(states).all(axis=1)
+    centred = states[is_finite] - states[is_finite].mean(axis=0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    points = np.full((len(states), dimensions), np.nan)
+    points[is_finite] = centred @ directions[:dimensions].T
+    return points
+
+
+def assert_same_map(found, points):
+    assert found.dtype == np.float32
+    assert np.allclose(np.abs(found), np.abs(points), atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("options", [{}, {"codec": "zstd:3"}, {"split": ("layers",)}])
+def test_coordinates_are_the_principal_components(tmp_path, dtype, options):
+    """However the states are stored; nothing else changes."""
+    path = make(tmp_path / "s.zarr", dtype, **options)
+    assert main(["project", path, "--layer", "16"]) == 0
+    assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
+    store = TraceStore.open(path)
+    assert store.schema.columns["hs_last_16_pca"].axis_names == ("dimensions",)
+    assert store.provenance["layers"] == LAYERS
+    assert store.column("question")[3] == "q3"
+
+
+def test_rows_come_in_blocks(tmp_path, monkeypatch):
+    """Of any size, the last one shorter."""
+    monkeypatch.setattr(project, "BLOCK_BYTES", 7 * 5 * 8)
+    path = make(tmp_path / "s.zarr")
+    seen = []
+    with StoreWriter.open(path) as writer:
+        project_column(writer, Projection(layer=8), progress=seen.append)
+    assert_same_map(read(path, "hs_last_8_pca"), expected(path, 0))
+    assert seen[:2] == [7, 14]
+    assert seen[-1] == 2 * N
+
+
+def test_states_that_are_not_finite_have_no_coordinates(tmp_path, capsys):
+    """They are counted, and shift no other trace."""
+    path = make(tmp_path / "s.zarr", missing=(0, 7, 59))
+    assert main(["project", path, "--layer", "-1", "--name", "map"]) == 0
+    assert "; 3 traces whose states are not finite: NaN" in capsys.readouterr().out
+    assert_same_map(read(path, "map"), expected(path, 1))
+    assert np.flatnonzero(np.isnan(read(path, "map")).all(axis=1)).tolist() == [0, 7, 59]
+    made = TraceStore.open(path).provenance[PROJECTIONS_KEY]["map"]
+    assert (made["rows_fitted"], made["rows_not_finite"]) == (57, 3)
+
+
+def test_states_that_are_none_of_them_finite_are_refused(tmp_path, capsys):
+    path = make(tmp_path / "s.zarr", n=4, missing=range(4))
+    assert main(["project", path, "--layer", "8"]) == 2
+    error = capsys.readouterr().err
+    assert "expected at least 1 trace with finite numbers in the sample of 4, found 0" in error
+    assert "hs_last_8_pca" not in TraceStore.open(path).schema.columns
+
+
+def test_the_provenance_says_what_was_projected(tmp_path, capsys):
+    path = make(tmp_path / "s.zarr")
+    assert main(["project", path, "--layer", "16", "--sample", "20", "--dimensions", "3"]) == 0
+    made = TraceStore.open(path).provenance[PROJECTIONS_KEY]["hs_last_16_pca"]
+    shares = made.pop("explained_variance")
+    assert made == {
+        "column": "hs_last",
+        "layer": 16,
+        "method": "pca",
+        "dimensions": 3,
+        "seed": 0,
+        "sample_rows": 20,
+        "rows": N,
+        "rows_fitted": 20,
+        "rows_not_finite": 0,
+    }
+    assert len(shares) == 3
+    assert shares == sorted(shares, reverse=True)
+    assert 0.8 < sum(shares) < 1
+    assert f"{shares[0]:.0%}"[:-1] in capsys.readouterr().out
+
+
+def test_the_same_command_has_nothing_to_do(tmp_path, capsys):
+    """And one that would make another map of the same name says so."""
+    path = make(tmp_path / "s.zarr")
+    command = ["project", path, "--layer", "16", "--sample", "20"]
+    assert main(command) == 0
+    first = read(path, "hs_last_16_pca")
+    generation = TraceStore.open(path).generation
+    assert main(command) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert TraceStore.open(path).generation == generation
+    assert main([*command, "--seed", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "made otherwise (seed 0); replace it with --replace, or choose another" in error
+    assert main([*command, "--seed", "1", "--replace"]) == 0
+    assert not np.array_equal(read(path, "hs_last_16_pca"), first)
+    assert main([*command, "--replace"]) == 0
+    assert np.array_equal(read(path, "hs_last_16_pca"), first)
+
+
+def test_rows_that_came_later_are_projected_again(tmp_path, capsys):
+    """A map of a store that has grown is another map."""
+    path = make(tmp_path / "s.zarr")
+    command = ["project", path, "--layer", "16"]
+    assert main(command) == 0
+    with StoreWriter.open(path) as writer:
+        states = np.ones((2, 5), np.float16)
+        nowhere = np.full(2, np.nan, np.float32)
+        values = {"hs_last": states, "label": 1, "question": "", "hs_last_16_pca": nowhere}
+        writer.append("new", values)
+    assert main(command) == 2
+    assert f"made otherwise (sample_rows {N}, rows {N})" in capsys.readouterr().err
+    assert main([*command, "--replace"]) == 0
+    assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
+
+
+def test_maps_of_stores_that_were_merged_are_made_anew(tmp_path, capsys):
+    """Each was a map of its own; together they are none."""
+    parts = [make(tmp_path / "a.zarr"), make(tmp_path / "b.zarr", prefix="b")]
+    for part in parts:
+        assert main(["project", part, "--layer", "16"]) == 0
+    path = str(tmp_path / "all.zarr")
+    assert main(["merge", path, *parts]) == 0
+    assert main(["project", path, "--layer", "16"]) == 2
+    assert f"made otherwise (sample_rows {N}, rows {N})" in capsys.readouterr().err
+    assert main(["project", path, "--layer", "16", "--replace"]) == 0
+    assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
+    assert main(["project", path, "--layer", "16"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_only_projections_are_replaced(tmp_path, capsys):
+    """Labels stay, whatever --replace says."""
+    path = make(tmp_path / "s.zarr")
+    assert main(["project", path, "--layer", "16", "--name", "label", "--replace"]) == 2
+    assert "it is there, and no projection; choose another --name" in capsys.readouterr().err
+    assert read(path, "label").tolist() == [0, 1] * (N // 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected --layer, one of its layers 8,16; -1 is the last"),
+        (["--layer", "9"], "there is no layer 9; it has layers 8,16, as the model numbers them"),
+        (["--layer", "-3"], "there is no layer -3"),
+        (["--layer", "8-16"], "expected the number of one layer, e.g. 16 or -1, found '8-16'"),
+        (["--layer", "8", "--column", "hs_lst"], "closest: 'hs_last'"),
+        (["--column", "label"], "expected floating numbers, found int8"),
+        (["--column", "question"], "expected floating numbers, found utf8"),
+        (["--layer", "8", "--dimensions", "6"], "expected 1 to 5 dimensions"),
+        (["--layer", "8", "--name", "../x"], "column name: expected a letter"),
+        (["--layer", "8", "--name", "trace_id"], "every store has it"),
+        (["--layer", "8", "--seed", "-1"], "expected a whole number from 0 to 999999999"),
+        (["--layer", "8", "--sample", "0"], "expected a positive integer"),
+        (["--layer", "8", "--method", "tsne"], "tsne"),
+    ],
+)
+def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capsys, arguments, message):
+    path = make(tmp_path / "s.zarr")
+    try:
+        status = main(["project", path, *arguments])
+    except SystemExit as stopped:  # argparse
+        status = stopped.code
+    assert status == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+    assert TraceStore.open(path).generation == 1
+
+
+@pytest.mark.parametrize("column", ["hs_last", "hidden_states"])
+def test_states_of_each_token_are_refused_with_what_to_do(tmp_path, column):
+    """The command that adds a state a trace is named, and works."""
+    path = str(tmp_path / "s.zarr")
+    states = Column("float16", (1, 3), "tokens", ("layers", "hidden"))
+    with StoreWriter.create(path, Schema({"hidden_states": states})) as writer:
+        for i in range(9):
+            values = np.random.default_rng(i).normal(size=(4, 1, 3)).astype(np.float16)
+            writer.append(f"t{i}", {"hidden_states": values})
+    error = NotFoundError if column == "hs_last" else SchemaError
+    with StoreWriter.open(path) as writer, pytest.raises(error, match=f"derive {path} hs_"):
+        project_column(writer, Projection(column))
+    assert main(["derive", path, "hs_last"]) == 0
+    assert main(["project", path]) == 0
+    assert_same_map(read(path, "hs_last_1_pca"), expected(path, 0))
+
+
+def test_columns_without_layers_are_projected_whole(tmp_path, capsys):
+    """All numbers of a row; there is no layer to choose."""
+    path = str(tmp_path / "s.zarr")
+    columns = {"own": Column("float32", (2, 3)), "score": Column("float32")}
+    rng = np.random.default_rng(0)
+    with StoreWriter.create(path, Schema(columns)) as writer:
+        for i in range(20):
+            row = {"own": rng.normal(size=(2, 3)).astype(np.float32), "score": 0.5}
+            writer.append(f"t{i}", row)
+    assert main(["project", path, "--column", "own"]) == 0
+    own = read(path, "own").reshape(20, 6).astype(np.float64)
+    centred = own - own.mean(axis=0)
+    _, _, directions = np.linalg.svd(centred)
+    assert_same_map(read(path, "own_pca"), centred @ directions[:2].T)
+    assert main(["project", path, "--column", "own", "--layer", "1"]) == 2
+    assert "it has no axis of layers; leave --layer out" in capsys.readouterr().err
+    assert main(["project", path, "--column", "score"]) == 2
+    assert "expected 1 to 1 dimensions" in capsys.readouterr().err
+    assert main(["project", path, "--column", "score", "--dimensions", "1"]) == 0
+
+
+def test_a_store_without_traces_is_refused(tmp_path, capsys):
+    path = make(tmp_path / "s.zarr", n=0)
+    assert main(["project", path, "--layer", "8"]) == 2
+    assert "expected traces to project, found an empty store" in capsys.readouterr().err
+
+
+def test_states_that_are_too_wide_are_refused(tmp_path, capsys, monkeypatch):
+    """Their covariances are never allocated."""
+    monkeypatch.setattr(project, "MAX_WIDTH", 4)
+    path = make(tmp_path / "s.zarr")
+    assert main(["project", path, "--layer", "8"]) == 2
+    assert "expected at most 4 numbers for each trace, found 5" in capsys.readouterr().err
+
+
+def test_a_command_that_stops_has_added_nothing_and_goes_on(tmp_path, monkeypatch):
+    """Ctrl-C in the middle of the rows."""
+    path = make(tmp_path / "s.zarr")
+    monkeypatch.setattr(project, "BLOCK_BYTES", 7 * 5 * 8)
+    plain = project._Reader.blocks
+
+    def stopped(reader, rows):
+        for states in plain(reader, rows):
+            if reader.n_read > N + 14:
+                raise KeyboardInterrupt
+            yield states
+
+    with monkeypatch.context() as patched:
+        patched.setattr("store.transform.project._Reader.blocks", stopped)
+        assert main(["project", path, "--layer", "16"]) == 130
+    store = TraceStore.open(path, check=True)
+    assert "hs_last_16_pca" not in store.schema.columns
+    assert PROJECTIONS_KEY not in store.provenance
+    assert main(["project", path, "--layer", "16"]) == 0
+    assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
+
+
+class PlainUmap:
+    """In UMAP's place: the first coordinates of what it is given, and a record of that."""
+
+    made: list["PlainUmap"] = []  # noqa: RUF012 - one list for the test
+
+    def __init__(self, n_components, **options):
+        self.n_components = n_components
+        self.options = options
+        self.made.append(self)
+
+    def fit(self, rows):
+        self.shape = rows.shape
+
+    def transform(self, rows):
+        return rows[:, : self.n_components]
+
+
+@pytest.fixture
+def plain_umap(monkeypatch):
+    module = ModuleType("umap")
+    module.UMAP = PlainUmap
+    PlainUmap.made.clear()
+    monkeypatch.setitem(sys.modules, "umap", module)
+    return PlainUmap.made
+
+
+def test_umap_is_fitted_to_the_principal_components_of_the_sample(tmp_path, plain_umap, capsys):
+    """With the seed; rows that are not finite never reach it."""
+    path = make(tmp_path / "s.zarr", missing=(2,))
+    assert main(["project", path, "--layer", "16", "--method", "umap", "--seed", "5"]) == 0
+    (model,) = plain_umap
+    assert model.shape == (N - 1, 5)
+    assert (model.options["random_state"], model.options["transform_seed"]) == (5, 5)
+    assert_same_map(read(path, "hs_last_16_umap"), expected(path, 1))
+    assert "UMAP of 5 principal components of hs_last, layer 16" in capsys.readouterr().out
+
+
+def test_umap_of_few_traces_is_refused(tmp_path, plain_umap, capsys):
+    path = make(tmp_path / "s.zarr", n=15)
+    assert main(["project", path, "--layer", "16", "--method", "umap"]) == 2
+    assert "expected at least 16 traces with finite numbers" in capsys.readouterr().err
+
+
+def test_without_umap_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
+    """Before anything is computed."""
+    monkeypatch.setitem(sys.modules, "umap", None)
+    path = make(tmp_path / "s.zarr")
+    assert main(["project", path, "--layer", "16", "--method", "umap"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "method umap: the package umap is not installed; run python -m pip install" in error
+    assert TraceStore.open(path).generation == 1
+
+
+@pytest.mark.slow
+def test_umap_keeps_clusters_apart(tmp_path):
+    """The package itself, which is compiled when it is first used."""
+    pytest.importorskip("umap", reason="umap-learn is not installed: pip install '.[umap]'")
+    path = str(tmp_path / "s.zarr")
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    with StoreWriter.create(path, Schema({"own": Column("float32", (6,))})) as writer:
+        for i, label in enumerate(labels):
+            values = rng.normal(size=6) + 20 * label
+            writer.append(f"t{i}", {"own": values.astype(np.float32)})
+    assert main(["project", path, "--column", "own", "--method", "umap"]) == 0
+    points = read(path, "own_umap")
+    centres = np.array([points[labels == label].mean(axis=0) for label in (0, 1)])
+    nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
+    assert np.array_equal(nearest, labels)

@@ -1,0 +1,54 @@
+"""The rows of a subset."""
+
+import pytest
+
+from store import NotFoundError, SchemaError, StoreWriter
+from store.cli.main import main
+from store.traces.question_split import SPLITS, split_of_question
+from store.transform.subset import rows_of_questions, rows_of_split
+
+
+def test_every_row_is_in_the_split_of_its_question(asked):
+    rows_of = {split: rows_of_split(asked, split, seed=3) for split in SPLITS}
+    assert sorted(row for rows in rows_of.values() for row in rows) == list(range(40))
+    for split, rows in rows_of.items():
+        assert all(split_of_question(f"q{row // 2}", 3) == split for row in rows)
+
+
+def test_an_unknown_split_is_refused(asked):
+    with pytest.raises(SchemaError, match=r"expected one of the splits .* found 'dev'"):
+        rows_of_split(asked, "dev", seed=3)
+
+
+def test_rows_of_questions(asked):
+    """All of each question, ascending; a question without a trace is named."""
+    assert rows_of_questions(asked, ["q19", "q0"]) == [0, 1, 38, 39]
+    with pytest.raises(NotFoundError, match="found none of 'q77'"):
+        rows_of_questions(asked, ["q0", "q77"])
+
+
+def test_what_is_there_already_differs_in_words(asked, tmp_path, capsys):
+    """Another choice of traces, and another store: no digest says so, nor an identifier."""
+    path = str(tmp_path / "few.zarr")
+    ids = tmp_path / "ids.txt"
+
+    def choose(*names):
+        ids.write_text("\n".join(names))
+        status = main(["subset", path, str(asked.path), "--ids", str(ids)])
+        return status, capsys.readouterr().err
+
+    first, second, third = asked.ids[:3]
+    assert choose(first, second) == (0, "")
+    status, line = choose(first, third)
+    assert status == 2
+    assert "found a store with other traces (subset.rows_sha256); remove it" in line
+    status, line = choose(first)
+    assert "found a store with subset.rows 2 instead of 1, other traces" in line
+    rows = [(trace.id, dict(trace)) for trace in map(asked.__getitem__, asked.ids)]
+    asked.path.rename(tmp_path / "old.zarr")
+    with StoreWriter.create(asked.path, asked.schema) as writer:
+        for trace_id, row in rows:
+            writer.append(trace_id, row)
+    status, line = choose(first, second)
+    assert "found a store with traces of another store (subset.of); remove it" in line
+    assert asked.uuid not in line
