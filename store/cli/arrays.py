@@ -1,16 +1,25 @@
-"""`python -m store import` of arrays and of vLLM's files, and `--inspect`."""
+"""`python -m store import`: the source of the rows, by the files and the options; `--inspect`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from store.cli.arguments import as_called
 from store.errors import SchemaError
-from store.importers.arrays.files import FileSource, Labels, Options
-from store.importers.arrays.find import ARRAYS, PICKLES, Given, describe, find_given
 from store.importers.arrays.imports import MapSource
 from store.importers.arrays.inspect import inspect_lines
 from store.importers.arrays.mapping import parse_map
-from store.importers.legacy.fields import DAMAGE
+from store.importers.damage import DAMAGE
+from store.importers.files import (
+    ARRAYS,
+    PICKLES,
+    Given,
+    check_apart,
+    describe,
+    find_given,
+    find_older,
+)
+from store.importers.legacy.imports import ImportSource
+from store.importers.source import FileSource, Options
 from store.importers.vllm import VllmSource, is_vllm
 from store.importers.vllm_requests import read_requests
 from store.labels.rule import check_agreement
@@ -19,7 +28,7 @@ from store.reports import say
 from store.traces.layers import parse_layers
 from store.write.build import open_begun
 
-__all__ = ["array_source", "check_array_options", "find_arrays", "run_inspect"]
+__all__ = ["find_arrays", "import_source", "run_inspect"]
 
 MAX_LAYERS = 10_000
 
@@ -75,7 +84,38 @@ def _check_older(given: Sequence[Given]) -> None:
         raise SchemaError(f"{item.path}: expected traces, found {describe(item.kind)}; {advice}")
 
 
-def check_array_options(args: argparse.Namespace) -> None:
+def import_source(
+    args: argparse.Namespace, read_scores: Callable[[], ScoreTable | None]
+) -> FileSource:
+    """Open files as the options say, and the file of scores; raises what is wrong with them."""
+    given = find_arrays(args)
+    if given is not None:
+        check_apart(args.store, args.sources)
+        _check_array_options(args)
+    older = find_older(args.sources) if given is None else []
+    options = Options(
+        scores=read_scores(),
+        score_threshold=args.score_threshold,
+        layers=_layer_numbers(args.layers),
+        columns=args.columns,
+        part=args.part,
+        begun=open_begun(args.store),
+    )
+    max_bytes = int(args.max_file_gb * 1e9)
+    if given is None:
+        return ImportSource(
+            older,
+            options,
+            keep_attention=args.keep_attention,
+            attn_threshold=args.attn_threshold,
+            max_bytes=max_bytes,
+        )
+    if args.map is not None:
+        return MapSource(given, parse_map(args.map), options, max_bytes)
+    return _vllm_source(args, given, options)
+
+
+def _check_array_options(args: argparse.Namespace) -> None:
     """Raise SchemaError for options that mean nothing for arrays."""
     for option, value in (
         ("--keep-attention", args.keep_attention),
@@ -83,24 +123,16 @@ def check_array_options(args: argparse.Namespace) -> None:
     ):
         if value:
             raise SchemaError(f"{option} is for older formats; leave it out")
+    if args.map is not None and args.requests is not None:
+        raise SchemaError("--requests is for files of vLLM, --map for others; give one")
 
 
-def array_source(
-    args: argparse.Namespace, given: Sequence[Given], scores: ScoreTable | None
-) -> FileSource:
-    """Open files as the options say; raises what is wrong with them."""
-    labels = Labels(scores, args.score_threshold)
-    layers = _layer_numbers(args.layers)
-    options = Options(labels, layers, args.columns, args.part, open_begun(args.store))
-    if args.map is not None:
-        if args.requests is not None:
-            raise SchemaError("--requests is for files of vLLM, --map for others; give one")
-        return MapSource(given, parse_map(args.map), options, int(args.max_file_gb * 1e9))
+def _vllm_source(args: argparse.Namespace, given: Sequence[Given], options: Options) -> FileSource:
     files = [item for item in given if item.kind == "safetensors"]
     if not files:
         raise SchemaError(f"expected safetensors files of vLLM, found {describe(given[0].kind)}")
     requests = read_requests(args.requests) if args.requests is not None else None
-    if requests is not None and scores is None:
+    if requests is not None and options.scores is None:
         judged = ((name, one.get("score"), one.get("label")) for name, one in requests.items())
         check_agreement(judged, args.score_threshold)
     return VllmSource(files, requests, options)

@@ -12,7 +12,7 @@ from store.cli.arguments import as_called, path
 from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
-from store.importers.file_imports import check_apart
+from store.importers.files import check_apart
 from store.launch.driver import find_whole, held, run_parts
 from store.launch.engine import Workers, open_engine
 from store.launch.found import Part, numbers_text

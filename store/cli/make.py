@@ -7,16 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from store.cli.arguments import as_called
-from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
+from store.cli.arrays import import_source, run_inspect
 from store.cli.inspect import size_text
 from store.cli.parts import left_out_lines, part_warnings, parts_to_merge, publish_part
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
-from store.importers.arrays.files import FileSource
-from store.importers.file_imports import check_apart
-from store.importers.legacy.files import find_files
-from store.importers.legacy.imports import ImportSource
+from store.importers.source import FileSource
 from store.labels.score_table import ScoreTable
 from store.labels.stored import label_lines, unlabelled_lines
 from store.read.store import TraceStore
@@ -29,7 +26,7 @@ from store.transform.subset import (
     rows_of_split,
     subset_provenance,
 )
-from store.write.build import build_store, open_begun, partial_path
+from store.write.build import build_store, partial_path
 from store.write.copy import CopySource
 from store.write.link import Linked, linked_columns
 from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space, same_disk
@@ -46,25 +43,7 @@ def run_import(args: argparse.Namespace) -> int:
         return run_inspect(args)
     if not args.sources:
         raise SchemaError("expected files to import after OUT, found none")
-    arrays = find_arrays(args)
-    if arrays is not None:
-        check_apart(args.store, args.sources)
-        check_array_options(args)
-        return _build(args, array_source(args, arrays, _read_scores(args)))
-    files = find_files(args.sources)
-    scores = _read_scores(args)
-    source = ImportSource(
-        files,
-        scores,
-        score_threshold=args.score_threshold,
-        columns=args.columns,
-        keep_attention=args.keep_attention,
-        attn_threshold=args.attn_threshold,
-        part=args.part,
-        begun=open_begun(args.store),
-        max_bytes=int(args.max_file_gb * 1e9),
-    )
-    return _build(args, source)
+    return _build(args, import_source(args, lambda: _read_scores(args)))
 
 
 def _read_scores(args: argparse.Namespace) -> ScoreTable | None:
@@ -76,7 +55,7 @@ def _read_scores(args: argparse.Namespace) -> ScoreTable | None:
     return scores
 
 
-def _build(args: argparse.Namespace, source: ImportSource | FileSource) -> int:
+def _build(args: argparse.Namespace, source: FileSource) -> int:
     """Make a store of files; return 1 if some were left out."""
     report = source.report
 

@@ -59,18 +59,14 @@ def present_inputs(args: argparse.Namespace) -> PresentInputs:
         n_questions = len(read_all_asked(args).questions)
         return PresentInputs(file_digest(args.questions), n_questions, "questions")
     from store.cli.arrays import find_arrays
-    from store.importers.arrays.files import digest_given
-    from store.importers.file_imports import digest_files
-    from store.importers.legacy.files import find_files, short_names
+    from store.importers.files import digest_given, find_older
 
     if not args.sources:
         raise SchemaError("expected files to import after OUT, found none")
     given = find_arrays(args)
-    if given is not None:
-        return PresentInputs(digest_given(given), len(given), "files")
-    files = find_files(args.sources)
-    digest = digest_files(zip(short_names(files), files, strict=True))
-    return PresentInputs(digest, len(files), "files")
+    if given is None:
+        given = find_older(args.sources)
+    return PresentInputs(digest_given(given), len(given), "files")
 
 
 def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -> None:

@@ -17,12 +17,12 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.schema import Column
-from store.importers.arrays.files import FileSource, Options
-from store.importers.arrays.find import SAFETENSORS, Given
 from store.importers.arrays.imports import SINGLE
 from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.arrays.safetensors import SafetensorsFile
-from store.importers.legacy.fields import DAMAGE, Row
+from store.importers.damage import DAMAGE
+from store.importers.files import SAFETENSORS, Given
+from store.importers.source import FileSource, Options, Row
 from store.importers.vllm_requests import TOKENS, Requests, checked_prompt, columns_of, row_of
 from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 from store.traces.states import derive_states
@@ -54,26 +54,29 @@ class VllmSource(FileSource):
     def __init__(self, given: Sequence[Given], requests: Requests | None, options: Options) -> None:
         self._requests = requests or {}
         self._has_requests = requests is not None
-        self._names = {self._name_of(item.path) for item in given}
+        self._request_names = {self._name_of(item.path) for item in given}
         self._is_first_part = options.part[0] == 1
         self._fields = columns_of(self._requests)
         self._has_answers = any(map(self._has_answer, given))
-        digest = hashlib.sha256(json.dumps(requests, sort_keys=True).encode()).hexdigest()
-        provenance: dict[str, Any] = {
+        if not self._has_answers:
+            self._fields -= {"logprob"}
+        super().__init__(given, options)
+
+    def _describe(self) -> dict[str, Any]:
+        digest = hashlib.sha256(json.dumps(self._requests, sort_keys=True).encode()).hexdigest()
+        described: dict[str, Any] = {
             "format": "vLLM hidden states",
             FINAL_NORM: False,
             "requests_sha256": digest if self._has_requests else None,
         }
         if "prompt_len" in self._fields:
-            provenance["trace_convention"] = TRACE_CONVENTION if self._has_answers else PROMPTS
-        if not self._has_answers:
-            self._fields -= {"logprob"}
-        super().__init__(given, options, provenance)
+            described["trace_convention"] = TRACE_CONVENTION if self._has_answers else PROMPTS
+        return described
 
-    def _records(self, item: Given, name: str) -> Iterator[tuple[Path, Any, np.ndarray]]:
+    def _records(self, item: Given) -> Iterator[tuple[int, SafetensorsFile]]:
         file = SafetensorsFile(item.path)
         _check_tensors(file)
-        yield item.path, file.read(STATES), np.asarray(file.read(TOKENS))
+        yield 0, file
 
     def _name_of(self, path: Path) -> str:
         """Return the name of a file as its request has it; the engine adds to a client's id."""
@@ -89,9 +92,9 @@ class VllmSource(FileSource):
         except DAMAGE:  # none is known; or it is reported as the file is read
             return False
 
-    def _row(self, record: Any, name: str, i: int) -> tuple[str | None, Row]:
-        path, states, tokens = record
-        own_id = self._name_of(path)
+    def _row(self, item: Given, file: SafetensorsFile, i: int) -> tuple[str, Row]:
+        states, tokens = file.read(STATES), file.read(TOKENS)
+        own_id = self._name_of(item.path)
         if self._has_requests and own_id not in self._requests:
             raise SchemaError(
                 f"expected a request with the id {own_id!r:.100} in --requests, found none"
@@ -130,7 +133,7 @@ class VllmSource(FileSource):
         if not self._is_first_part:  # which reports them for all parts
             return
         for name in self._requests:
-            if name not in self._names:
+            if name not in self._request_names:
                 file = f"{name}{SAFETENSORS}"
                 yield f"request {name!r:.100}: expected the file {file:.120}, found none"
 
@@ -161,10 +164,6 @@ def _check_states(states: Any, tokens: np.ndarray) -> None:
     Engines left zeros where hybrid models keep no states, and rows of others where a prefix was
     cached. Equal tokens may have equal states.
     """
-    if hasattr(states, "detach"):
-        import torch
-
-        states = states.view(torch.int16).numpy()
     first: dict[int, int] = {}
     for i, row in enumerate(states):
         before = first.setdefault(hash(row.tobytes()), i)

@@ -12,9 +12,10 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.values import is_integer
-from store.importers.arrays.find import SAFETENSORS
 from store.importers.arrays.mapping import references_of
-from store.importers.legacy.fields import DAMAGE, Row, one_line
+from store.importers.damage import DAMAGE, one_line
+from store.importers.files import SAFETENSORS
+from store.importers.source import Row
 from store.sources.questions.question import find_first
 from store.text_records import LineError, name_file, read_json_lines, refuse
 

@@ -14,6 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from store.importers.files import find_older
+from store.importers.legacy.imports import ImportSource
+from store.importers.pickles import MAX_BYTES
+from store.importers.source import Options
+
 GENERATIONS = "ABCDEF"
 BY_STEP = "ABCD"
 NOT_CUT = "AEF"  # these kept the whole answer
@@ -227,3 +232,14 @@ def write_pickle(file, content):
     file.parent.mkdir(parents=True, exist_ok=True)
     with (gzip.open if file.suffix == ".gz" else open)(file, "wb") as opened:
         pickle.dump(content, opened)
+
+
+def open_older(*sources, keep_attention=False, attn_threshold=None, max_bytes=MAX_BYTES, **options):
+    """The source of an import of older files, folders and patterns."""
+    return ImportSource(
+        find_older(list(map(str, sources))),
+        Options(**options),
+        keep_attention=keep_attention,
+        attn_threshold=attn_threshold,
+        max_bytes=max_bytes,
+    )

@@ -42,7 +42,7 @@ class Key:
     Attributes
     ----------
     dtype
-        NumPy's name, "bfloat16", `TEXT`, or what else it is called.
+        NumPy's name, "bfloat16" of ml_dtypes, `TEXT`, or what else it is called.
     shape
         Of the whole array; in a table, of the value of the first record.
     """
@@ -56,7 +56,7 @@ class Key:
 
 
 def key_of(value: Any) -> Key:
-    """Return what a value is: an array, a tensor, a text, lists of JSON, anything else."""
+    """Return what a value is: an array, a text, lists of JSON, anything else."""
     if isinstance(value, list):
         try:
             value = np.asarray(value)
@@ -66,7 +66,7 @@ def key_of(value: Any) -> Key:
     first = value.flat[0] if isinstance(value, np.ndarray) and value.size else value
     if isinstance(first, str | bytes):
         return Key(TEXT, shape)
-    return Key(str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch."), shape)
+    return Key(str(getattr(value, "dtype", type(value).__name__)), shape)
 
 
 class BadRecord(dict[str, Any]):
@@ -133,7 +133,7 @@ class ArrayFile(Contents):
 
     @abstractmethod
     def read(self, key: str) -> Any:
-        """Return an array: NumPy's, which may be mapped, or a tensor; in a pickle any value."""
+        """Return an array, which may be mapped; in a pickle any value."""
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         n_rows = self._n_rows(keys) if by_row else 0

@@ -1,4 +1,4 @@
-"""Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow and JSON lines."""
+"""Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow, JSON lines, pickles."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays.axes import advice, has_rows, untold
 from store.importers.arrays.contents import BadRecord, Contents, Shape
-from store.importers.arrays.files import FileSource, Options
-from store.importers.arrays.find import Given, open_contents
 from store.importers.arrays.mapping import Mapped, check_keys, column_of, value_of
-from store.importers.file_imports import check_scores_of_part
-from store.importers.legacy.fields import DAMAGE, Row, one_line
+from store.importers.arrays.open import open_contents
+from store.importers.damage import DAMAGE, one_line
+from store.importers.files import Given
+from store.importers.source import FileSource, Options, Row, check_scores_of_part
 from store.labels.rule import check_agreement
 
-__all__ = ["MapSource"]
+__all__ = ["SINGLE", "MapSource"]
 
 UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
 SINGLE = {
@@ -46,25 +46,25 @@ class MapSource(FileSource):
     """
 
     def __init__(
-        self,
-        given: Sequence[Given],
-        mapped: Sequence[Mapped],
-        options: Options,
-        max_bytes: int,
+        self, given: Sequence[Given], mapped: Sequence[Mapped], options: Options, max_bytes: int
     ) -> None:
-        _check_part(mapped, options)
+        columns = [item.column for item in mapped]
+        if "question_id" in columns and TRACE_ID not in columns:
+            check_scores_of_part(options, "map trace_id, or leave out --scores")
         self._mapped = mapped
         self._max_bytes = max_bytes
-        self._n_given = len(given)
         self._opened: tuple[Given, Contents] | None = None
         self._by_row = self._find_layout(given)
-        if options.labels.scores is None:
-            check_agreement(self._judged(given), options.labels.threshold)
+        if options.scores is None:
+            check_agreement(self._judged(given), options.score_threshold)
         if not self._by_row:
             self._mapped = self._with_axes(given)
-        provenance = {
+        super().__init__(given, options)
+
+    def _describe(self) -> dict[str, Any]:
+        return {
             "format": "mapped arrays",
-            "map": {item.column: item.key for item in mapped},
+            "map": {item.column: item.key for item in self._mapped},
             "axes": {
                 item.column: item.axis or list(item.names or ())
                 for item in self._mapped
@@ -72,7 +72,6 @@ class MapSource(FileSource):
             },
             "rows_in_a_file": self._by_row,
         }
-        super().__init__(given, options, provenance)
 
     def _find_layout(self, given: Sequence[Given]) -> bool:
         """Return whether the first file with all keys has a row for each trace."""
@@ -86,9 +85,7 @@ class MapSource(FileSource):
                 continue
             self._check_axes(given, contents, by_row)
             return by_row
-        if problem is None:
-            raise SchemaError("expected files of arrays, found none")
-        raise problem
+        raise problem or SchemaError("expected files of arrays, found none")
 
     def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
         """Raise SchemaError for states of which nothing tells tokens from layers."""
@@ -143,11 +140,11 @@ class MapSource(FileSource):
         check_keys(self._mapped, contents)
         return contents
 
-    def _records(self, item: Given, name: str) -> Iterator[Mapping[str, Any]]:
+    def _records(self, item: Given) -> Iterator[tuple[int, Mapping[str, Any]]]:
         keys = dict.fromkeys(mapped.key for mapped in self._mapped)
-        return self._open(item).records(list(keys), self._by_row)
+        return enumerate(self._open(item).records(list(keys), self._by_row))
 
-    def _row(self, record: Mapping[str, Any], name: str, i: int) -> tuple[str | None, Row]:
+    def _row(self, item: Given, record: Mapping[str, Any], i: int) -> tuple[str | None, Row]:
         if isinstance(record, BadRecord):
             raise record.error
         row: Row = {}
@@ -156,14 +153,15 @@ class MapSource(FileSource):
             if value is not None or mapped.column not in UNLABELLED:
                 row[mapped.column] = value_of(mapped, value)
         own_id = row.pop(TRACE_ID, None)
-        row.setdefault("question_id", own_id or self._position(name, i))
+        row.setdefault("question_id", own_id or self._position(item, i))
         return own_id, row
 
-    def _position(self, name: str, i: int) -> str:
+    def _position(self, item: Given, i: int) -> str:
         """Return what a trace without an id is called."""
+        name = self._names[item]
         if not self._by_row:
             return str(PurePath(name).with_suffix(""))
-        return f"{name}/{i}" if self._n_given > 1 else str(i)
+        return f"{name}/{i}" if len(self._names) > 1 else str(i)
 
     def _columns(self, row: Row) -> dict[str, Column]:
         own = [mapped for mapped in self._mapped if mapped.column not in (*SINGLE, TRACE_ID)]
@@ -178,11 +176,3 @@ def _later() -> Iterator[None]:
     except DAMAGE as error:
         if is_no_damage(error):
             raise
-
-
-def _check_part(mapped: Sequence[Mapped], options: Options) -> None:
-    """Raise SchemaError for scores by trace id in a part that numbers traces by itself."""
-    columns = [item.column for item in mapped]
-    if "question_id" in columns and TRACE_ID not in columns:
-        advice = "map trace_id, or leave out --scores"
-        check_scores_of_part(options.labels.scores, options.part, advice)

@@ -9,10 +9,11 @@ from typing import Any
 from store.errors import SchemaError
 from store.importers.arrays.axes import has_rows, readings, untold
 from store.importers.arrays.contents import TEXT, Contents, Key, key_of
-from store.importers.arrays.find import ARRAYS, PICKLES, READ, Given, open_contents
 from store.importers.arrays.mapping import KNOWN, Mapped
+from store.importers.arrays.open import READ, open_contents
+from store.importers.damage import DAMAGE, one_line
+from store.importers.files import ARRAYS, PICKLES, Given
 from store.importers.legacy.contents import FileReader
-from store.importers.legacy.fields import DAMAGE, one_line
 from store.importers.vllm import is_vllm
 from store.reports import count
 from store.traces.layers import LAYERS_AXIS
@@ -89,7 +90,7 @@ def _describe(item: Given, max_bytes: int) -> Iterator[str]:
 def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
     """Yield what a file of an older format, or of arrays, holds, as an import reads it."""
     try:
-        traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item.path)
+        traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item)
     except SchemaError:
         yield from _describe_arrays(item, open_contents(item, max_bytes))
         return

@@ -3,9 +3,10 @@
 A column that the field knows has its shape and axes; hidden states of one layer may come without
 the axis of layers. Any other column is as the array is: fixed, or ragged where `COLUMN:AXIS=KEY`
 names an axis. `COLUMN=KEY[AXIS,AXIS]` names all axes of an array, in its order. Arrays keep their
-dtype; JSON's text has none, and what begins with a float there becomes float32. Numbers of the
-field's single columns (labels, scores, token ids) become the type that the column has everywhere:
-integers are never rounded, floats are.
+dtype. Plain numbers, of JSON or in lists of a pickle, have none: they become float32 where a record
+has a fraction, or where the field's column is of floating numbers. Numbers of the field's single
+columns (labels, scores, token ids) become the type that the column has everywhere: integers are
+never rounded, floats are.
 """
 
 import json
@@ -29,6 +30,7 @@ __all__ = [
     "Mapped",
     "check_keys",
     "column_of",
+    "is_plain",
     "parse_map",
     "references_of",
     "value_of",
@@ -146,8 +148,13 @@ def column_of(item: Mapped, value: Any) -> Column:
     return Column(key.dtype, item_shape, axis, names)
 
 
-def value_of(item: Mapped, value: Any) -> Any:
-    """Return the value of a column from that of a key: NumPy's, torch's or JSON's, of one record.
+def value_of(item: Mapped, value: Any, column: Column | None = None) -> Any:
+    """Return the value of a column from that of a key: NumPy's or JSON's, of one record.
+
+    Parameters
+    ----------
+    column
+        The column in the schema, where that is known; plain numbers have its dtype.
 
     Raises
     ------
@@ -165,10 +172,13 @@ def value_of(item: Mapped, value: Any) -> Any:
         if item.axes is not None:
             raise SchemaError(f"{where}: expected numbers for column {item.column!r}, found a text")
         return _text(value, where)
-    if hasattr(value, "detach"):  # a tensor of bfloat16
-        return _fit_axes(item, value)
     array = _fit_axes(item, _array(value, where))
-    return _exact(array, DTYPES[item.column], where) if item.column in DTYPES else array
+    if item.column in DTYPES:
+        return _exact(array, DTYPES[item.column], where)
+    has_no_dtype = is_plain(value) and (array.dtype.kind in "iu" or not array.size)
+    if has_no_dtype and column is not None and not column.is_text:
+        return _exact(array, column.dtype, where)
+    return array
 
 
 def references_of(value: Any, where: str) -> str:
@@ -217,23 +227,22 @@ def _json_list(values: Any, where: str) -> str:
 
 
 def _array(value: Any, where: str) -> np.ndarray:
-    is_float_list = _is_float_list(value)
     try:
-        array = np.asarray(value, np.float64 if is_float_list else None)
+        array = np.asarray(value)
     except (ValueError, OverflowError) as error:
         raise SchemaError(f"{where}: expected numbers in equal rows, found {error}") from error
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise SchemaError(f"{where}: expected numbers, found {array.dtype.name:.40}")
-    if is_float_list:
+    if array.dtype.kind == "f" and is_plain(value):
         return _exact(array, "float32", where)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _is_float_list(value: Any) -> bool:
-    """Return whether lists of JSON begin with a float, which has no precision of its own."""
+def is_plain(value: Any) -> bool:
+    """Return whether a value is of Python's own numbers, which have no precision of their own."""
     while isinstance(value, list) and value:
         value = value[0]
-    return isinstance(value, float)
+    return isinstance(value, int | float | list)
 
 
 def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:
@@ -241,7 +250,7 @@ def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:
     dtype = np.dtype(name)
     with np.errstate(all="ignore"):
         converted = array.astype(dtype)
-    if dtype.kind in "iu":
+    if "f" not in dtype.kind or array.dtype.kind in "iu":
         same = converted == array
     else:  # rounded, as Python's own floats are, but never to infinity
         same = np.isfinite(converted) == np.isfinite(array)
@@ -280,8 +289,7 @@ def _in_order(names: Sequence[str], wanted: Sequence[str], array: Any) -> Any:
     if len(names) < len(wanted):
         names = (LAYERS_AXIS, *names)
         array = array[None]
-    order = [names.index(name) for name in wanted]
-    return array.permute(order) if hasattr(array, "permute") else array.transpose(order)
+    return array.transpose([names.index(name) for name in wanted])
 
 
 def _described(axes: Axes) -> str:

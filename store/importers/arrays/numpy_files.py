@@ -9,7 +9,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -57,7 +57,7 @@ class NpyFolder(ArrayFile):
 
     kind = "npy"
 
-    def __init__(self, folder: Path, files: list[Path], max_bytes: int) -> None:
+    def __init__(self, folder: Path, files: Sequence[Path], max_bytes: int) -> None:
         self._files = {file.name.removesuffix(NPY): file for file in files}
         keys = {}
         for name, path in self._files.items():

@@ -18,20 +18,27 @@ from store.importers.arrays.contents import (
     first_whole,
     key_of,
 )
-from store.importers.legacy.contents import is_torch
+from store.importers.files import Given
 from store.importers.pickles import read_pickle, read_torch
 
-__all__ = ["open_pickled"]
+__all__ = ["open_pickled", "read_content"]
 
 MAX_ITEMS = 16_000_000  # of lists in lists, with the characters of their texts
 
 
-def open_pickled(path: Path, max_bytes: int) -> Contents:
+def read_content(given: Given, max_bytes: int) -> Any:
+    """Return the value in a pickle or a torch file."""
+    read = read_torch if given.kind == "torch" else read_pickle
+    return read(given.path, max_bytes)
+
+
+def open_pickled(given: Given, max_bytes: int) -> Contents:
     """Open a list of dicts as a table, a dict as arrays, and any other value as an array.
 
     That has the name of the file as its key, as in a .npy file.
     """
-    content: Any = (read_torch if is_torch(path) else read_pickle)(path, max_bytes)
+    path = given.path
+    content = read_content(given, max_bytes)
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
         return PickledTable(path, content, max_bytes)
     stem = path.name.partition(".")[0]
@@ -108,17 +115,15 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _plain(value: Any, max_bytes: int) -> Any:
-    """Return NumPy's array of a tensor, lists as JSON has them; bfloat16 stays a tensor.
+    """Return a value that is no larger than its file.
 
     What repeats itself could fill the memory: it becomes an empty dict, which no column takes.
     """
-    if hasattr(value, "detach"):
-        return value if str(value.dtype) == "torch.bfloat16" else value.numpy()
     if not isinstance(value, list | tuple | dict):
         return value
     if isinstance(value, list) and all(hasattr(one, "nbytes") for one in value):
         check_bytes(sum(one.nbytes for one in value), max_bytes, "a list of arrays")
-        return [_plain(one, max_bytes) for one in value]
+        return value
     return value if _n_items(value, {}) <= MAX_ITEMS else {}
 
 

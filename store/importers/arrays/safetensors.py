@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, SchemaError
 from store.importers.arrays.contents import ArrayFile, Key
@@ -24,7 +25,7 @@ MAX_TENSORS = 100_000
 MAX_AXES = 32
 LENGTH_BYTES = 8
 METADATA = "__metadata__"
-DTYPES = {  # name in the header -> NumPy's; two bytes of a bfloat16 are read as their bits
+DTYPES = {  # name in the header -> NumPy's, or that of ml_dtypes
     "BOOL": "bool",
     "U8": "uint8",
     "I8": "int8",
@@ -73,18 +74,11 @@ class SafetensorsFile(ArrayFile):
         super().__init__(path, keys)
 
     def read(self, key: str) -> Any:
-        """Return a mapped array, read-only; for bfloat16 a torch tensor of its own memory."""
+        """Return a mapped array, read-only."""
         dtype, shape, start = self._tensors[key]
         if not math.prod(shape):
-            array = np.empty(shape, _storage(dtype))
-        else:
-            array = np.memmap(self.path, _storage(dtype), "r", start, shape)
-        if dtype != "bfloat16":
-            return array
-        import torch  # NumPy has no bfloat16
-
-        bits = np.array(array).view(np.int16)
-        return torch.from_numpy(bits).view(torch.bfloat16)
+            return np.empty(shape, _storage(dtype))
+        return np.memmap(self.path, _storage(dtype), "r", start, shape)
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
@@ -165,5 +159,4 @@ def _check_ranges(tensors: dict[str, Tensor], first: int, size: int) -> None:
 
 
 def _storage(dtype: str) -> np.dtype:
-    name = "uint16" if dtype == "bfloat16" else dtype
-    return np.dtype(name).newbyteorder("<")
+    return np.dtype(bfloat16) if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")

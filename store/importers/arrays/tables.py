@@ -1,6 +1,6 @@
 """Tables: JSON lines, Arrow files as the library datasets saves them, Parquet; a record a line."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class ArrowFile(Contents):
     kind = "Arrow"
     is_table = True
 
-    def __init__(self, path: Path, files: list[Path]) -> None:
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
         self._files = files
         batches = self._batches(None)
         rows = (row for batch in batches for row in _rows_of(batch, batch.schema.names))

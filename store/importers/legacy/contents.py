@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
-from store.errors import CorruptError, SchemaError
-from store.importers.legacy.fields import DAMAGE, one_line, shown_keys
+from store.errors import SchemaError
+from store.importers.arrays.pickled import read_content
+from store.importers.damage import DAMAGE, one_line
+from store.importers.files import Given
+from store.importers.legacy.fields import shown_keys
 from store.importers.legacy.preprocessed import GraphTraces, PreprocessedTraces, SequenceTraces
 from store.importers.legacy.raw import RawTraces
-from store.importers.pickles import kind_of_file, read_pickle, read_torch
 
-__all__ = ["FileReader", "Traces", "is_torch"]
-
+__all__ = ["FileReader", "Traces"]
 
 Traces = RawTraces | PreprocessedTraces  # of one file
 
@@ -33,28 +33,32 @@ class FileReader:
         self._raw_traces = partial(RawTraces, keep_attention=keep_attention, max_bytes=max_bytes)
         self._max_bytes = max_bytes
         self._refused = refused
-        self._last: tuple[Path, Traces] | None = None
+        self._last: tuple[Given, Traces] | None = None
 
-    def read(self, file: Path) -> Traces:
+    def read(self, item: Given) -> Traces:
         """Return the traces of a file, or raise what is wrong; the file before is let go first."""
-        if self._last is None or self._last[0] != file:
+        if self._last is None or self._last[0] != item:
             self._last = None
-            read = read_torch if is_torch(file) else read_pickle
-            self._last = (file, self._understand(read(file, self._max_bytes)))
+            self._last = (item, self._understand(read_content(item, self._max_bytes)))
         return self._last[1]
 
-    def open(self, file: Path) -> Traces:
+    @property
+    def last_kind(self) -> str:
+        """The kind of the file that was read last."""
+        return self._last[1].kind if self._last else ""
+
+    def open(self, item: Given) -> Traces:
         """Return the traces of a file, none if it is refused."""
-        if str(file) not in self._refused:
+        if str(item.path) not in self._refused:
             try:
-                return self.read(file)
+                return self.read(item)
             except DAMAGE as error:
-                self.refuse(file, error)
+                self.refuse(item, error)
         return self._raw_traces([])
 
-    def refuse(self, file: Path, error: Exception) -> None:
+    def refuse(self, item: Given, error: Exception) -> None:
         """Leave a file out, with the reason in one line."""
-        name = str(file)
+        name = str(item.path)
         reason = one_line(error)
         if not reason.startswith(name):
             reason = f"{name}: {reason}"
@@ -85,11 +89,3 @@ class FileReader:
 def _is_raw(record: object) -> bool:
     """Return whether it is a record of a raw file; damaged ones beside it are told one by one."""
     return isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
-
-
-def is_torch(file: Path) -> bool:
-    """Return whether torch saved a file; False also for a damaged one."""
-    try:
-        return kind_of_file(file) == "torch"
-    except CorruptError:  # reported when the file is read
-        return False

@@ -4,19 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from store.errors import SchemaError, StoreError, is_no_damage
+from store.errors import SchemaError
 from store.format.values import is_integer
 
 __all__ = [
-    "DAMAGE",
-    "Row",
     "array",
     "floats",
     "integer",
     "integers",
-    "one_line",
     "parts",
     "shown_keys",
     "text",
@@ -24,31 +20,8 @@ __all__ = [
     "value",
 ]
 
-Row = dict[str, Any]  # column -> value
-
 # of a list of texts: one text, repeated by reference, would fill the memory
 MAX_CHARACTERS = 16_000_000
-
-
-DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each other
-    StoreError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    RuntimeError,
-)
-
-
-def one_line(error: Exception) -> str:
-    """Return what is wrong, from an error of this package or a library; raises MemoryError."""
-    if is_no_damage(error):
-        raise MemoryError(*error.args) from error
-    message = " ".join(str(error).split())[:300]
-    if isinstance(error, StoreError):
-        return message
-    return f"expected a whole trace, found {type(error).__name__}: {message}"
 
 
 def value(record: Mapping, key: str) -> object:
@@ -122,13 +95,9 @@ def floats(values: object, key: str, ndim: int) -> np.ndarray:
 
 
 def array(values: object) -> np.ndarray:
-    """Return NumPy's array of a tensor (bfloat16 as float32) or of anything else."""
-    if not isinstance(values, torch.Tensor):
-        return np.asarray(values)
-    values = values.detach()
-    if values.dtype == torch.bfloat16:
-        values = values.float()
-    return values.numpy()
+    """Return an array, of bfloat16 as float32."""
+    numbers = np.asarray(values)
+    return numbers.astype(np.float32) if numbers.dtype.name == "bfloat16" else numbers
 
 
 def _described(numbers: np.ndarray) -> str:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from store.importers.damage import DAMAGE
 from store.importers.legacy import fields
-from store.importers.legacy.fields import DAMAGE
 from store.importers.legacy.raw_states import is_by_step
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "measure",
     "most_common",
     "name_generation",
-    "stored_name",
 ]
 
 UNCLEAR = "unclear"  # of a file: no record of it can be aligned
@@ -36,14 +35,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 CUT_KEYS = ("tokens_before_cutoff", "tokens_after_cutoff")
-
-# what the first versions that could import these two wrote into the stores
-_STORED_NAMES = {"raw B": "raw v1", "raw F": "raw v3"}
-
-
-def stored_name(kind: str) -> str:
-    """Return what the provenance of a store calls a kind."""
-    return _STORED_NAMES.get(kind, kind)
 
 
 def belongs_to(kind: str, imported: str) -> bool:

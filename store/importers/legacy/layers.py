@@ -3,12 +3,12 @@
 Axes: L layers, H heads, T tokens, d hidden size.
 """
 
+from typing import Any
+
 import numpy as np
-import torch
 
 from store.errors import SchemaError
-from store.importers.legacy.fields import Row
-from store.sources import reductions
+from store.importers.source import Row
 
 __all__ = ["attention_columns", "state_columns", "without_embedding"]
 
@@ -60,24 +60,27 @@ def attention_columns(
                 f"attentions: expected shape {shape} in every layer, found {layer.shape}"
             )
     reduced = [_reduce(layer, prompt_len) for layer in maps]
-    columns: Row = {}
-    for name in reduced[0]:
-        parts = [layer[name] for layer in reduced]
-        columns[name] = torch.cat(parts, dim=1).numpy()
+    columns: Row = {
+        name: np.concatenate([layer[name] for layer in reduced], axis=1) for name in reduced[0]
+    }
     if keep:
         squares = np.stack(maps).transpose(2, 3, 0, 1)  # (T, T, L, H)
         columns["attentions"] = squares.reshape(-1, len(maps), shape[0])
     return columns
 
 
-def _reduce(layer: np.ndarray, prompt_len: int | None) -> dict[str, torch.Tensor]:
+def _reduce(layer: np.ndarray, prompt_len: int | None) -> dict[str, np.ndarray]:
     """Return the columns of the maps `(H, T, T)` of one layer, in float16."""
+    import torch  # only full maps need it
+
+    from store.sources import reductions
+
     attention = torch.from_numpy(layer)[None].float()  # (1, H, T, T)
-    columns = {
+    columns: dict[str, Any] = {
         "attn_mean": reductions.mean_triangle(attention),
         "attn_diag": reductions.diagonal(attention),
         "attn_colsum": reductions.column_sums(attention),
     }
     if prompt_len is not None:
         columns["attn_pmass"] = reductions.prompt_mass(attention, prompt_len)
-    return {name: values.half() for name, values in columns.items()}
+    return {name: values.half().numpy() for name, values in columns.items()}

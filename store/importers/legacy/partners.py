@@ -1,19 +1,19 @@
 """Graphs and sequences of the same traces, which lie in different files."""
 
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.files import Given
 from store.importers.legacy.contents import FileReader
-from store.importers.legacy.fields import Row
 from store.importers.legacy.preprocessed import GraphTraces, SequenceTraces
+from store.importers.source import Row
 
 __all__ = ["Partners", "Place", "QuestionIds"]
 
-Place = tuple[Path, int]  # file, number of the record in it
-QuestionIds = dict[str, dict[Path, list[str]]]  # kind -> file -> question of each trace
+Place = tuple[Given, int]  # file, number of the record in it
+QuestionIds = dict[str, dict[Given, list[str]]]  # kind -> file -> question of each trace
 
 
 class Partners:
@@ -52,22 +52,22 @@ class Partners:
         """
         if place not in self.sequence_of:
             return row
-        file, i = self.sequence_of[place]
-        sequence = self._reader.read(file).row(i)
+        item, i = self.sequence_of[place]
+        sequence = self._reader.read(item).row(i)
         states = sequence["hs_last"]
         if row and not _are_close(states, row["hs_last"]):
             raise SchemaError(
-                f"expected the states of the last token as in {file}, record {i}, of the same "
+                f"expected the states of the last token as in {item.path}, record {i}, of the same "
                 "question, found others; import the two kinds into two stores"
             )
         return sequence | row | {"hs_last": states}
 
 
-def _places(ids: dict[Path, list[str]]) -> defaultdict[str, list[Place]]:
+def _places(ids: dict[Given, list[str]]) -> defaultdict[str, list[Place]]:
     places: defaultdict[str, list[Place]] = defaultdict(list)
-    for file, question_ids in ids.items():
+    for item, question_ids in ids.items():
         for i, question_id in enumerate(question_ids):
-            places[question_id].append((file, i))
+            places[question_id].append((item, i))
     return places
 
 

@@ -6,11 +6,11 @@ none is guessed.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from store.errors import SchemaError
+from store.importers.damage import DAMAGE
+from store.importers.files import Given
 from store.importers.legacy.contents import FileReader
-from store.importers.legacy.fields import DAMAGE
 from store.importers.legacy.generations import UNCLEAR, belongs_to
 
 __all__ = ["Positions"]
@@ -29,13 +29,13 @@ class Positions:
         For the files before. The last one it has read costs nothing.
     """
 
-    def __init__(self, files: Sequence[Path], kind: str, reader: FileReader) -> None:
+    def __init__(self, files: Sequence[Given], kind: str, reader: FileReader) -> None:
         self._files = files
         self._kind = kind
         self._reader = reader
-        self._counts: dict[Path, int] = {}
+        self._counts: dict[Given, int] = {}
 
-    def first_of(self, file: Path) -> int:
+    def first_of(self, item: Given) -> int:
         """Return the position of a file's first record.
 
         Raises
@@ -43,26 +43,26 @@ class Positions:
         SchemaError
             A file before it cannot be read.
         """
-        before = self._files[: self._files.index(file)]
+        before = self._files[: self._files.index(item)]
         return sum(map(self._count, before))
 
-    def _count(self, file: Path) -> int:
-        if file not in self._counts:
-            self._counts[file] = self._read_count(file)
-        return self._counts[file]
+    def _count(self, item: Given) -> int:
+        if item not in self._counts:
+            self._counts[item] = self._read_count(item)
+        return self._counts[item]
 
-    def _read_count(self, file: Path) -> int:
+    def _read_count(self, item: Given) -> int:
         try:
-            traces = self._reader.read(file)
+            traces = self._reader.read(item)
         except DAMAGE as error:
-            raise _not_known(file) from error
+            raise _not_known(item) from error
         if traces.kind == UNCLEAR:
-            raise _not_known(file)
+            raise _not_known(item)
         return len(traces) if belongs_to(traces.kind, self._kind) else 0
 
 
-def _not_known(file: Path) -> SchemaError:
+def _not_known(item: Given) -> SchemaError:
     return SchemaError(
         "expected ids, or positions after the records of the files before, found no ids, and "
-        f"{file} before it cannot be read; restore that file"
+        f"{item.path} before it cannot be read; restore that file"
     )

@@ -13,8 +13,8 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.importers.legacy import fields
-from store.importers.legacy.fields import Row
 from store.importers.legacy.layers import state_columns
+from store.importers.source import Row
 from store.labels.rule import UNLABELLED
 
 __all__ = ["GraphTraces", "PreprocessedTraces", "SequenceTraces"]

@@ -22,7 +22,6 @@ from store.importers.legacy.alignment import (
     align_uncut_tokens,
     check_cut,
 )
-from store.importers.legacy.fields import Row
 from store.importers.legacy.generations import (
     CUT_KEYS,
     UNCLEAR,
@@ -36,6 +35,7 @@ from store.importers.legacy.generations import (
 )
 from store.importers.legacy.layers import attention_columns, state_columns, without_embedding
 from store.importers.legacy.raw_states import RawStates, read_states
+from store.importers.source import Row
 
 __all__ = ["RawTraces"]
 

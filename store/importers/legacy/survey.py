@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 from store.errors import SchemaError
-from store.importers.legacy.contents import FileReader, is_torch
-from store.importers.legacy.fields import DAMAGE
-from store.importers.legacy.files import describe_kind
+from store.importers.damage import DAMAGE
+from store.importers.files import Given
+from store.importers.legacy.contents import FileReader
+from store.importers.legacy.kinds import describe_kind
 from store.importers.legacy.partners import QuestionIds
 from store.importers.legacy.preprocessed import GraphTraces, SequenceTraces
 from store.importers.legacy.raw import RawTraces
@@ -32,13 +32,13 @@ class Survey:
         A threshold that all graphs were built with or above.
     """
 
-    files: list[Path]
+    files: list[Given]
     is_preprocessed: bool
     question_ids: QuestionIds
     smallest_edge: float
 
 
-def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
+def survey_files(files: Sequence[Given], reader: FileReader) -> Survey:
     """Look into the torch files, which are mapped; damaged ones are refused.
 
     Raises
@@ -49,26 +49,28 @@ def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
     question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
     raw = []
     smallest_edge = 0.0
-    for file in files:
-        if not is_torch(file):
-            raw.append(file)
+    for item in files:
+        if item.kind != "torch":
+            raw.append(item)
             continue
         try:
-            traces = reader.read(file)
+            traces = reader.read(item)
             if isinstance(traces, GraphTraces):
                 smallest_edge = max(smallest_edge, traces.smallest_edge())
         except DAMAGE as error:
-            reader.refuse(file, error)
+            reader.refuse(item, error)
             continue
         if isinstance(traces, RawTraces):
-            raw.append(file)
+            raw.append(item)
         else:
-            question_ids[traces.kind][file] = traces.question_ids
+            question_ids[traces.kind][item] = traces.question_ids
     preprocessed = list(chain.from_iterable(question_ids.values()))
     if raw and preprocessed:
+        paths = [item.path for item in raw]
+        others = [item.path for item in preprocessed]
         raise SchemaError(
-            f"expected files of one kind, found {describe_kind('raw', raw, preprocessed)} and "
-            f"{describe_kind('preprocessed', preprocessed, raw)}; "
+            f"expected files of one kind, found {describe_kind('raw', paths, others)} and "
+            f"{describe_kind('preprocessed', others, paths)}; "
             "import the two kinds into two stores"
         )
     return Survey(preprocessed or raw, bool(preprocessed), question_ids, smallest_edge)

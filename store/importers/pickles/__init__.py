@@ -89,6 +89,9 @@ def kind_of_file(path: str | Path) -> str:
 def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     """Read a pickle of containers, numbers, text, NumPy arrays and torch tensors only.
 
+    Torch need not be there: a tensor comes as an array, without gradients; of bfloat16, that of
+    ml_dtypes.
+
     Parameters
     ----------
     path
@@ -102,8 +105,8 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     object
         dict, list, tuple, set, frozenset, OrderedDict, None, bool, int, float, complex, str, bytes,
         bytearray, `numpy.ndarray` and NumPy scalars of bool, integer, float, complex, text and
-        bytes dtypes, `torch.Tensor` on the CPU without gradients. Arrays share the memory of the
-        bytes they were read into, as with `pickle.load`.
+        bytes dtypes. Arrays share the memory of the bytes they were read into, as with
+        `pickle.load`.
 
     Raises
     ------
@@ -158,9 +161,9 @@ def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     Returns
     -------
     object
-        Values as of `read_pickle`, and `torch_geometric.data.Data`. The tensors of a zip file are
-        mapped, private to the process and read when touched, so a file may be larger than the
-        memory; leave it in its place as long as they are used.
+        Values as of `read_pickle`, and a `Graph` for a `torch_geometric.data.Data`. The tensors of
+        a zip file are mapped, private to the process and read when touched, so a file may be larger
+        than the memory; leave it in its place as long as they are used.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """What an untrusted pickle may ask for by name: functions of this module, and no others.
 
-They build plain containers, NumPy arrays of numbers and text, and torch tensors. An array takes
-exactly as many bytes as its shape needs, and a tensor lies inside its storage.
+They build plain containers, and NumPy arrays of numbers and text; tensors are arrays too. An array
+takes exactly as many bytes as its shape needs, and a tensor lies inside its storage.
 """
 
 import math
@@ -11,12 +11,11 @@ from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from store.errors import CorruptError, RefusedError
 from store.importers.pickles.limits import check_keys, check_sizes
 
-__all__ = ["BUILDERS", "Storage", "fill_array", "set_byte_order"]
+__all__ = ["BUILDERS", "Graph", "Storage", "fill_array", "set_byte_order"]
 
 _SIMPLE_DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|[US]\d{1,9})")
 # kind of dtype: its unit, and the largest value of one
@@ -26,7 +25,26 @@ _LARGEST_UNIT = {"U": ("u4", sys.maxunicode), "b": ("u1", 1)}
 class Storage(NamedTuple):
     """The numbers that tensors are views of, in one dimension."""
 
-    numbers: Tensor
+    numbers: np.ndarray
+
+
+class Graph:
+    """An object of torch_geometric of which nothing but the attributes is taken."""
+
+    def __init__(self) -> None:
+        self.attributes: dict = {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def set_state(self, state: dict) -> None:
+        """Set the attributes to those of a `Data`, which has them in a storage, or of a storage."""
+        found = state.get("_mapping", state.get("_store"))
+        if type(found) is Graph:
+            found = found.attributes
+        if type(found) is not dict:
+            raise CorruptError(f"expected the attributes of a graph, found {_short(found)}")
+        self.attributes = found
 
 
 def _set(items: object) -> set:
@@ -136,12 +154,21 @@ def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytear
 
 def _rebuild_tensor(
     storage: object, offset: Any, size: Any, stride: Any, requires_grad: object, *more: object
-) -> Tensor:
-    """Return a view of a storage without gradients; torch checks that it lies inside."""
+) -> np.ndarray:
+    """Return a view of a storage; NumPy checks that it lies inside."""
     if type(storage) is not Storage or any(more):  # hooks or metadata
         raise CorruptError("expected a plain tensor over a storage, found something else")
     check_sizes(size)
-    return storage.numbers.as_strided(size, stride, offset)
+    numbers = storage.numbers
+    n_bytes = numbers.itemsize
+    strides = [step * n_bytes for step in stride]
+    try:
+        return np.ndarray(size, numbers.dtype, numbers, offset * n_bytes, strides)
+    except ValueError as error:
+        raise CorruptError(
+            f"expected a tensor inside its storage of {len(numbers)} items, found shape "
+            f"{_short(size)}; copy the file again"
+        ) from error
 
 
 def _short(value: object) -> str:

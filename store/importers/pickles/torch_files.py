@@ -10,14 +10,13 @@ import mmap
 import struct
 import zipfile
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, RefusedError
-from store.importers.pickles.builders import Storage
+from store.importers.pickles.builders import Graph, Storage
 from store.importers.pickles.reader import CheckedReader, too_much
 from store.importers.pickles.unpickler import Unpickler
 
@@ -26,29 +25,40 @@ __all__ = ["LEGACY_MAGIC", "ZIP_MAGIC", "load_storage", "read_legacy", "read_zip
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of five pickles
 
-_DTYPES = {
-    "torch.ByteStorage": torch.uint8,
-    "torch.CharStorage": torch.int8,
-    "torch.BoolStorage": torch.bool,
-    "torch.ShortStorage": torch.int16,
-    "torch.HalfStorage": torch.float16,
-    "torch.BFloat16Storage": torch.bfloat16,
-    "torch.IntStorage": torch.int32,
-    "torch.FloatStorage": torch.float32,
-    "torch.LongStorage": torch.int64,
-    "torch.DoubleStorage": torch.float64,
-    "torch.ComplexFloatStorage": torch.complex64,
-    "torch.ComplexDoubleStorage": torch.complex128,
+
+class _Kind(NamedTuple):
+    """A class of storages, of which only the dtype counts."""
+
+    dtype: np.dtype
+
+
+_KINDS = {
+    f"torch.{name}Storage": _Kind(np.dtype(dtype))
+    for name, dtype in {
+        "Byte": "u1",
+        "Char": "i1",
+        "Bool": "?",
+        "Short": "<i2",
+        "Half": "<f2",
+        "BFloat16": bfloat16,
+        "Int": "<i4",
+        "Float": "<f4",
+        "Long": "<i8",
+        "Double": "<f8",
+        "ComplexFloat": "<c8",
+        "ComplexDouble": "<c16",
+    }.items()
 }
-_GRAPH_CLASSES = {  # of torch-geometric 2.0 to 2.8
-    "torch_geometric.data.data.Data",
-    "torch_geometric.data.data.DataEdgeAttr",
-    "torch_geometric.data.data.DataTensorAttr",
-    "torch_geometric.data.storage.BaseStorage",
-    "torch_geometric.data.storage.NodeStorage",
-    "torch_geometric.data.storage.EdgeStorage",
-    "torch_geometric.data.storage.GlobalStorage",
-}
+_GRAPHS = (  # classes of torch-geometric 2.0 to 2.8
+    "data.Data",
+    "data.DataEdgeAttr",
+    "data.DataTensorAttr",
+    "storage.BaseStorage",
+    "storage.NodeStorage",
+    "storage.EdgeStorage",
+    "storage.GlobalStorage",
+)
+_NAMES = _KINDS | dict.fromkeys([f"torch_geometric.data.{name}" for name in _GRAPHS], Graph)
 
 
 class _TorchUnpickler(Unpickler):
@@ -61,29 +71,24 @@ class _TorchUnpickler(Unpickler):
     storage_of
         (key, dtype, number of items) -> the storage's items; raises CorruptError if there are not
         as many.
+    more_data
+        As of `Unpickler`.
     """
 
     def __init__(
         self,
         reader: CheckedReader,
         max_bytes: int,
-        storage_of: Callable[..., Tensor],
+        storage_of: Callable[..., np.ndarray],
+        more_data: tuple[type, ...] = (),
     ) -> None:
-        super().__init__(reader, max_bytes, _DTYPES)
+        super().__init__(reader, max_bytes, _NAMES, more_data)
         self._storage_of = storage_of
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a class of graphs, or what the table holds."""
-        if f"{module}.{name}" in _GRAPH_CLASSES:
-            graph_class = getattr(import_module(module), name)
-            self.classes.add(graph_class)
-            return graph_class
-        return super().find_class(module, name)
 
     def persistent_load(self, pid: object) -> Storage:
         """Return the storage that the pickle names."""
         match pid:
-            case ("storage", torch.dtype() as dtype, str() as key, str(), int() as n, *view):
+            case ("storage", _Kind(dtype), str() as key, str(), int() as n, *view):
                 if n < 0 or view not in ([], [None]):
                     raise CorruptError("expected a whole storage, found a part of another")
                 return Storage(self._storage_of(key, dtype, n))
@@ -108,7 +113,7 @@ def read_zip(file: BinaryIO, max_bytes: int) -> Any:
             raise RefusedError("holds tensors of another byte order; save it again")
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
-    def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
+    def storage_of(key: str, dtype: np.dtype, n: int) -> np.ndarray:
         record = records.get(f"data/{key}")
         n_bytes = record.file_size if record else 0
         expected = n * dtype.itemsize
@@ -143,38 +148,38 @@ def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str
 
 
 def _mapped_storage(
-    mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: torch.dtype, n: int
-) -> Tensor:
+    mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: np.dtype, n: int
+) -> np.ndarray:
     if not n:
-        return torch.empty(0, dtype=dtype)
+        return np.empty(0, dtype)
     # the record's header, its name and an extra field come before its bytes
     name_bytes, extra_bytes = struct.unpack_from("<2H", mapped, record.header_offset + 26)
     start = record.header_offset + 30 + name_bytes + extra_bytes
-    return torch.frombuffer(mapped, dtype=dtype, count=n, offset=start)
+    return np.frombuffer(mapped, dtype, n, start)
 
 
-def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: type) -> Any:
+def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *more_data: type) -> Any:
     """Read a file of `size` bytes of the form before torch 1.6: five pickles, then the storages.
 
     Parameters
     ----------
-    classes
-        Of objects that count as data in this file.
+    more_data
+        As of `Unpickler`.
 
     Raises
     ------
     RefusedError, CorruptError
         The pickle asks for more than data; a storage is longer than the file or not in it.
     """
-    storages: dict[str, Tensor] = {}
+    storages: dict[str, np.ndarray] = {}
 
-    def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
+    def storage_of(key: str, dtype: np.dtype, n: int) -> np.ndarray:
         n_bytes = n * dtype.itemsize
         if n_bytes > size:
             raise CorruptError(
                 f"expected {n_bytes} bytes of tensors, found a file of {size}; copy the file again"
             )
-        storage = storages.setdefault(key, torch.empty(n, dtype=dtype))
+        storage = storages.setdefault(key, np.empty(n, dtype))
         if storage.dtype != dtype or len(storage) != n:
             raise CorruptError(f"expected one storage under {key[:40]!a}, found two")
         return storage
@@ -183,8 +188,7 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: ty
     reader.check_size(size)
     if reader.read(len(LEGACY_MAGIC)) != LEGACY_MAGIC:
         raise CorruptError("expected a torch file of the older form, found something else")
-    unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
-    unpickler.classes.update(classes)
+    unpickler = _TorchUnpickler(reader, max_bytes, storage_of, more_data)
     unpickler.load()  # the version
     unpickler.load()  # what the machine is like
     value = unpickler.load()
@@ -196,9 +200,9 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: ty
     return value
 
 
-def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
+def _fill(storage: np.ndarray, file: io.BufferedIOBase) -> None:
     n = int.from_bytes(file.read(8), "little")
-    n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
+    n_bytes = file.readinto(storage.view(np.uint8).data)
     if n != len(storage) or n_bytes != storage.nbytes:
         raise CorruptError(
             f"expected {storage.nbytes} bytes of tensors, found {n_bytes}; copy the file again"

@@ -6,7 +6,6 @@ refused here. Those that call a function or change an object accept functions of
 dicts, sets, arrays and dtypes only.
 """
 
-import math
 import pickle
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
@@ -15,10 +14,9 @@ from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from store.errors import CorruptError, RefusedError
-from store.importers.pickles.builders import BUILDERS, fill_array, set_byte_order
+from store.importers.pickles.builders import BUILDERS, Graph, fill_array, set_byte_order
 from store.importers.pickles.limits import check_keys, check_tree, refused
 from store.importers.pickles.reader import CheckedReader, too_much
 
@@ -49,7 +47,6 @@ _DATA = (
     np.ndarray,
     np.generic,
     np.dtype,
-    Tensor,
 )
 
 
@@ -64,11 +61,8 @@ class Unpickler(pickle._Unpickler):
         Most bytes of all tensors; of a view, all that it shows counts.
     more_names
         What the pickle may ask for by name, apart from `BUILDERS`.
-
-    Attributes
-    ----------
-    classes
-        Classes whose objects may be built; none, unless a subclass adds some.
+    more_data
+        Types whose values may be in it, apart from `_DATA`.
     """
 
     dispatch: ClassVar[Any]
@@ -78,9 +72,15 @@ class Unpickler(pickle._Unpickler):
     append: Callable
     pop_mark: Callable
 
-    def __init__(self, reader: CheckedReader, max_bytes: int, more_names: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        reader: CheckedReader,
+        max_bytes: int,
+        more_names: dict[str, Any],
+        more_data: tuple[type, ...] = (),
+    ) -> None:
         super().__init__(reader)
-        self.classes: set[type] = set()
+        self._data = (*_DATA, *more_data)
         self._reader = reader
         self._max_bytes = max_bytes
         self._names = BUILDERS | more_names
@@ -116,11 +116,10 @@ class Unpickler(pickle._Unpickler):
     def _parts(self, value: Any) -> Iterable[Any] | None:
         """What a value holds; None of one that holds no others. Functions are refused."""
         kind = type(value)
-        if isinstance(value, _DATA):
+        if isinstance(value, self._data):
             return None
-        if kind in self.classes:
-            parts = getattr(value, "__dict__", {}).values()
-            return [part for part in parts if type(part) in _CONTAINERS | self.classes]
+        if kind is Graph:
+            return [value.attributes]
         if kind not in _CONTAINERS:
             raise refused(f"a {kind.__name__} as a value")
         return chain(value, value.values()) if isinstance(value, dict) else value
@@ -149,12 +148,12 @@ class Unpickler(pickle._Unpickler):
     load_readonly_buffer = load_next_buffer
 
     def load_newobj(self) -> None:
-        """Make an object without a call: one of `classes`, without arguments."""
+        """Make an object: a graph, without arguments."""
         arguments = self.stack.pop()
         kind = self.stack.pop()
-        if kind not in self.classes or arguments != ():
+        if kind is not Graph or arguments != ():
             raise refused("an object that is more than data")
-        self.append(kind.__new__(kind))
+        self.append(Graph())
 
     def load_newobj_ex(self) -> None:
         raise refused("an object that is more than data")
@@ -170,14 +169,14 @@ class Unpickler(pickle._Unpickler):
             raise refused("a call of what is no function")
         self._count_copies(arguments)
         value = function(*arguments)
-        if isinstance(value, Tensor):  # a copy of a view takes all that it shows
-            self._n_tensor_bytes += math.prod(value.shape) * value.itemsize
+        if isinstance(value, np.ndarray):  # a copy of a view takes all that it shows
+            self._n_tensor_bytes += value.nbytes
             if self._n_tensor_bytes > self._max_bytes:
                 raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
         self.append(value)
 
     def load_build(self) -> None:
-        """Set the state of an array, of a dtype or of an object of `classes`."""
+        """Set the state of an array, of a dtype or of a graph."""
         state = self.stack.pop()
         target = self.stack[-1]
         if type(target) is np.ndarray and type(state) is tuple:
@@ -185,8 +184,8 @@ class Unpickler(pickle._Unpickler):
             fill_array(target, state)
         elif isinstance(target, np.dtype):
             set_byte_order(target, state)
-        elif type(target) in self.classes and type(state) is dict:
-            target.__setstate__(state)
+        elif type(target) is Graph and type(state) is dict:
+            target.set_state(state)
         else:
             raise refused(f"the state of a {type(target).__name__} to be set")
 

@@ -15,8 +15,8 @@ from oracle import bits
 
 from store import TraceStore
 from store.cli.main import main
-from store.importers.arrays.find import find_given
 from store.importers.arrays.tables import JsonLinesFile
+from store.importers.files import find_given
 from store.write.writer import StoreWriter
 
 

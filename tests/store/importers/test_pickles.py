@@ -24,6 +24,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, RefusedError, StoreError
 from store.importers.pickles import kind_of_file, read_pickle, read_torch
@@ -88,11 +89,19 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-GRAPH_KEYS = ("x", "edge_index", "edge_attr")
+
+
+def as_array(tensor):
+    """What a tensor comes back as."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(bfloat16)
+    return tensor.numpy()
 
 
 def assert_same(a, b):
-    """The same types, layouts and bits, all the way down."""
+    """The same types, layouts and bits, all the way down; of tensors as arrays."""
+    if isinstance(b, torch.Tensor):
+        b = as_array(b)
     assert type(a) is type(b)
     if isinstance(a, list | tuple):
         assert len(a) == len(b)
@@ -101,9 +110,6 @@ def assert_same(a, b):
     elif isinstance(a, dict):
         assert list(a) == list(b)
         assert_same(list(a.values()), list(b.values()))
-    elif isinstance(a, torch.Tensor):
-        assert a.dtype == b.dtype
-        assert torch.equal(a, b)
     elif isinstance(a, np.ndarray):
         assert (a.dtype.str, a.shape, a.flags.f_contiguous) == (
             b.dtype.str,
@@ -568,7 +574,6 @@ def admitted(value):
         bytearray,
         np.ndarray,
         np.generic,
-        torch.Tensor,
     )
     return isinstance(value, plain)
 
@@ -640,21 +645,14 @@ def test_tensors_round_trip(tmp_path, is_zip):
 
 @FORMS
 def test_graphs_round_trip(tmp_path, is_zip):
-    """Lists of graphs come back as graphs, and torch's list of safe classes stays as it was."""
+    """Lists of graphs come back with their attributes, and nothing of torch is asked for them."""
     value = {"graphs": [graphs()], "labels": torch.ones(1), "question_ids": ["a"]}
     path = save(value, tmp_path / "file.pt", is_zip)
-    before = set(torch.serialization.get_safe_globals())
     got = read_torch(path)
-    assert set(torch.serialization.get_safe_globals()) == before
     for a, b in zip(got["graphs"][0], value["graphs"][0], strict=True):
-        assert type(a) is type(b)
-        assert a.to_dict().keys() == b.to_dict().keys()
-        assert all(torch.equal(a[key], b[key]) for key in GRAPH_KEYS)
-        assert (a.num_nodes, a.num_possible_edges, a.filter_ratio) == (
-            b.num_nodes,
-            b.num_possible_edges,
-            0.5,
-        )
+        assert a.attributes.keys() == b.to_dict().keys()
+        for key, expected in b.to_dict().items():
+            assert_same(a[key], expected)
 
 
 @FORMS

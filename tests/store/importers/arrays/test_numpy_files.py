@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from store.errors import CorruptError, RefusedError, SchemaError, StoreError
-from store.importers.arrays.find import kind_of
 from store.importers.arrays.numpy_files import NpyFolder, NpzFile
+from store.importers.files import kind_of
 
 MAX = 10_000_000
 

@@ -12,13 +12,12 @@ from raw_generations import (
     LARGER,
     SMALL,
     Generated,
+    open_older,
     write_files,
     write_pickle,
 )
 
 from store.cli.main import main
-from store.importers.legacy.files import find_files
-from store.importers.legacy.imports import ImportSource
 from store.read.store import TraceStore
 from store.transform.merge import merge_stores
 from store.write.build import build_store, open_begun
@@ -27,8 +26,7 @@ KINDS = ("float16", "float32", "torch.float16", "torch.bfloat16")
 
 
 def run_import(out, *sources, **options):
-    files = find_files(list(map(str, sources)))
-    source = ImportSource(files, begun=open_begun(out), **options)
+    source = open_older(*sources, begun=open_begun(out), **options)
     return build_store(out, source), source.report
 
 
@@ -138,7 +136,7 @@ class Stopping:
 
 
 def stop_import(out, folder, stop, **options):
-    source = ImportSource(find_files([str(folder)]), begun=open_begun(out), **options)
+    source = open_older(folder, begun=open_begun(out), **options)
     with pytest.raises(KeyboardInterrupt):
         build_store(out, Stopping(source, stop))
 

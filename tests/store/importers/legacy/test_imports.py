@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from killed import kill_at_random
+from raw_generations import open_older
 from torch_geometric.data import Data
 
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli.main import main
-from store.importers.legacy.files import find_files
-from store.importers.legacy.imports import ImportSource
+from store.importers.files import find_older
 from store.labels.relabel import set_labels
 from store.labels.score_file import read_scores
 from store.labels.score_table import ScoreTable
@@ -149,9 +149,7 @@ def write_preprocessed(folder, traces, labels=None, threshold=0.0, stem="a"):
 
 def imported(out, *sources, scores=None, **options):
     table = None if scores is None else ScoreTable.of_questions(scores)
-    source = ImportSource(
-        find_files(list(map(str, sources))), table, begun=open_begun(out), **options
-    )
+    source = open_older(*sources, scores=table, begun=open_begun(out), **options)
     return build_store(out, source), source.report
 
 
@@ -318,7 +316,7 @@ def test_a_folder_of_several_kinds_is_listed_with_its_commands(tmp_path, monkeyp
     command = f"python -m store import OUT-preprocessed.zarr {' '.join(files)}"
     assert f"found {raw} and 2 preprocessed files ({', '.join(files)}): {command}; " in text
     assert "\n" not in text
-    assert len(find_files(["in/old traces/*.pkl.gz"])) == 5
+    assert len(find_older(["in/old traces/*.pkl.gz"])) == 5
     assert len(imported(Path("p.zarr"), *files)[0]) == 1
 
 
@@ -376,7 +374,7 @@ def test_an_import_tells_how_far_it_is_within_a_file(tmp_path):
     """By records: one large file moves on, and the estimate of its space has something to go by."""
     for i in range(2):
         write(tmp_path / f"in/{i}.pkl", [Trace(4 * i + k).raw_v3() for k in range(4)])
-    source = ImportSource(find_files([str(tmp_path / "in")]))
+    source = open_older(tmp_path / "in")
     report = source.report
     shares = [report.bytes_done / report.bytes_all for _ in source.rows()]
     assert shares == pytest.approx([i / 8 for i in range(1, 9)], abs=0.02)
@@ -420,7 +418,7 @@ def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop)
         write(tmp_path / f"in/{i}.pkl", [trace.raw_v3() for trace in traces[3 * i : 3 * i + 3]])
     whole, wanted = imported(tmp_path / "whole.zarr", tmp_path / "in")
 
-    source = ImportSource(find_files([str(tmp_path / "in")]))
+    source = open_older(tmp_path / "in")
     with pytest.raises(KeyboardInterrupt):
         build_store(tmp_path / "s.zarr", Stopping(source, stop))
     assert not (tmp_path / "s.zarr").exists()
@@ -459,14 +457,14 @@ class Stopping:
 def test_other_arguments_on_a_stopped_import_are_refused(tmp_path):
     write(tmp_path / "a.pkl", [Trace(i).raw_v3() for i in range(4)])
     with pytest.raises(KeyboardInterrupt):
-        build_store(tmp_path / "s.zarr", Stopping(ImportSource([tmp_path / "a.pkl"]), 2))
+        build_store(tmp_path / "s.zarr", Stopping(open_older(tmp_path / "a.pkl"), 2))
     with pytest.raises(SchemaError, match=r"found score_threshold 0\.5 instead of 0\.6"):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl", score_threshold=0.6)
 
 
 def test_sources_that_are_not_there(tmp_path):
     with pytest.raises(NotFoundError, match=r"none\*: expected a file, folder or pattern"):
-        find_files([str(tmp_path / "none*")])
+        find_older([str(tmp_path / "none*")])
 
 
 @pytest.mark.parametrize(
@@ -554,7 +552,7 @@ def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):
     records = [Trace(i).raw_v3() for i in (0, 5, 10)]
     write(tmp_path / "a.pkl", records)
     with pytest.raises(KeyboardInterrupt):
-        build_store(tmp_path / "s.zarr", Stopping(ImportSource([tmp_path / "a.pkl"]), 2))
+        build_store(tmp_path / "s.zarr", Stopping(open_older(tmp_path / "a.pkl"), 2))
     write(tmp_path / "a.pkl", records[::-1])
     os.utime(tmp_path / "a.pkl", ns=(1, 1))
     with pytest.raises(SchemaError, match="found other files"):
@@ -568,16 +566,16 @@ def test_a_file_named_twice_is_read_once(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "in")
     monkeypatch.chdir(tmp_path)
     names = ["in/sub/a.pkl", str(tmp_path / "in"), "link", "in/*"]
-    assert [file.name for file in find_files(names)] == ["a.pkl"]
-    assert [file.name for file in find_files(["in/*"])] == ["a.pkl"]
+    assert [item.path.name for item in find_older(names)] == ["a.pkl"]
+    assert [item.path.name for item in find_older(["in/*"])] == ["a.pkl"]
 
 
 def test_stores_are_no_old_files(tmp_path):
     write(tmp_path / "in/a.pkl", [Trace(0).raw_v3()])
     store, _ = imported(tmp_path / "in/s.zarr", tmp_path / "in/a.pkl")
-    assert [file.name for file in find_files([str(tmp_path / "in")])] == ["a.pkl"]
+    assert [item.path.name for item in find_older([str(tmp_path / "in")])] == ["a.pkl"]
     with pytest.raises(SchemaError, match="found a store; see python -m store merge"):
-        find_files([str(store.path)])
+        find_older([str(store.path)])
 
 
 def test_parts_of_preprocessed_files_keep_their_partners(tmp_path):
@@ -593,7 +591,7 @@ def test_parts_of_preprocessed_files_keep_their_partners(tmp_path):
             assert trace["source_file"] == whole[trace.id]["source_file"]
             assert np.array_equal(trace["hidden_states"], whole[trace.id]["hidden_states"])
     with pytest.raises(NotFoundError, match="part 9/9: expected files in it"):
-        ImportSource(find_files([str(tmp_path / "in")]), part=(9, 9))
+        open_older(tmp_path / "in", part=(9, 9))
 
 
 def test_a_sequence_of_other_states_is_not_joined(tmp_path):
@@ -736,7 +734,7 @@ def test_a_part_may_hold_partners_only(tmp_path):
 def test_a_threshold_is_for_graphs(tmp_path):
     write(tmp_path / "a.pkl", [Trace(1).raw_v3()])
     with pytest.raises(SchemaError, match="attn_threshold: expected graphs, found raw F traces"):
-        ImportSource([tmp_path / "a.pkl"], attn_threshold=0.1)
+        open_older(tmp_path / "a.pkl", attn_threshold=0.1)
 
 
 def named_again(what):
@@ -802,10 +800,9 @@ def test_what_was_left_out_is_told_by_every_run(tmp_path, stop, monkeypatch):
     ):
         write(tmp_path / f"in/{name}.pkl", content)
     (tmp_path / "in/c.pkl").write_bytes(b"")
-    files = find_files([str(tmp_path / "in")])
     if stop is not None:
         with pytest.raises(KeyboardInterrupt):
-            build_store(tmp_path / "s.zarr", Stopping(ImportSource(files), stop))
+            build_store(tmp_path / "s.zarr", Stopping(open_older(tmp_path / "in"), stop))
     for _ in range(2):
         store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
         assert (len(store), report.skipped.n, report.not_finite, len(report.refused)) == (

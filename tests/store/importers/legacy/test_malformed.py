@@ -9,9 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_generations import GENERATIONS, Generated, write_pickle
-
-from store.importers.legacy.imports import ImportSource
+from raw_generations import GENERATIONS, Generated, open_older, write_pickle
 
 COUNTS = ("prompt_length", "tokens_before_cutoff", "tokens_after_cutoff")
 
@@ -111,7 +109,7 @@ def test_a_malformed_record_never_gives_wrong_values(letter, data):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "a.pkl"
         write_pickle(file, records)
-        source = ImportSource([file])
+        source = open_older(file)
         rows = [row for _, row in source.rows()]
         messages = source.report.skipped.messages
     changed = 0 if first else 1

@@ -1,20 +1,23 @@
-"""What became of an import: counts, and what was left out with the reasons."""
+"""What became of an import of files: counts, and what was left out with the reasons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from store.importers.file_imports import is_finite
+import numpy as np
+
 from store.labels.score_table import ScoreTable
 from store.reports import LeftOut, count, count_lines, first_ids
 from store.traces.trace_ids import TraceNumbers
 
-__all__ = ["ArrayReport"]
+__all__ = ["FileReport"]
+
+EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}  # their bits
 
 
 @dataclass
-class ArrayReport:
+class FileReport:
     """What became of an import.
 
     Attributes
@@ -22,12 +25,24 @@ class ArrayReport:
     rows, unlabelled, not_finite
         Traces written, those of them without a label, and those with a NaN or an infinity in an
         array.
+    repeated
+        Traces of a question that had one before.
+    skipped
+        Files, records and requests that are in no row.
+    refused
+        File -> why nothing of it was read, where a format tells files from records.
+    scores_unused
+        Scores of traces and questions that are not there.
+    scores_misfit
+        What to do if no score at all is of a trace that is there; else empty.
     """
 
     rows: int = 0
     unlabelled: int = 0
     not_finite: int = 0
+    repeated: int = 0
     skipped: LeftOut = field(default_factory=LeftOut)
+    refused: dict[str, str] = field(default_factory=dict)
     bytes_done: int = 0
     bytes_all: int = 0
     scores_unused: int = 0
@@ -36,31 +51,31 @@ class ArrayReport:
     @property
     def whole(self) -> bool:
         """Whether everything was read, and scores, if given, fitted."""
-        return not self.skipped.n and not self.scores_misfit
+        return not self.n_left_out and not self.scores_misfit
 
     @property
     def n_left_out(self) -> int:
         """Files, records and requests that are in no row."""
-        return self.skipped.n
+        return len(self.refused) + self.skipped.n
 
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
-        counts = [
-            (self.unlabelled, "without a label"),
-            (self.not_finite, "with a NaN or an infinity (kept)"),
-        ]
-        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
-        lines += self.score_lines()
-        if self.skipped.n:
-            left_out = count(self.skipped.n, "file or record", "files or records")
-            lines.append(f"  {left_out} left out")
-        return "\n".join([*lines, *self.skipped.lines()])
+        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(self._counts())]
+        if self.scores_unused:
+            unused = count(self.scores_unused, "score")
+            lines.append(f"  {unused} of traces or questions that are not there")
+        lines += filter(None, [self.scores_misfit])
+        return "\n".join([*lines, *self._left_out_lines()])
 
-    def score_lines(self) -> list[str]:
-        """Return which scores were of no trace, and that none was of any."""
-        unused = count(self.scores_unused, "score")
-        lines = [f"  {unused} of traces or questions that are not there"]
-        return [*(lines if self.scores_unused else []), *filter(None, [self.scores_misfit])]
+    def _counts(self) -> Iterator[tuple[int, str]]:
+        yield self.unlabelled, "without a label"
+        yield self.not_finite, "with a NaN or an infinity (kept)"
+
+    def _left_out_lines(self) -> Iterator[str]:
+        """Yield how much was left out, and the reasons."""
+        if self.skipped.n:
+            yield f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
+        yield from self.skipped.lines()
 
     def count_row(self, row: Mapping[str, Any]) -> None:
         """Count a trace."""
@@ -68,7 +83,7 @@ class ArrayReport:
         self.unlabelled += bool(row.get("label", 0) < 0)
         # nothing predicted the first token: its log-probability is NaN
         numbers = [value[1:] if name == "logprob" else value for name, value in row.items()]
-        self.not_finite += not all(map(is_finite, numbers))
+        self.not_finite += not all(map(_is_finite, numbers))
 
     def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
         """Count the scores of traces and questions that are not there."""
@@ -92,7 +107,27 @@ class ArrayReport:
             "place": list(place),
         }
 
+    def restart(self, n_rows: int) -> None:
+        """Count again, from so many rows on that are there."""
+        self.rows = n_rows
+        self.skipped = LeftOut()
+        self.bytes_done = self.unlabelled = self.not_finite = 0
+
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""
         self.skipped = LeftOut(left_out["records"], list(left_out["first"]))
         self.not_finite = left_out["not_finite"]
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether an array has no NaN and no infinity.
+
+    NumPy's isfinite is slow for half precision: there such values have all bits of the exponent
+    set.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype.name not in EXPONENTS:
+        is_float = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        return not is_float or bool(np.isfinite(value).all())
+    exponent = np.uint16(EXPONENTS[value.dtype.name])
+    bits = np.ascontiguousarray(value).view(np.uint16)
+    return not ((bits & exponent) == exponent).any()

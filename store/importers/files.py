@@ -1,0 +1,320 @@
+"""Which files the sources of an import name, and of which kind each is.
+
+The first bytes decide the kind; of a text, and of a damaged file, the name. Files are opened only
+to see how they begin.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from store.errors import CorruptError, NotFoundError, SchemaError
+from store.importers.arrays.numpy_files import is_npz
+from store.importers.pickles import kind_of_file
+
+__all__ = [
+    "ARRAYS",
+    "PICKLES",
+    "SAFETENSORS",
+    "Given",
+    "check_apart",
+    "describe",
+    "digest_given",
+    "find_given",
+    "find_older",
+    "given_files",
+    "kind_of",
+    "match_pattern",
+    "old_suffix",
+    "short_names",
+]
+
+SAFETENSORS = ".safetensors"
+MAGICS = {
+    b"\x93NUMPY": "npy",
+    b"ARROW1": "Arrow",
+    b"\xff\xff\xff\xff": "Arrow",
+    b"PAR1": "Parquet",
+    b"\x89HDF\r\n\x1a\n": "HDF5",
+}
+LOOKED_AT = 4096  # bytes of a file that may be text
+TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
+OLD_SUFFIXES = {  # and the kind of a file that is called so, whatever is in it
+    ".pkl": "pickle",
+    ".pickle": "pickle",
+    ".pkl.gz": "gzip pickle",
+    ".pickle.gz": "gzip pickle",
+    ".pt": "torch",
+    ".pth": "torch",
+}
+# of files in folders that are not called so: other pickles begin like texts
+OLD_MAGICS = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
+PICKLES = ("pickle", "gzip pickle", "torch")
+STATE = "state.json"
+DATASET = (STATE, "dataset_info.json")  # files of a folder of Dataset.save_to_disk
+MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
+
+
+@dataclass(frozen=True)
+class Given:
+    """One thing to read.
+
+    Attributes
+    ----------
+    path
+        A file, or the folder of several that belong together.
+    kind
+        One of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "store", "unknown".
+    """
+
+    path: Path
+    kind: str
+    files: tuple[Path, ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all files now."""
+        return sum(file.stat().st_size for file in self.files)
+
+
+def find_given(sources: Sequence[str]) -> list[Given]:
+    """Return what files, folders and patterns name, sorted by path.
+
+    Raises
+    ------
+    NotFoundError
+        A source names nothing.
+    CorruptError
+        The state of a saved dataset does not name its files.
+    """
+    return _find(sources, _given_at, "files, a folder or a pattern")
+
+
+def find_older(sources: Sequence[str]) -> list[Given]:
+    """Return the files that sources name, sorted; of folders all in them that may be older traces.
+
+    Raises
+    ------
+    NotFoundError
+        A source names nothing.
+    SchemaError
+        A source is a store.
+    """
+    return _find(sources, _older_at, "a file, folder or pattern of files with traces")
+
+
+def _find(
+    sources: Sequence[str], given_at: Callable[[Path], list[Given]], expected: str
+) -> list[Given]:
+    found: dict[Path, Given] = {}  # by resolved path: a file named twice is read once
+    for source in sources:
+        path = Path(source)
+        paths = [path] if source and path.exists() else match_pattern(source)
+        given = [item for path in paths for item in given_at(path)]
+        if not given:
+            raise NotFoundError(f"{source}: expected {expected}, found none")
+        for item in given:
+            found.setdefault(item.path.resolve(), item)
+    return sorted(found.values(), key=lambda item: item.path.absolute())
+
+
+def match_pattern(pattern: str) -> list[Path]:
+    """Return what a pattern names, sorted; nothing for a path without a name."""
+    path = Path(pattern)
+    if not path.name:
+        return []
+    try:
+        return sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    except ValueError as error:
+        raise NotFoundError(f"{pattern}: expected a pattern of files, found: {error}") from error
+
+
+def given_files(paths: Iterable[Path]) -> list[Given]:
+    """Return files as they are given, each by itself."""
+    return [Given(path, kind_of(path), (path,)) for path in paths]
+
+
+def _older_at(path: Path) -> list[Given]:
+    given = _given_at(path)
+    if path.is_file():
+        return given
+    if given == [Given(path, "store")]:
+        raise SchemaError(
+            f"{path}: expected older files, found a store; see python -m store merge and subset"
+        )
+    return [item for item in given if item.kind in PICKLES]
+
+
+def _given_at(path: Path) -> list[Given]:
+    if path.is_file():
+        return given_files([path])
+    if not path.is_dir():
+        return []
+    if (path / "zarr.json").exists():
+        return [Given(path, "store")]
+    if all((path / name).is_file() for name in DATASET):
+        return [Given(path, "Arrow", _dataset_files(path))]
+    return _given_in(path)
+
+
+def _dataset_files(folder: Path) -> tuple[Path, ...]:
+    """Return the Arrow files of a saved dataset; raises CorruptError where its state is wrong.
+
+    The library datasets leaves others there: what it computed (cache-*), shards of older saves.
+    """
+    listed = _state_of(folder).get("_data_files")
+    if listed is None:
+        files = sorted(folder.glob("*.arrow"))
+        return tuple(file for file in files if not file.name.startswith("cache-"))
+    entries = listed if isinstance(listed, list) else [listed]
+    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries]
+    return tuple(_data_file(folder, name) for name in names)
+
+
+def _state_of(folder: Path) -> dict[str, Any]:
+    path = folder / STATE
+    with path.open("rb") as file:
+        text = file.read(MAX_STATE_BYTES + 1)
+    if len(text) > MAX_STATE_BYTES:
+        raise CorruptError(f"{path}: expected at most {MAX_STATE_BYTES:,} bytes, found more")
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{path}: expected JSON, found {error}; save it again") from error
+    if not isinstance(state, dict):
+        raise CorruptError(f"{path}: expected a JSON object, found {type(state).__name__}")
+    return state
+
+
+def _data_file(folder: Path, name: object) -> Path:
+    """Return a file that the state names, which is in the folder itself."""
+    is_plain = isinstance(name, str) and name == PurePath(name).name and "\\" not in name
+    if is_plain and (folder / str(name)).is_file():
+        return folder / str(name)
+    raise CorruptError(
+        f"{folder / STATE}: expected names of files in its folder, found {name!r:.100}; "
+        "copy the folder again"
+    )
+
+
+def _given_in(folder: Path) -> list[Given]:
+    """Return what a folder and those in it hold; tables only where there is nothing else."""
+    given: list[Given] = []
+    tables: list[Given] = []
+    arrays: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            given += _given_at(path) if not path.is_symlink() else []
+            continue
+        kind = _kind_in_folder(path) if path.is_file() else "unknown"  # a pipe, a link to nothing
+        if kind == "npy":
+            arrays.append(path)
+        elif kind == "JSON lines":
+            tables.append(Given(path, kind, (path,)))
+        elif kind not in ("text", "unknown"):
+            given.append(Given(path, kind, (path,)))
+    if arrays:
+        given.append(Given(folder, "npy", tuple(arrays)))
+    return given or tables
+
+
+def _kind_in_folder(path: Path) -> str:
+    kind = kind_of(path)
+    if kind in PICKLES and not old_suffix(path):
+        with path.open("rb") as file:
+            return kind if file.read(4).startswith(OLD_MAGICS) else "unknown"
+    return kind
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a file; see `Given`."""
+    with path.open("rb") as file:
+        first = file.read(LOOKED_AT)
+    if path.name.endswith(SAFETENSORS):
+        return "safetensors"
+    for magic, kind in MAGICS.items():
+        if first.startswith(magic):
+            return kind
+    if first[8:9] == b"{" and not _is_text(first):
+        return "safetensors"
+    suffix = old_suffix(path)
+    if path.name.lower().endswith(TEXT_SUFFIXES) or (not suffix and _is_text(first)):
+        return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"
+    try:
+        kind = kind_of_file(path)
+    except CorruptError:
+        return OLD_SUFFIXES.get(suffix, "unknown")
+    may_be_npz = kind == "torch" and not suffix
+    return "npz" if may_be_npz and is_npz(path) else kind
+
+
+def old_suffix(path: Path) -> str:
+    """Return the suffix of a file that is called like one of older traces, else ''."""
+    name = path.name.lower()
+    return next((suffix for suffix in OLD_SUFFIXES if name.endswith(suffix)), "")
+
+
+def _is_text(first: bytes) -> bool:
+    """Return whether a file begins with a line of words; a pickle's first lines have no spaces."""
+    try:
+        text = first.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(first) - 3 or not error.start:  # a character may be cut at the end
+            return False
+        text = first[: error.start].decode()
+    line = text.lstrip("\ufeff").partition("\n")[0].rstrip("\r")
+    return line.isprintable() and any(mark in line for mark in ' ,;{"')
+
+
+def describe(kind: str) -> str:
+    """Return a kind as a message says it."""
+    return {"text": "a text file", "unknown": "none of these"}.get(kind, f"a {kind} file")
+
+
+def short_names(files: Sequence[Path]) -> list[str]:
+    """Return the files' names below the folder that holds them all."""
+    folders = [file.absolute().parent for file in files]
+    root = os.path.commonpath(folders) if folders else "/"
+    encoded = [os.fsencode(file.absolute().relative_to(root)) for file in files]
+    return [name.decode(errors="backslashreplace") for name in encoded]
+
+
+def digest_given(given: Sequence[Given]) -> str:
+    """Return a checksum of the files' names, sizes and times, not of their contents."""
+    lines = "".join(_file_lines(given))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _file_lines(given: Sequence[Given]) -> Iterator[str]:
+    names = short_names([item.path for item in given])
+    for item, name in zip(given, names, strict=True):
+        for file in item.files:
+            stat = file.stat()
+            shown = os.fsencode(file.name).decode(errors="backslashreplace")
+            yield f"{name}\t{shown}\t{stat.st_size}\t{stat.st_mtime_ns}\n"
+
+
+def check_apart(out: Path, sources: Sequence[str]) -> None:
+    """Raise SchemaError for a store to be made among what is imported.
+
+    It would be one of the things to import itself when the import goes on, or is repeated.
+
+    Parameters
+    ----------
+    sources
+        Files, folders and patterns.
+    """
+    place = out.resolve()
+    for source in sources:
+        folders = [path for path in (Path(source), *match_pattern(source)) if path.is_dir()]
+        is_within = any(place.is_relative_to(folder.resolve()) for folder in folders)
+        if is_within or out.absolute().match(str(Path(source).absolute())):
+            raise SchemaError(
+                f"{out}: expected a path outside of what is imported, found it within {source}; "
+                "choose another OUT, or a pattern of the files"
+            )
