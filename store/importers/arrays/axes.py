@@ -11,7 +11,7 @@ from store.importers.arrays.contents import LIST, Key, Shape
 from store.importers.arrays.mapping import LISTS, RECORDS, Mapped
 from store.traces.layers import LAYERS_AXIS
 
-__all__ = ["advice", "has_rows", "readings", "untold"]
+__all__ = ["LOOKED_AT", "advice", "has_rows", "readings", "untold"]
 
 LOOKED_AT = 100  # records
 

@@ -1,16 +1,24 @@
 """Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow, JSON lines, pickles."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
-from store.importers.arrays.axes import advice, has_rows, untold
+from store.importers.arrays.axes import LOOKED_AT, advice, has_rows, untold
 from store.importers.arrays.contents import BadRecord, Contents, Shape
-from store.importers.arrays.mapping import Mapped, check_keys, column_of, value_of
+from store.importers.arrays.mapping import (
+    PLAIN_FLOAT,
+    WHOLE,
+    Mapped,
+    check_keys,
+    column_of,
+    is_fraction,
+    value_of,
+)
 from store.importers.arrays.open import open_contents
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
@@ -18,6 +26,8 @@ from store.importers.source import FileSource, Options, Row, check_scores_of_par
 from store.labels.rule import check_agreement
 
 __all__ = ["SINGLE", "MapSource"]
+
+T = TypeVar("T")
 
 UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
 SINGLE = {
@@ -53,10 +63,11 @@ class MapSource(FileSource):
             check_scores_of_part(options, "map trace_id, or leave out --scores")
         self._mapped = mapped
         self._max_bytes = max_bytes
+        self._own_columns: dict[str, Column] = {}  # not known until a record is whole
         self._opened: tuple[Given, Contents] | None = None
         self._by_row = self._find_layout(given)
         if options.scores is None:
-            check_agreement(self._judged(given), options.score_threshold)
+            check_agreement(self._each(given, self._judged), options.score_threshold)
         if not self._by_row:
             self._mapped = self._with_axes(given)
         super().__init__(given, options)
@@ -90,7 +101,8 @@ class MapSource(FileSource):
     def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
         """Raise SchemaError for states of which nothing tells tokens from layers."""
         keys = [item.key for item in self._mapped if item.axes and item.axes[0]]
-        for item in untold(self._mapped, self._axis_sizes(given, keys, by_row)):
+        sizes = self._each(given, lambda contents: contents.sizes(keys, by_row))
+        for item in untold(self._mapped, sizes):
             shape = first.keys[item.key].shape
             ways = advice(item, shape, by_row and not first.is_table)
             raise SchemaError(
@@ -98,22 +110,14 @@ class MapSource(FileSource):
                 f"or have as many layers as tokens, so nothing tells one from the other; {ways}"
             )
 
-    def _axis_sizes(
-        self, given: Sequence[Given], keys: Sequence[str], by_row: bool
-    ) -> Iterator[Mapping[str, Shape]]:
-        for item in given:
-            with _later():
-                yield from self._open(item).sizes(keys, by_row)
-
-    def _judged(self, given: Sequence[Given]) -> Iterator[tuple[str, Any, Any]]:
+    def _judged(self, contents: Contents) -> Iterator[tuple[str, Any, Any]]:
         """Yield the place, the score and the label of each record, where both are mapped."""
         keys = {item.column: item.key for item in self._mapped if item.column in UNLABELLED}
-        for item in given if len(keys) == len(UNLABELLED) else ():
-            with _later():
-                records = self._open(item).records(list(keys.values()), self._by_row)
-                for i, record in enumerate(records):
-                    score, label = (record.get(keys[name]) for name in UNLABELLED)
-                    yield f"{item.path}, record {i}", score, label
+        if len(keys) < len(UNLABELLED):
+            return
+        for i, record in enumerate(contents.records(list(keys.values()), self._by_row)):
+            score, label = (record.get(keys[name]) for name in UNLABELLED)
+            yield f"{contents.path}, record {i}", score, label
 
     def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
         """Return the map with a ragged axis for each unknown column whose arrays differ in length.
@@ -121,12 +125,9 @@ class MapSource(FileSource):
         The axis has the column's name. Only the headers of the files are read.
         """
         unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
-        lengths: dict[str, set[tuple[int, ...]]] = {item.key: set() for item in unknown}
-        for file in given if unknown else ():
-            with _later():
-                keys = self._open(file).keys
-                for key, found in lengths.items():
-                    found.add(keys[key].shape[:1])
+        lengths: dict[str, set[Shape]] = {item.key: set() for item in unknown}
+        for name, key in self._each(given if unknown else (), lambda one: one.keys.items()):
+            lengths.get(name, set()).add(key.shape[:1])
         ragged = [item for item in unknown if len(lengths[item.key]) > 1]
         return [
             replace(item, axis=item.column) if item in ragged else item for item in self._mapped
@@ -140,6 +141,15 @@ class MapSource(FileSource):
         check_keys(self._mapped, contents)
         return contents
 
+    def _each(self, given: Sequence[Given], read: Callable[[Contents], Iterable[T]]) -> Iterator[T]:
+        """Yield what is read of each file; what is wrong with it is reported as it is imported."""
+        for item in given:
+            try:
+                yield from read(self._open(item))
+            except DAMAGE as error:
+                if is_no_damage(error):
+                    raise
+
     def _records(self, item: Given) -> Iterator[tuple[int, Mapping[str, Any]]]:
         keys = dict.fromkeys(mapped.key for mapped in self._mapped)
         return enumerate(self._open(item).records(list(keys), self._by_row))
@@ -151,7 +161,7 @@ class MapSource(FileSource):
         for mapped in self._mapped:
             value = record.get(mapped.key)
             if value is not None or mapped.column not in UNLABELLED:
-                row[mapped.column] = value_of(mapped, value)
+                row[mapped.column] = value_of(mapped, value, self._own_columns.get(mapped.column))
         own_id = row.pop(TRACE_ID, None)
         row.setdefault("question_id", own_id or self._position(item, i))
         return own_id, row
@@ -165,14 +175,16 @@ class MapSource(FileSource):
 
     def _columns(self, row: Row) -> dict[str, Column]:
         own = [mapped for mapped in self._mapped if mapped.column not in (*SINGLE, TRACE_ID)]
-        return SINGLE | {item.column: column_of(item, row[item.column]) for item in own}
+        columns = {item.column: column_of(item, row[item.column]) for item in own}
+        for name in self._fractions([item for item in own if columns[item.column].dtype == WHOLE]):
+            columns[name] = replace(columns[name], dtype=PLAIN_FLOAT)
+        self._own_columns = columns
+        return SINGLE | columns
 
-
-@contextmanager
-def _later() -> Iterator[None]:
-    """Pass over damage for now: it is reported as the file is read."""
-    try:
-        yield
-    except DAMAGE as error:
-        if is_no_damage(error):
-            raise
+    def _fractions(self, whole: Sequence[Mapped]) -> Iterator[str]:
+        """Yield the columns of integers of which a plain number among the first is a fraction."""
+        keys = [item.key for item in whole]
+        files = self._files if whole else ()
+        records = self._each(files, lambda contents: contents.records(keys, self._by_row))
+        for record in islice(records, LOOKED_AT):
+            yield from (item.column for item in whole if is_fraction(record.get(item.key)))

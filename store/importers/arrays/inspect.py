@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
+import numpy as np
+
 from store.errors import SchemaError
 from store.importers.arrays.axes import has_rows, readings, untold
-from store.importers.arrays.contents import TEXT, Contents, Key, key_of
-from store.importers.arrays.mapping import KNOWN, Mapped
+from store.importers.arrays.contents import (
+    LIST,
+    TEXT,
+    Contents,
+    Key,
+    first_whole,
+    key_of,
+)
+from store.importers.arrays.mapping import KNOWN, Mapped, column_of, parse_map, value_of
 from store.importers.arrays.open import READ, open_contents
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import ARRAYS, PICKLES, Given
@@ -107,6 +116,8 @@ def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
 def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
     mapped = propose(contents)
     by_row = contents.is_table or _has_rows(mapped, contents.keys)  # None: shapes do not tell
+    if by_row is not None:
+        mapped = _fitting(mapped, contents, by_row)
     yield f"{item.path}: {contents.kind}{_n_records(contents, mapped, by_row)}"
     yield from _key_lines(contents.keys)
     texts = [name for name, key in contents.keys.items() if key.dtype == TEXT]
@@ -195,15 +206,60 @@ def propose(contents: Contents) -> list[Mapped]:
     """
     mapped: dict[str, Mapped] = {}
     for key in contents.keys:
-        if "," in key:
-            continue
         name = key if key in KNOWN else _COLUMNS.get(key.lower(), key)
         column = name if name not in mapped else key
-        if column not in mapped and _may_be_column(column):
+        if column not in mapped and _can_be_typed(column, key):
             mapped[column] = Mapped(column, key)
     return list(mapped.values())
 
 
-def _may_be_column(name: str) -> bool:
-    """Return whether an import takes a name for a column."""
-    return name != "source_file" and _NAME.fullmatch(name) is not None
+def _can_be_typed(column: str, key: str) -> bool:
+    """Return whether `--map` takes a column, and a key is understood as it is."""
+    if _NAME.fullmatch(column) is None:
+        return False
+    try:
+        return parse_map(f"{column}={key}") == [Mapped(column, key)]
+    except SchemaError:
+        return False
+
+
+def _fitting(mapped: Sequence[Mapped], contents: Contents, by_row: bool) -> list[Mapped]:
+    """Return the pieces of a map whose columns take the values of the first record.
+
+    A key that has the name of a column of the field, but is none, keeps its name if it can.
+    """
+    values = _first_values([item.key for item in mapped], contents, by_row)
+    kept: dict[str, Mapped] = {}
+    for item in mapped:
+        for one in (item, Mapped(item.key, item.key)):
+            is_free = one.column not in kept and _can_be_typed(one.column, one.key)
+            if is_free and _fits(one, values.get(one.key)):
+                kept[one.column] = one
+                break
+    return list(kept.values())
+
+
+def _fits(item: Mapped, value: Any) -> bool:
+    """Return whether a column takes a value; perhaps one that the first record lacks."""
+    try:
+        return value is None or bool(column_of(item, value_of(item, value)))
+    except DAMAGE:
+        return False
+
+
+def _first_values(keys: Sequence[str], contents: Contents, by_row: bool) -> Mapping[str, Any]:
+    """Return the values of the first record; small ones like them where those are arrays."""
+    if contents.is_table:
+        return first_whole(contents.records(keys, True))
+    return {name: _like(contents.keys[name], by_row) for name in keys}
+
+
+def _like(key: Key, by_row: bool) -> Any:
+    """Return a value of the kind of a key in a record; None where only the values tell."""
+    if key.dtype == LIST:
+        return None
+    shape = tuple(min(n, 2) for n in key.shape[by_row:])
+    try:
+        return np.zeros(shape, "U1" if key.dtype == TEXT else key.dtype)[()]
+    except TypeError:
+        return {}  # no column takes it

@@ -26,11 +26,13 @@ from store.traces.layers import LAYERS_AXIS
 __all__ = [
     "KNOWN",
     "LISTS",
+    "PLAIN_FLOAT",
     "RECORDS",
+    "WHOLE",
     "Mapped",
     "check_keys",
     "column_of",
-    "is_plain",
+    "is_fraction",
     "parse_map",
     "references_of",
     "value_of",
@@ -47,6 +49,8 @@ DTYPES = {  # of the known columns that are not taken as they are: whole numbers
     for name, column in TRACE_COLUMNS.items()
     if column.dtype.startswith("int") or (not column.axes and column.dtype != "utf8")
 }
+PLAIN_FLOAT = "float32"  # of numbers without a dtype
+WHOLE = "int64"  # of them where they are integers
 REFERENCES = "references"
 TEXTS = (TRACE_ID, *(name for name, one in TRACE_COLUMNS.items() if one.dtype == "utf8"))
 LISTS = (REFERENCES, "token_texts")  # one trace may have several texts of them
@@ -173,12 +177,10 @@ def value_of(item: Mapped, value: Any, column: Column | None = None) -> Any:
             raise SchemaError(f"{where}: expected numbers for column {item.column!r}, found a text")
         return _text(value, where)
     array = _fit_axes(item, _array(value, where))
-    if item.column in DTYPES:
-        return _exact(array, DTYPES[item.column], where)
-    has_no_dtype = is_plain(value) and (array.dtype.kind in "iu" or not array.size)
-    if has_no_dtype and column is not None and not column.is_text:
-        return _exact(array, column.dtype, where)
-    return array
+    dtype = DTYPES.get(item.column)
+    if dtype is None and _is_plain(value):
+        dtype = _plain_dtype(item, array, column)
+    return array if dtype is None else _exact(array, dtype, where)
 
 
 def references_of(value: Any, where: str) -> str:
@@ -233,12 +235,24 @@ def _array(value: Any, where: str) -> np.ndarray:
         raise SchemaError(f"{where}: expected numbers in equal rows, found {error}") from error
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise SchemaError(f"{where}: expected numbers, found {array.dtype.name:.40}")
-    if array.dtype.kind == "f" and is_plain(value):
-        return _exact(array, "float32", where)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def is_plain(value: Any) -> bool:
+def _plain_dtype(item: Mapped, array: np.ndarray, column: Column | None) -> str | None:
+    """Return the dtype of plain numbers; None if they keep that of Python's."""
+    is_whole = array.dtype.kind in "iu" or not array.size
+    if is_whole and column is not None and not column.is_text:
+        return column.dtype
+    is_floating = array.dtype.kind == "f" or (is_whole and item.column in KNOWN)
+    return PLAIN_FLOAT if is_floating else None
+
+
+def is_fraction(value: Any) -> bool:
+    """Return whether a value is of plain numbers that are not all integers."""
+    return any(map(is_fraction, value)) if isinstance(value, list) else isinstance(value, float)
+
+
+def _is_plain(value: Any) -> bool:
     """Return whether a value is of Python's own numbers, which have no precision of their own."""
     while isinstance(value, list) and value:
         value = value[0]

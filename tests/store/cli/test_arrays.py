@@ -544,6 +544,70 @@ def test_inspect_shows_what_files_hold_and_writes_nothing(run, features, tmp_pat
     assert set(TraceStore.open("OUT.zarr").schema.columns) >= {"hs_last", "label", "extra"}
 
 
+ODD = {
+    "names that are read as something else": [
+        {"id": "a", "h[x]": 1.5, "a,b": 2, " s": 3, "two\nlines": 4, "a=b": 5, "": 6}
+    ],
+    "values that no column takes": [{"id": "a", "meta": {"m": 1}, "pairs": [[1], [1, 2]], "n": 1}],
+    "names of the field for other things": [
+        {"id": "a", "y": "yes", "features": 0.5, "output": 7, "tokens": ["a", "b"], "n": 1}
+    ],
+    "a value that the first record lacks": [{"id": "a", "y": None}, {"id": "b", "y": 1}],
+}
+
+
+@pytest.mark.parametrize("records", ODD.values(), ids=list(ODD))
+def test_inspect_proposes_what_can_be_imported(run, tmp_path, records):
+    """Keys that no map names, and values that no column takes, are left out of it."""
+    write_lines(tmp_path / "f.jsonl", records)
+    status, out, _ = run("--inspect", "f.jsonl")
+    assert status == 0
+    command = shlex.split(out.splitlines()[-1])
+    assert run(*command[4:])[0] == 0
+    assert len(TraceStore.open("OUT.zarr")) == len(records)
+
+
+def test_inspect_proposes_what_can_be_imported_of_arrays(run, tmp_path):
+    """Of a dtype that no column has, or under a name of the field for something else."""
+    times = np.zeros(4, "M8[s]")
+    np.savez("f.npz", hs=np.ones((4, 2, 8)), t=times, y=np.array(list("abcd")), x=np.ones((4, 2)))
+    _, out, _ = run("--inspect", "f.npz")
+    assert run(*shlex.split(out.splitlines()[-1])[4:])[0] == 0
+    store = TraceStore.open("OUT.zarr")
+    assert store["3"]["y"] == "d"
+    assert "t" not in store.schema.columns
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1, 2.5], "float32"),
+        ([0.5, 2], "float32"),
+        ([[1, 2], [1, 2.5]], "float32"),
+        ([[1, 2.5], [3, 4]], "float32"),
+        ([1, 2**40], "int64"),
+    ],
+)
+def test_numbers_without_a_dtype_have_one_for_all_records(run, tmp_path, values, dtype):
+    """Whether the first has a fraction or not."""
+    write_lines(tmp_path / "f.jsonl", [{"v": value} for value in values])
+    assert run("o.zarr", "f.jsonl", "--map", "mine=v")[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert store.schema.columns["mine"].dtype == dtype
+    assert [trace["mine"].tolist() for trace in store] == values
+
+
+def test_states_of_integers_are_floating(run, tmp_path):
+    """JSON may spell 1.0 as 1; an integer that float32 would round is left out."""
+    states = [[[1, 2]], [[0.5, 1]], [[2**24 + 1, 0]], [[]]]
+    write_lines(tmp_path / "f.jsonl", [{"h": one} for one in states])
+    status, out, _ = run("o.zarr", "f.jsonl", "--map", "hs_last=h")
+    assert (status, "record 2: 'h': expected numbers that float32 holds" in out) == (1, True)
+    store = TraceStore.open("o.zarr")
+    assert [trace["hs_last"].tolist() for trace in store] == states[:2]
+    assert store.schema.columns["hs_last"].dtype == "float32"
+
+
 def test_inspect_of_an_older_file_names_its_command(run, tmp_path):
     """Its kind, keys and number of traces, through the reader that runs nothing."""
     content = {
