@@ -12,8 +12,7 @@ from store.labels.grading import Grader, check_judge
 from store.labels.plan import LabelPlan, plan_labels, plan_undo
 from store.labels.regrade import plan_rules, stored_cases
 from store.labels.relabel import commit_labels
-from store.labels.report import rule_table, verdict_lines
-from store.labels.rule import one_class_warning
+from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say

@@ -14,8 +14,8 @@ from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.importers.source import FileSource
+from store.labels.report import label_lines, stored_counts
 from store.labels.score_table import ScoreTable
-from store.labels.stored import label_lines, unlabelled_lines
 from store.read.store import TraceStore
 from store.reports import count, say
 from store.transform.merge import merge_stores
@@ -93,7 +93,8 @@ def run_merge(args: argparse.Namespace) -> int:
         )
     say(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
     if args.parts:
-        lines += [*unlabelled_lines(store), *label_lines(store)[:1]]
+        counts = stored_counts(store)
+        lines += [] if counts is None else counts.lines
         lines += [*left_out_lines(sources), *part_warnings(sources)]
     for line in lines:
         say(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)

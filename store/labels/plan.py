@@ -16,7 +16,8 @@ from store.format.schema import TRACE_ID
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import Backup, read_backup
 from store.labels.grading import label_column_name
-from store.labels.rule import UNLABELLED, LabelCounts, Labels
+from store.labels.report import LabelCounts
+from store.labels.rule import UNLABELLED, Labels
 from store.labels.score_table import ScoreTable
 from store.labels.stored import label_columns, read_labels
 from store.read.store import TraceStore
@@ -50,9 +51,7 @@ class LabelPlan:
     undone
         The record of the labels that are brought back, if this undoes a change.
     by_rule
-        Rule -> labels int64 `(n_rows,)`, where rules made them.
-    has_rule_columns
-        Whether each rule gets a column `label_RULE`.
+        Rule -> labels int64 `(n_rows,)`, where several made them: each gets a column `label_RULE`.
     verdicts
         How often a judge said what; empty without one.
     """
@@ -67,15 +66,18 @@ class LabelPlan:
     unmatched: Sequence[str] = ()
     undone: Backup | None = None
     by_rule: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    has_rule_columns: bool = False
     verdicts: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def rule_columns(self) -> dict[str, NDArray[np.int64]]:
-        """The columns `label_RULE` to write, int64 `(n_rows,)`; none for a single rule."""
-        if not self.has_rule_columns:
-            return {}
-        return {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What is written: the values `(n_rows,)` of each column."""
+        of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
+        return self._written(self.new) | of_rules
+
+    def _written(self, labels: Labels) -> dict[str, NDArray[Any]]:
+        """Scores as the store's column holds them, and labels."""
+        dtype = label_columns(self.store.schema)["score"].dtype
+        return {"score": labels.scores.astype(dtype), "label": labels.labels}
 
     @property
     def changes(self) -> list[int]:
@@ -104,19 +106,16 @@ class LabelPlan:
     @property
     def is_needed(self) -> bool:
         """Whether anything differs from what the store has."""
-        schema = self.store.schema
-        columns = label_columns(schema)
-        if not columns.keys() | self.rule_columns.keys() <= schema.columns.keys():
+        if _rule(self.provenance) != _rule(self.store.provenance):
             return True
-        for name, labels in self.rule_columns.items():
-            if not np.array_equal(np.asarray(self.store.column(name)), labels):
+        if not self.columns.keys() <= self.store.schema.columns.keys():
+            return True
+        was = self._written(self.old)
+        for name, values in self.columns.items():
+            before = was[name] if name in was else np.asarray(self.store.column(name))
+            if not np.array_equal(before, values, equal_nan=True):
                 return True
-        old, new = (labels.scores.astype(columns["score"].dtype) for labels in (self.old, self.new))
-        return not (
-            np.array_equal(old, new, equal_nan=True)
-            and np.array_equal(self.old.labels, self.new.labels)
-            and _rule(self.provenance) == _rule(self.store.provenance)
-        )
+        return False
 
 
 def _rule(provenance: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -136,8 +135,6 @@ def plan_labels(
 
     Parameters
     ----------
-    store
-        The store.
     table
         The file. In a store without a column `question_id`, its question ids are compared with
         trace ids.

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
-from store.labels.grading import (
-    Case,
-    Grade,
-    Grader,
-    count_verdicts,
-)
+from store.labels.grading import Case, Grade, Grader, count_verdicts
 from store.labels.plan import LabelPlan, plan_labels
 from store.labels.rule import AS_GIVEN
 from store.labels.score_table import ScoreTable
@@ -49,8 +44,6 @@ def plan_rules(
     ----------
     store
         The store, with `question`, `answer` and `references` as `extract` writes them.
-    grader
-        The rules.
     replace_all
         Rows without references lose score and label, and labels that came with the answers are
         replaced.
@@ -97,8 +90,7 @@ def plan_rules(
         provenance=provenance,
         examples=(),
         verdicts=verdicts,
-        by_rule=_labels_of([grade for _, grade in grades], grader),
-        has_rule_columns=bool(grader.columns),
+        by_rule=_labels_of([grade for _, grade in grades], grader) if grader.columns else {},
     )
 
 

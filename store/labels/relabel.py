@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from store.errors import LockedError, SchemaError
-from store.format.schema import Column
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import write_backup
 from store.labels.grading import label_column
@@ -34,8 +33,6 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     writer
         Of the plan's store; opened before the plan was made, so that nothing was committed in
         between.
-    plan
-        What to write.
 
     Returns
     -------
@@ -53,10 +50,10 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     backup = write_backup(store, plan.ids, plan.old, writer.files)
     path = backup.path(store)
     own = label_columns(store.schema)
-    columns = own | {name: label_column() for name in plan.rule_columns}
+    of_rules = {name: label_column() for name in plan.columns if name not in own}
     provenance = {**plan.provenance, LABELS_BEFORE: backup._asdict()}
     try:
-        writer.set_columns(columns, _rows(plan, own), provenance)
+        writer.set_columns(own | of_rules, _rows(plan), provenance)
     except SchemaError:  # nothing was committed
         _remove(writer, path)
         raise
@@ -65,12 +62,10 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     return path
 
 
-def _rows(plan: LabelPlan, columns: Mapping[str, Column]) -> Iterator[dict[str, object]]:
-    scores = plan.new.scores.astype(columns["score"].dtype)
-    by_rule = {name: labels.tolist() for name, labels in plan.rule_columns.items()}
-    for i, (score, label) in enumerate(zip(scores, plan.new.labels.tolist(), strict=True)):
-        of_rules = {name: labels[i] for name, labels in by_rule.items()}
-        yield {"score": score, "label": label, **of_rules}
+def _rows(plan: LabelPlan) -> Iterator[dict[str, object]]:
+    columns = plan.columns
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
 
 
 def _remove(writer: StoreWriter, path: Path) -> None:

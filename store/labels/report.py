@@ -1,22 +1,105 @@
-"""What several rules say of the same answers, and what looks wrong about it: lines for people."""
+"""How traces are labelled, and what looks wrong about it: lines for people."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from store.labels.rule import UNLABELLED, LabelCounts
-from store.reports import count
+from store.labels.rule import UNLABELLED
+from store.read.store import TraceStore
+from store.reports import count, count_lines
 
-__all__ = ["class_counts", "rule_table", "verdict_lines"]
+__all__ = [
+    "LabelCounts",
+    "label_lines",
+    "one_class_warning",
+    "rule_table",
+    "stored_counts",
+    "verdict_lines",
+]
 
+ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
+ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
 FEW_VERDICTS = 0.5  # fewer verdicts than this share of the answers: the judge is no judge
 HEADER = ("rule", "hallucinations", "right", "unlabelled")
 
+_JUDGE = "have a model judge the answers: python -m store label STORE --labels judge --judge-model"
 
-def class_counts(counts: LabelCounts) -> str:
-    """'labels: 12 hallucinations, 30 right'."""
-    return f"labels: {counts.text}"
+
+class LabelCounts(NamedTuple):
+    """How many traces have which label."""
+
+    n_wrong: int
+    n_right: int
+    n_unlabelled: int
+
+    @classmethod
+    def of(cls, labels: ArrayLike) -> "LabelCounts":
+        """Count the labels of all traces."""
+        counts = Counter(np.asarray(labels).tolist())
+        return cls(counts[1], counts[0], counts[UNLABELLED])
+
+    @property
+    def text(self) -> str:
+        """The two classes, for people: '12 hallucinations, 30 right'."""
+        return f"{count(self.n_wrong, 'hallucination')}, {self.n_right:,} right"
+
+    @property
+    def line(self) -> str:
+        """The two classes as a line."""
+        return f"  labels: {self.text}"
+
+    @property
+    def lines(self) -> list[str]:
+        """The line, after one with the traces that have no label, if some have none."""
+        return [*count_lines([(self.n_unlabelled, "without a label")]), self.line]
+
+
+def stored_counts(store: TraceStore) -> LabelCounts | None:
+    """Count the labels of a store; None for one without a column `label`."""
+    if "label" not in store.schema.columns:
+        return None
+    return LabelCounts.of(store.column("label"))
+
+
+def label_lines(store: TraceStore) -> list[str]:
+    """Count the labels of a store in a line, and warn where nearly all are of one class.
+
+    They were given: no rule made them. None for a store without a column `label`.
+    """
+    counts = stored_counts(store)
+    return [] if counts is None else [counts.line, *one_class_warning(counts)]
+
+
+def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:
+    """Say in a line that nearly all labels are of one class, and what to do.
+
+    There is none if at most 90% are of one class, or for fewer than 10 labels. `rule` is the name
+    of the rule that made them; None if they were given.
+    """
+    n_wrong, n_right, _ = counts
+    n_labels = n_right + n_wrong
+    n_larger = max(n_right, n_wrong)
+    if n_labels < ONE_CLASS_ROWS or n_larger <= ONE_CLASS * n_labels:
+        return []
+    name = "hallucinations" if n_wrong > n_right else "right"
+    percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
+    if rule is None:
+        advice = "check that the right column was read, which way its scores run, and the threshold"
+    elif n_wrong > n_right and rule in ("exact", "f1"):
+        name_of_rule = {"exact": "exact match", "f1": "token F1"}[rule]
+        advice = (
+            f"{name_of_rule} calls nearly every whole sentence of a chat model wrong; "
+            f"try --labels contains, or {_JUDGE}"
+        )
+    elif rule == "judge":
+        advice = "a detector learns little from so few others; read some answers and their labels"
+    else:
+        advice = f"a detector learns little from so few others; {_JUDGE}"
+    return [f"warning: {percent}% of {n_labels:,} labels are {name}: {advice}"]
 
 
 def rule_table(labels: Mapping[str, NDArray[np.int64]]) -> list[str]:

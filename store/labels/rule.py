@@ -5,7 +5,6 @@ knows a model.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,19 +22,13 @@ __all__ = [
     "LABEL_RULES",
     "NORMALIZATION",
     "UNLABELLED",
-    "LabelCounts",
     "Labels",
     "check_agreement",
     "label_scores",
-    "one_class_warning",
 ]
 
 UNLABELLED = -1
 AS_GIVEN = "as given with the responses"  # begins the rule of labels that came with answers
-ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
-ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
-
-_JUDGE = "have a model judge the answers: python -m store label STORE --labels judge --judge-model"
 
 
 class LabelRule(NamedTuple):
@@ -140,50 +133,3 @@ class Labels(NamedTuple):
     def copy(self) -> "Labels":
         """The same values in arrays of their own."""
         return Labels(self.scores.copy(), self.labels.copy())
-
-
-class LabelCounts(NamedTuple):
-    """How many traces have which label."""
-
-    n_wrong: int
-    n_right: int
-    n_unlabelled: int
-
-    @classmethod
-    def of(cls, labels: ArrayLike) -> "LabelCounts":
-        """Count the labels of all traces."""
-        counts = Counter(np.asarray(labels).tolist())
-        return cls(counts[1], counts[0], counts[UNLABELLED])
-
-    @property
-    def text(self) -> str:
-        """The two classes, for people: '12 hallucinations, 30 right'."""
-        return f"{count(self.n_wrong, 'hallucination')}, {self.n_right:,} right"
-
-
-def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:
-    """Say in a line that nearly all labels are of one class, and what to do.
-
-    There is none if at most 90% are of one class, or for fewer than 10 labels. `rule` is the name
-    of the rule that made them; None if they were given.
-    """
-    n_wrong, n_right, _ = counts
-    n_labels = n_right + n_wrong
-    n_larger = max(n_right, n_wrong)
-    if n_labels < ONE_CLASS_ROWS or n_larger <= ONE_CLASS * n_labels:
-        return []
-    name = "hallucinations" if n_wrong > n_right else "right"
-    percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
-    if rule is None:
-        advice = "check that the right column was read, which way its scores run, and the threshold"
-    elif n_wrong > n_right and rule in ("exact", "f1"):
-        name_of_rule = {"exact": "exact match", "f1": "token F1"}[rule]
-        advice = (
-            f"{name_of_rule} calls nearly every whole sentence of a chat model wrong; "
-            f"try --labels contains, or {_JUDGE}"
-        )
-    elif rule == "judge":
-        advice = "a detector learns little from so few others; read some answers and their labels"
-    else:
-        advice = f"a detector learns little from so few others; {_JUDGE}"
-    return [f"warning: {percent}% of {n_labels:,} labels are {name}: {advice}"]

@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 
 from store.errors import SchemaError
 from store.format.schema import Column, Schema
-from store.labels.report import class_counts
-from store.labels.rule import UNLABELLED, LabelCounts, Labels, one_class_warning
+from store.labels.rule import UNLABELLED, Labels
 from store.read.store import TraceStore
-from store.reports import count_lines
 
-__all__ = ["label_columns", "label_lines", "read_labels", "unlabelled_lines"]
+__all__ = ["label_columns", "read_labels"]
 
 WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that float32 rounds
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -61,26 +59,3 @@ def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
             f"{name} is the column that store label writes: give yours another name"
         )
     return torch.as_tensor(store.column(name)).double().numpy()
-
-
-def unlabelled_lines(store: TraceStore) -> list[str]:
-    """Count the traces without a label in a line; none where all have one."""
-    if "label" not in store.schema.columns:
-        return []
-    return count_lines([(LabelCounts.of(store.column("label")).n_unlabelled, "without a label")])
-
-
-def label_lines(store: TraceStore, rule: str | None = None) -> list[str]:
-    """Count the labels of a new store in a line, and warn where nearly all are of one class.
-
-    Parameters
-    ----------
-    store
-        The store; one without a column `label` gives no line.
-    rule
-        Name of the rule in `labels.LABEL_RULES` that made the labels; None if they were given.
-    """
-    if "label" not in store.schema.columns:
-        return []
-    counts = LabelCounts.of(store.column("label"))
-    return [f"  {class_counts(counts)}", *one_class_warning(counts, rule)]

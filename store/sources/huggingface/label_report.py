@@ -7,11 +7,8 @@ import numpy as np
 
 from store.labels.grading import label_column_name
 from store.labels.normalization import normalize_answer
-from store.labels.report import rule_table, verdict_lines
-from store.labels.rule import LabelCounts
-from store.labels.stored import label_lines
+from store.labels.report import one_class_warning, rule_table, stored_counts, verdict_lines
 from store.read.store import TraceStore
-from store.reports import count_lines
 from store.traces.label_keys import VERDICTS
 
 __all__ = ["label_report"]
@@ -37,11 +34,10 @@ def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | 
     columns = store.schema.columns.keys()
     if not len(store):
         return lines
-    if "label" in columns:
-        n_unlabelled = LabelCounts.of(store.column("label")).n_unlabelled
-        lines += count_lines([(n_unlabelled, "without a label")])
+    counts = stored_counts(store)
+    if counts is not None:
         rule = None if is_given else rules[0]
-        lines += label_lines(store, rule)
+        lines += [*counts.lines, *one_class_warning(counts, rule)]
         lines += _length_warning(store, rule)
     by_rule = {rule: label_column_name(rule) for rule in rules}
     if columns >= set(by_rule.values()):

@@ -20,8 +20,9 @@ from store.check.verify import verify_store
 from store.cli.main import main
 from store.labels.plan import plan_labels
 from store.labels.relabel import commit_labels, set_labels, undo_labels
+from store.labels.report import label_lines
 from store.labels.score_table import ScoreTable
-from store.labels.stored import label_lines, read_labels
+from store.labels.stored import read_labels
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 from store.write.files import Files
@@ -558,9 +559,9 @@ def test_labels_are_counted_in_one_line(path, tmp_path):
     with StoreWriter.create(tmp_path / "wrong.zarr", Schema({"label": Column("int8")})) as writer:
         for i in range(10):
             writer.append(f"t{i}", {"label": 1})
-    counts, warning = label_lines(TraceStore.open(tmp_path / "wrong.zarr"), "exact")
+    counts, warning = label_lines(TraceStore.open(tmp_path / "wrong.zarr"))
     assert counts == "  labels: 10 hallucinations, 0 right"
-    assert "exact match calls nearly every whole sentence of a chat model wrong" in warning
+    assert "100% of 10 labels are hallucinations: check that the right column was read" in warning
     with StoreWriter.create(tmp_path / "none.zarr", Schema({"x": Column("int8")})) as writer:
         writer.append("t", {"x": 1})
     assert label_lines(TraceStore.open(tmp_path / "none.zarr")) == []

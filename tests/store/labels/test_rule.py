@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from store.labels.rule import LabelCounts, label_scores, one_class_warning
+from store.labels.report import LabelCounts, one_class_warning
+from store.labels.rule import label_scores
 
 
 @pytest.mark.parametrize("score, label", [(0.0, 1), (0.4999, 1), (0.5, 0), (1.0, 0), (1.9, 0)])
