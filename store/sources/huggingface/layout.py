@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Layout", "token_mask"]
+__all__ = ["Layout", "answer_mask", "last_places", "token_mask"]
 
 
 class Layout(NamedTuple):
@@ -33,14 +33,6 @@ class Layout(NamedTuple):
         """T, the length of the longest trace."""
         return max(self.lengths)
 
-    def rows(self, device: torch.device) -> Tensor:
-        """Numbers of the traces, int64 (B,)."""
-        return torch.arange(len(self.lengths), device=device)
-
-    def last(self, lengths: Sequence[int], device: torch.device) -> Tensor:
-        """Positions of the last of so many tokens, int64 (B,)."""
-        return torch.tensor(lengths, device=device) - 1
-
     def between(self, starts: Sequence[int], ends: Sequence[int], device: torch.device) -> Tensor:
         """Whether a token lies in `starts[i]` to `ends[i] - 1` of its trace, bool (B, T)."""
         positions = torch.arange(self.width, device=device)
@@ -49,7 +41,22 @@ class Layout(NamedTuple):
         return (positions >= first) & (positions < end)
 
 
-@lru_cache(maxsize=4)  # every layer of a pass asks for it, on at most a few devices
+# every layer of a pass asks for these, on at most a few devices
+
+
+@lru_cache(maxsize=8)
+def last_places(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Trace and position of the last of so many tokens of each trace, int64 (B,) both."""
+    return torch.arange(len(lengths), device=device), torch.tensor(lengths, device=device) - 1
+
+
+@lru_cache(maxsize=4)
+def answer_mask(layout: Layout, device: torch.device) -> Tensor:
+    """What is a token of an answer, bool (B, T)."""
+    return layout.between(layout.prompt_lens, layout.lengths, device)
+
+
+@lru_cache(maxsize=4)
 def token_mask(layout: Layout, device: torch.device) -> Tensor:
     """What is no padding, bool (B, T)."""
     return layout.between([0] * len(layout.lengths), layout.lengths, device)

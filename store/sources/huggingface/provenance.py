@@ -17,13 +17,11 @@ from store.sources.huggingface.fingerprints import (
     weights_digest,
 )
 from store.sources.huggingface.generation import end_ids
-from store.sources.huggingface.teacher_forcing import JOINING
 from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 
 __all__ = [
     "conventions",
     "describe_decoding",
-    "describe_given",
     "describe_labels",
     "describe_model",
     "package_versions",
@@ -104,11 +102,6 @@ def describe_decoding(
         "stop": stop,
         "end_ids": sorted(end_ids(model)),
     }
-
-
-def describe_given() -> dict[str, Any]:
-    """The same where the answers are given, JSON-able."""
-    return {"given": JOINING}
 
 
 def describe_labels(grader: Grader, *, is_given: bool) -> dict[str, Any]:

@@ -43,7 +43,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.grading import Case, Grade, Grader, Judge, count_verdicts
+from store.labels.grading import Grade, Grader, Judge, count_verdicts
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface.answers import STOP_RULE, Answer, answer_questions, take_responses
@@ -68,13 +68,12 @@ from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.provenance import (
     conventions,
     describe_decoding,
-    describe_given,
     describe_labels,
     describe_model,
     package_versions,
 )
-from store.sources.huggingface.rows import answer_case, answer_columns, is_labelled
 from store.sources.huggingface.state_columns import HalfRangeError
+from store.sources.huggingface.teacher_forcing import JOINING
 from store.sources.huggingface.token_texts import TokenTexts
 from store.sources.questions import Question
 from store.traces.label_keys import VERDICTS
@@ -95,8 +94,7 @@ BATCH_CONVENTION = (
     "and with it an answer where two tokens are about equally likely"
 )
 
-# an answer, what it is labelled by, and its labels
-_Graded = tuple[Answer, Case, Grade]
+_Graded = tuple[Answer, Grade]
 # an answer, and its row or why it has none
 _Computed = tuple[_Graded, dict[str, Any] | HalfRangeError]
 
@@ -286,18 +284,22 @@ class HuggingFaceSource:
         """
         if not 0 <= start <= len(self):
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
-        recorded = self._recorded_before(start)
-        self.left_out = _left_out_of(recorded)
-        self._earlier_sizes = _batch_sizes_of(recorded)
-        self.verdicts = Counter(recorded.get(VERDICTS, {}))
+        self._restore_remarks(self._recorded_before(start))
         n_kept = start
-        for (answer, _, grade), row in self._computed_from(start + self.left_out.n):
+        for (answer, grade), row in self._computed_from(start + self.left_out.n):
             if isinstance(row, HalfRangeError):
                 self._leave_out(answer, row, n_kept)
                 continue
             n_kept += 1
             self.verdicts += count_verdicts([grade])
             yield answer.trace_id, row
+
+    def _restore_remarks(self, recorded: dict[str, Any]) -> None:
+        """Go on from the `remarks` of a stopped extraction."""
+        left_out = recorded.get(REMARKS, {"traces": 0, "first": []})
+        self.left_out = LeftOut(left_out["traces"], list(left_out["first"]))
+        self._earlier_sizes = list(recorded.get(BATCHING, {"sizes": []})["sizes"])
+        self.verdicts = Counter(recorded.get(VERDICTS, {}))
 
     def _leave_out(self, answer: Answer, error: HalfRangeError, n_kept: int) -> None:
         """Name a trace that does not fit; raise HalfRangeError if none of the first ones does."""
@@ -335,7 +337,7 @@ class HuggingFaceSource:
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
         answers = list(self._generating.run(self._generate, questions))
-        self.first_tokens |= {answer.prompt[0] for answer in answers}
+        self.first_tokens |= {answer.prompt.ids[0] for answer in answers}
         graded = self._grade(answers)
         for first in range(0, len(graded), self.batch_size):
             batch = graded[first : first + self.batch_size]
@@ -355,26 +357,25 @@ class HuggingFaceSource:
             )
 
     def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
-        cases = [answer_case(answer, self.tokenizer) for answer in answers]
-        grades = [self.grader.no_grade] * len(cases)
-        asked = [i for i, answer in enumerate(answers) if self._is_graded(answer)]
+        asked = [answer for answer in answers if self._is_graded(answer)]
         with self._timed("judging") if self.grader.judge else nullcontext():
-            found = self.grader.grade([cases[i] for i in asked])
-        for i, grade in zip(asked, found, strict=True):
-            grades[i] = grade
-        return list(zip(answers, cases, grades, strict=True))
+            found = iter(self.grader.grade([answer.case for answer in asked]))
+        no_grade = self.grader.no_grade
+        return [
+            (answer, next(found) if self._is_graded(answer) else no_grade) for answer in answers
+        ]
 
     def _is_graded(self, answer: Answer) -> bool:
         """Whether a rule decides a column; a judge would otherwise be asked for nothing."""
         rules = self.grader.columns.keys()
-        wanted = rules if is_labelled(answer) else {"score", "label", *rules}
+        wanted = rules if answer.is_labelled else {"score", "label", *rules}
         return not wanted.isdisjoint(self.schema.columns)
 
     def _forward(self, graded: Sequence[_Graded]) -> list[_Computed]:
         """The rows of answers; what the model gave for them is freed when this returns."""
         with self._timed("second pass"), attention(self.model, self.forward_attention):
-            traces = [answer.prompt + answer.ids for answer, _, _ in graded]
-            prompt_lens = [len(answer.prompt) for answer, _, _ in graded]
+            traces = [answer.tokens for answer, _ in graded]
+            prompt_lens = [len(answer.prompt.ids) for answer, _ in graded]
             computed = run_forward(
                 self.model, traces, prompt_lens, self.layers, self.top_k, self.schema.columns
             )
@@ -395,14 +396,20 @@ class HuggingFaceSource:
         """The row of an answer, or why it does not fit."""
         if isinstance(computed, HalfRangeError):
             return computed
-        answer, case, grade = graded
+        answer, grade = graded
         columns = self.schema.columns
-        row = answer_columns(answer, case, self.grader, grade) | computed
+        # labels that came with the answer win over those of rules
+        labels = self.grader.row(grade) | answer.given_labels(self.grader.threshold)
+        row = answer.columns() | labels | computed
         if "token_texts" in columns:
-            row["token_texts"] = self.token_texts.to_json(answer.prompt + answer.ids)
+            row["token_texts"] = self.token_texts.to_json(answer.tokens)
         return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
+        decoding: dict[str, Any] = {"given": JOINING}
+        if not self.is_given:
+            decoding = describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
+        is_space = self.stop is not None and self.stop.isspace() and not self.is_given
         return {
             "source": "huggingface",
             **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
@@ -415,29 +422,10 @@ class HuggingFaceSource:
             ),
             **self.prompts.describe(),
             **({EXAMPLE_RULE_KEY: EXAMPLE_RULE} if self.n_examples else {}),
-            "decoding": self._describe_decoding(),
-            **self._describe_stop(),
+            "decoding": decoding,
+            **({STOP_RULE_KEY: STOP_RULE} if is_space else {}),
             **describe_labels(self.grader, is_given=self.is_given),
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
             "versions": package_versions(),
         }
-
-    def _describe_decoding(self) -> dict[str, Any]:
-        if self.is_given:
-            return describe_given()
-        return describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
-
-    def _describe_stop(self) -> dict[str, Any]:
-        """The rule of a stop that is nothing but space."""
-        has_rule = self.stop is not None and self.stop.isspace() and not self.is_given
-        return {STOP_RULE_KEY: STOP_RULE} if has_rule else {}
-
-
-def _left_out_of(provenance: dict[str, Any]) -> LeftOut:
-    recorded = provenance.get(REMARKS, {"traces": 0, "first": []})
-    return LeftOut(recorded["traces"], list(recorded["first"]))
-
-
-def _batch_sizes_of(provenance: dict[str, Any]) -> list[int]:
-    return list(provenance[BATCHING]["sizes"]) if BATCHING in provenance else []

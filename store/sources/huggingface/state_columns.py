@@ -5,15 +5,15 @@ States are cast and copied to the CPU as they come, and only layers that are kep
 Axes: B traces, T tokens, L layers that are kept, d hidden size.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from store.errors import SchemaError
-from store.sources.huggingface.layout import Layout, token_mask
+from store.sources.huggingface.layout import Layout, answer_mask, last_places, token_mask
 from store.traces.columns import columns_of
 
 __all__ = ["STATES", "HalfRangeError", "StateColumns"]
@@ -26,26 +26,6 @@ HALF_END = 65520.0  # from here on, rounding to float16 gives infinity
 
 class HalfRangeError(SchemaError, OverflowError):
     """Hidden states beyond the range of their column: run the model in another precision."""
-
-
-class _Masks(NamedTuple):
-    """Where tokens lie, on one device: bool (B, T), and int64 (B,)."""
-
-    is_token: Tensor
-    is_answer: Tensor
-    rows: Tensor
-    last: Tensor
-    last_of_prompts: Tensor
-
-
-def _make_masks(layout: Layout, device: torch.device) -> _Masks:
-    return _Masks(
-        is_token=token_mask(layout, device),
-        is_answer=layout.between(layout.prompt_lens, layout.lengths, device),
-        rows=layout.rows(device),
-        last=layout.last(layout.lengths, device),
-        last_of_prompts=layout.last(layout.prompt_lens, device),
-    )
 
 
 class StateColumns:
@@ -75,42 +55,29 @@ class StateColumns:
         self._dtype = torch.bfloat16 if is_bfloat16 else torch.float16
         self._end = torch.inf if is_bfloat16 else HALF_END
         self._columns = [name for name in STATES if name in columns]
-        self._masks: dict[torch.device, _Masks] = {}
         self._kept: dict[str, Tensor] = {}
         self._largest: dict[str, Tensor] = {}
 
     def take(self, number: int, states: Tensor) -> None:
         """Keep the states (B, T, d) of the layer that is number `number` of those kept."""
-        made_by: dict[str, Callable[[Tensor], Tensor]] = {
-            "hidden_states": lambda states: states,
-            "hs_last": self._of_last_tokens,
-            "hs_prompt": self._of_prompts,
-            "hs_mean": self._mean_of_answers,
-        }
         for name in self._columns:
-            values = made_by[name](states)  # (B, d), or (B, T, d) of hidden_states
+            values = self._values(name, states)
             self._keep(name, number, values)
             self._largest[name][number] = self._magnitude(values)
 
-    def _of_last_tokens(self, states: Tensor) -> Tensor:
-        masks = self._masks_on(states.device)
-        return states[masks.rows, masks.last]
-
-    def _of_prompts(self, states: Tensor) -> Tensor:
-        masks = self._masks_on(states.device)
-        return states[masks.rows, masks.last_of_prompts]
-
-    def _mean_of_answers(self, states: Tensor) -> Tensor:
-        """In float32; without the padding, whose states may be anything."""
-        inside = self._masks_on(states.device).is_answer[:, :, None]
+    def _values(self, name: str, states: Tensor) -> Tensor:
+        """What a column holds of a layer: (B, d), or (B, T, d) of `hidden_states`."""
+        match name:
+            case "hidden_states":
+                return states
+            case "hs_last":
+                return states[last_places(self._layout.lengths, states.device)]
+            case "hs_prompt":
+                return states[last_places(self._layout.prompt_lens, states.device)]
+        # hs_mean, in float32; without the padding, whose states may be anything
+        inside = answer_mask(self._layout, states.device)[:, :, None]
         total = states.float().masked_fill(~inside, 0).sum(dim=1)
         return total / inside.sum(dim=1)
-
-    def _masks_on(self, device: torch.device) -> "_Masks":
-        """Made once a device: layers of one model may be on several."""
-        if device not in self._masks:
-            self._masks[device] = _make_masks(self._layout, device)
-        return self._masks[device]
 
     def _keep(self, name: str, number: int, values: Tensor) -> None:
         """Cast and copy to the place of a layer in the column (B, L, d) or (B, T, L, d)."""
@@ -134,7 +101,7 @@ class StateColumns:
         """The largest magnitude in the tokens of each trace, (B,); NaN where one is NaN."""
         largest = values.abs().amax(dim=-1)
         if largest.ndim == 2:
-            is_token = self._masks_on(values.device).is_token
+            is_token = token_mask(self._layout, values.device)
             largest = largest.masked_fill(~is_token, 0).amax(dim=1)
         return largest
 
