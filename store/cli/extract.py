@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.cli.arguments import as_called
-from store.cli.extract_defaults import settle_labels, settle_stop
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.cli.questions import read_all_asked
 from store.errors import SchemaError
 from store.extras import needs_extra
 from store.reports import count, say
+from store.sources.prompt_templates import PLAIN_TEMPLATES
 from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
@@ -35,7 +35,12 @@ __all__ = [
     "read_asked",
     "run_extract",
     "settle",
+    "settle_labels",
+    "settle_stop",
 ]
+
+NEW_LINE = "\n"
+NO_STOP = ("", "none")  # of --stop: the end-of-sequence token alone
 
 
 def run_extract(args: argparse.Namespace) -> int:
@@ -145,6 +150,21 @@ def settle(args: argparse.Namespace, asked: Asked) -> Settled:
     if args.keep_attention:
         columns = [*(columns or ["default"]), "attentions"]
     return Settled(stop, rules, columns)
+
+
+def settle_stop(args: argparse.Namespace, template: str) -> str | None:
+    """The text that ends an answer: a new line with the plain templates, by default; else None."""
+    if args.stop is not None:
+        return None if args.stop in NO_STOP else str(args.stop).replace(r"\n", "\n")
+    is_plain = template in PLAIN_TEMPLATES and not args.chat_template
+    return NEW_LINE if is_plain else None
+
+
+def settle_labels(args: argparse.Namespace, *, is_given: bool) -> list[str]:
+    """The rules that label the answers: `contains` for chats and given answers, else `exact`."""
+    if args.labels is not None:
+        return list(args.labels)
+    return ["contains"] if args.chat_template or is_given else ["exact"]
 
 
 def load_source(

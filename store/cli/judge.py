@@ -46,8 +46,6 @@ def load_judge(
     ----------
     args
         Of the command: `judge_model`, `judge_template`, `dtype`, `device`, `batch_size`.
-    rules
-        What labels the answers.
     loaded
         Name -> model and tokenizer that are in memory: a model may judge its own answers.
 

@@ -31,8 +31,6 @@ class Backup(NamedTuple):
     ----------
     file
         Name of the file beside the store that keeps them.
-    sha256
-        Its checksum.
     provenance
         What the provenance recorded of those labels: some of `LABEL_KEYS`.
     """

@@ -98,13 +98,6 @@ def contains_score(answer: str, references: Sequence[str]) -> float:
     Irony, and denials from further away ("I doubt what they say, that it is Paris"), are not
     understood: for those there is a judge.
 
-    Parameters
-    ----------
-    answer : str
-        The model's answer.
-    references : sequence of str
-        Right answers, any of which will do.
-
     Returns
     -------
     float

@@ -96,8 +96,6 @@ class Grader:
         are several, each a column `label_RULE`.
     threshold : float
         Scores of at least this much count as right.
-    judge : Judge, optional
-        Of the rule 'judge'.
 
     Raises
     ------
@@ -187,8 +185,6 @@ def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
 
     Parameters
     ----------
-    judge
-        The judge.
     cases
         Their first references are judged as answers, of the first few cases that have any.
 

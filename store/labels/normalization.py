@@ -55,13 +55,6 @@ def normalize_answer(text: str, *, keep_articles: bool = False) -> str:
     - & = and, % = percent, $5 = 5 dollars; C++ and C# keep what tells them from C.
     - A text of nothing but punctuation is itself: "+" is not "-".
 
-    Parameters
-    ----------
-    text : str
-        An answer or a reference.
-    keep_articles : bool
-        Do not drop articles.
-
     Returns
     -------
     str

@@ -36,8 +36,6 @@ class LabelPlan:
     ----------
     store
         The store as it was when this was planned.
-    ids
-        Its trace ids, by row.
     old, new
         The labels now, and after the change.
     n_listed
@@ -52,8 +50,6 @@ class LabelPlan:
         The record of the labels that are brought back, if this undoes a change.
     by_rule
         Rule -> labels int64 `(n_rows,)`, where several made them: each gets a column `label_RULE`.
-    verdicts
-        How often a judge said what; empty without one.
     """
 
     store: TraceStore

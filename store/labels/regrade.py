@@ -47,8 +47,6 @@ def plan_rules(
     replace_all
         Rows without references lose score and label, and labels that came with the answers are
         replaced.
-    progress
-        Called with the number of rows that are done.
 
     Raises
     ------

@@ -103,13 +103,7 @@ def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]
 
 
 def rule_table(labels: Mapping[str, NDArray[np.int64]]) -> list[str]:
-    """Compare rules: a line each, with how many labels agree with the first rule's; none for one.
-
-    Parameters
-    ----------
-    labels
-        Rule -> labels int64 `(n_rows,)`.
-    """
+    """Compare rules: a line each, with how many labels agree with the first's; none for one."""
     if len(labels) < 2:
         return []
     first, *_ = labels
@@ -138,13 +132,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def verdict_lines(verdicts: Mapping[str, int]) -> list[str]:
-    """What a judge said, in a line, and a warning where it said little of use.
-
-    Parameters
-    ----------
-    verdicts
-        What it said -> how often; empty without a judge.
-    """
+    """What a judge said, in a line, and a warning where it said little of use."""
     n = sum(verdicts.values())
     if not n:
         return []

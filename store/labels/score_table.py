@@ -29,12 +29,6 @@ class ScoreTable:
 
     Attributes
     ----------
-    source
-        The file's name, for messages.
-    column
-        The column that the values are from.
-    kind
-        Whether they are scores or labels.
     lower_is_better
         Whether a low score means a right answer; False for labels.
     by_trace, by_question

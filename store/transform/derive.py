@@ -37,17 +37,6 @@ def plan_columns(
 ) -> dict[str, Column]:
     """Return the columns to add.
 
-    Parameters
-    ----------
-    store
-        Whose columns they are made from.
-    names
-        Some of `NAMES`.
-    settings
-        Of the scores; the classifier is not looked at.
-    again
-        Make scores again that the store has.
-
     Returns
     -------
     dict
@@ -115,16 +104,10 @@ def derive_columns(
 
     Parameters
     ----------
-    writer
-        Of the store.
     names
         Some of `NAMES`; those that the store has stay as they are.
     progress
         Called with the number of rows done, in each pass from 0 on.
-    settings
-        Of the scores.
-    again
-        Make scores again that the store has.
 
     Raises
     ------

@@ -68,22 +68,14 @@ def merge_stores(
 
     Parameters
     ----------
-    path
-        The store to make.
     stores
         Of the same columns, from the same model and layers.
     progress
         Called with the number of traces in the store after each, or after those of each part.
     mixed
         Merge stores of other models or layers as well.
-    files
-        The file operations to use.
-    command
-        The command line that resumes this merge; see `build_store`.
     copy
         Copy all rows, into shards that are full and shared with no other store.
-    report
-        Called with what was linked, if anything was.
 
     Raises
     ------

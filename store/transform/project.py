@@ -51,8 +51,6 @@ class Plan(NamedTuple):
     ----------
     name, column
         Of the coordinates.
-    projection
-        What was asked for.
     select
         What is read of the column of states.
     width
@@ -82,10 +80,6 @@ def plan_projection(
 
     Parameters
     ----------
-    store
-        The store.
-    projection
-        What to project, and how.
     name
         Of the column to make; None: column, layer and method, e.g. `hs_last_16_pca`.
     replace
@@ -228,8 +222,6 @@ def project_column(
 
     Parameters
     ----------
-    writer
-        Of the store.
     projection, name, replace
         See `plan_projection`. If the store has the very projection, nothing is done.
     progress

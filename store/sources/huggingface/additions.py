@@ -9,14 +9,19 @@ for layers that scale what they add, or have more than two parts.
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from store.errors import SchemaError
-from store.sources.huggingface.module_outputs import PROBE, Place, find_places, run_noted
+from store.sources.huggingface.module_outputs import (
+    PROBE,
+    Place,
+    find_places,
+    once_a_model,
+    run_noted,
+)
 
 __all__ = ["Additions", "find_additions"]
 
@@ -36,23 +41,15 @@ class Returned(NamedTuple):
     given: Tensor | None
 
 
-_found: WeakKeyDictionary[PreTrainedModel, list[Additions]] = WeakKeyDictionary()
-
-
+@once_a_model
 def find_additions(model: PreTrainedModel) -> list[Additions]:
-    """What each layer adds, from the first one on; looked for once a model.
+    """What each layer adds, from the first one on.
 
     Raises
     ------
     SchemaError
         The two parts of a layer are not found.
     """
-    if model not in _found:
-        _found[model] = _look_for_additions(model)
-    return _found[model]
-
-
-def _look_for_additions(model: PreTrainedModel) -> list[Additions]:
     places = find_places(model, maps=False).states
     returned, states = _run_short(model)
     rows = {one.place: row for row, one in enumerate(returned)}

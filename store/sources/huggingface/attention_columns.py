@@ -34,17 +34,7 @@ SMALL = 128
 
 
 class AttentionColumns:
-    """Collects the reductions of a batch's maps.
-
-    Parameters
-    ----------
-    layout : Layout
-        Where the tokens lie.
-    n_layers, n_heads : int
-        L and H.
-    columns : collection of str
-        The columns that are kept; those of `ATTENTION` count.
-    """
+    """Collects the reductions of a batch's maps."""
 
     def __init__(
         self, layout: Layout, n_layers: int, n_heads: int, columns: Collection[str]

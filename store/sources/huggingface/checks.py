@@ -28,17 +28,7 @@ __all__ = [
 
 
 class Kept(NamedTuple):
-    """What is kept of a model's traces.
-
-    Attributes
-    ----------
-    layers
-        Their numbers.
-    top_k
-        Candidates for each token.
-    schema
-        The columns.
-    """
+    """What is kept of a model's traces."""
 
     layers: list[int]
     top_k: int
@@ -58,14 +48,8 @@ def choose_kept(
 
     Parameters
     ----------
-    config
-        The model's, of its text.
     dtype
         In which it runs: states of bfloat16 are kept as they are.
-    layers, columns, top_k
-        As `HuggingFaceSource` takes them.
-    label_columns
-        The columns of several rules.
 
     Raises
     ------

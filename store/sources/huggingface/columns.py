@@ -19,12 +19,6 @@ def build_schema(
 
     Parameters
     ----------
-    n_layers : int
-        L, layers that are kept.
-    n_heads, hidden_size : int
-        H and d of the model.
-    top_k : int
-        K, number of candidates kept for each predicted token.
     state_dtype : str
         'float16' or 'bfloat16', of the hidden states.
 

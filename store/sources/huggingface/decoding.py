@@ -1,10 +1,27 @@
-"""The settings that decide how a model answers: greedily, by beam search, or by sampling."""
+"""How a model answers: greedily, by beam search, or by sampling.
 
+The random numbers of a sample are a pure function of (seed, question id, number of the sample), one
+for each token, and the token is read off the cumulative distribution at that number. So a sample
+does not depend on what its question is batched with, rounding apart.
+"""
+
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-__all__ = ["Decoding"]
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
+
+__all__ = ["Decoding", "Sampler", "random_numbers"]
 
 GREEDY = {
     "do_sample": False,
@@ -34,8 +51,6 @@ class Decoding:
         single answer is sampled as well.
     top_p : float
         Samples are drawn from the smallest set of tokens with at least this probability.
-    seed : int
-        Seed of the samples.
 
     Raises
     ------
@@ -79,7 +94,7 @@ class Decoding:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of `generate`; samples are greedy there, after `sampling` has drawn."""
+        """Arguments of `generate`; samples are greedy there, after `Sampler` has drawn."""
         if self.num_beams == 1:
             return GREEDY
         beams = {"num_beams": self.num_beams, "num_return_sequences": self.num_samples}
@@ -98,3 +113,49 @@ class Decoding:
             "seed": self.seed,
         }
         return GREEDY | sampling
+
+
+class Sampler(LogitsProcessor):
+    """Leaves one token of each row: the one at its random number in the cumulative distribution.
+
+    Parameters
+    ----------
+    numbers : Tensor, float64 (B, max_new_tokens)
+        In [0, 1), one for each token to draw.
+    width : int
+        Tokens of a padded prompt.
+    """
+
+    def __init__(self, decoding: Decoding, numbers: Tensor, width: int) -> None:
+        self._numbers = numbers
+        self._width = width
+        self._warpers = LogitsProcessorList([TemperatureLogitsWarper(decoding.temperature or 1.0)])
+        if decoding.top_p < 1:
+            self._warpers.append(TopPLogitsWarper(decoding.top_p))
+
+    def __call__(self, input_ids: torch.LongTensor, scores: Tensor) -> Tensor:
+        """(B, T) token ids and (B, V) logits -> (B, V), all but one of each row -inf."""
+        warped = self._warpers(input_ids, scores.float())
+        cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
+        step = input_ids.shape[1] - self._width
+        number = self._numbers[:, step, None] * cumulative[:, -1:]
+        token = torch.searchsorted(cumulative, number, right=True).clamp(max=scores.shape[1] - 1)
+        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
+
+
+def random_numbers(decoding: Decoding, names: Sequence[str], n_tokens: int) -> Tensor:
+    """Draw one number in [0, 1) for each token of each sample of each question.
+
+    Returns
+    -------
+    Tensor, float64 (questions * samples, n_tokens)
+        The samples of a question are next to each other.
+    """
+    numbers = []
+    for name in names:
+        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+        words = np.frombuffer(digest, "<u4").tolist()
+        for sample in range(decoding.num_samples):
+            rng = np.random.default_rng([decoding.seed, sample, *words])
+            numbers.append(rng.random(n_tokens))
+    return torch.from_numpy(np.stack(numbers))

@@ -45,18 +45,12 @@ def run_forward(
 ) -> list[Row | HalfRangeError]:
     """Run whole traces through the model, and make the columns that come from it.
 
+    Where columns need maps, the model's implementation of attention has to be 'eager'.
+
     Parameters
     ----------
-    model : PreTrainedModel
-        Causal model; its implementation of attention is 'eager' where columns need maps.
-    traces : sequence of list of int
-        Token ids of each trace.
-    prompt_lens : sequence of int
-        Tokens of each prompt, at least one.
     layers : sequence of int
         Layers to keep, ascending; 0 is the embedding.
-    top_k : int
-        Candidates to keep.
     columns : collection of str
         The columns that are kept; those that do not come from the model are passed over.
 

@@ -18,9 +18,8 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.decoding import Decoding, Sampler, random_numbers
 from store.sources.huggingface.padding import pad
-from store.sources.huggingface.sampling import Sampler, random_numbers
 
 __all__ = ["StopRule", "end_ids", "generate_answers"]
 
@@ -39,12 +38,8 @@ def generate_answers(
 
     Parameters
     ----------
-    prompts : sequence of list of int
-        Token ids of each prompt.
     names : sequence of str
         The question id of each prompt, which decides its samples.
-    max_new_tokens : int
-        Longest answer.
     stop : callable, optional
         Whether an answer that begins with these token ids ends with the last of them.
 

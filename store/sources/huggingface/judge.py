@@ -127,16 +127,12 @@ class HuggingFaceJudge:
 
     Parameters
     ----------
-    model : PreTrainedModel
-        Causal model in evaluation mode.
     tokenizer : PreTrainedTokenizerBase
         Its tokenizer; if it has a chat template, the judge is asked in it.
     template : str, optional
         Text with {answer} and, as a rule, {question} and {references}; other braces are text. A
         template without {references} lets the judge decide by what it knows; otherwise an answer
         without references is not judged.
-    batch_size : int
-        Prompts in one pass.
     name : str, optional
         Name in the provenance; by default what the model was loaded from.
 

@@ -105,12 +105,6 @@ def load_model(
     ----------
     name
         Directory, or name on the Hugging Face Hub.
-    dtype
-        One of `DTYPES`.
-    device
-        Where to put the model.
-    maps
-        Whether attention maps are needed.
     quantize
         '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear layers.
     device_map
@@ -169,8 +163,6 @@ def load_classifier(
     name
         Directory, or name of a model in the cache of the Hugging Face Hub; with weights in
         safetensors.
-    device
-        Where to put the model.
 
     Raises
     ------

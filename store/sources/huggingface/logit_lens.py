@@ -10,7 +10,6 @@ Axes: B traces, T tokens, L layers that are kept, V ids of the vocabulary, d hid
 """
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from transformers import PreTrainedModel
 
 from store.errors import SchemaError
 from store.sources.huggingface.layout import Layout, token_mask
-from store.sources.huggingface.module_outputs import PROBE, find_places
+from store.sources.huggingface.module_outputs import PROBE, find_places, once_a_model
 from store.sources.huggingface.prediction_columns import entropies, rows_at_once
 
 __all__ = ["LensColumns", "LogitLens", "find_lens"]
@@ -29,11 +28,6 @@ BEFORE_NORM = 0  # a layer whose states come before the final norm, as what laye
 
 class LogitLens:
     """A model's final norm and output embedding.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Causal model.
 
     Raises
     ------
@@ -97,14 +91,10 @@ def _no_lens(model: PreTrainedModel, reason: str) -> SchemaError:
     )
 
 
-_found: WeakKeyDictionary[PreTrainedModel, LogitLens] = WeakKeyDictionary()
-
-
+@once_a_model
 def find_lens(model: PreTrainedModel) -> LogitLens:
-    """The lens of a model, looked for once; raises SchemaError if there is none."""
-    if model not in _found:
-        _found[model] = LogitLens(model)
-    return _found[model]
+    """The lens of a model; raises SchemaError if there is none."""
+    return LogitLens(model)
 
 
 class LensColumns:

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from functools import partial, wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,7 +21,19 @@ from transformers import PreTrainedModel
 
 from store.errors import SchemaError
 
-__all__ = ["PROBE", "Place", "Places", "Takes", "find_places", "run_noted", "run_watched"]
+__all__ = [
+    "PROBE",
+    "Place",
+    "Places",
+    "Takes",
+    "find_places",
+    "once_a_model",
+    "run_noted",
+    "run_watched",
+]
+
+Asked = ParamSpec("Asked")
+Found = TypeVar("Found")
 
 Take = Callable[[Tensor], None]
 PROBE = ((0, 1, 2),)  # token ids of the short pass
@@ -32,8 +44,6 @@ class Place(NamedTuple):
 
     Attributes
     ----------
-    module
-        The module that returns it.
     call
         Which of its calls in a pass: some models use one module in several layers.
     position
@@ -83,21 +93,21 @@ class Takes:
     others: dict[Place, Take] = field(default_factory=dict)
 
 
-_found: WeakKeyDictionary[PreTrainedModel, dict[bool, Places]] = WeakKeyDictionary()
+def once_a_model(
+    look: Callable[Concatenate[PreTrainedModel, Asked], Found],
+) -> Callable[Concatenate[PreTrainedModel, Asked], Found]:
+    """Look for something in a model once, and know it as long as the model lives."""
+    found: WeakKeyDictionary[PreTrainedModel, dict[Any, Found]] = WeakKeyDictionary()
 
+    @wraps(look)
+    def find(model: PreTrainedModel, *args: Asked.args, **options: Asked.kwargs) -> Found:
+        known = found.setdefault(model, {})
+        asked = (args, tuple(options.items()))
+        if asked not in known:
+            known[asked] = look(model, *args, **options)
+        return known[asked]
 
-def find_places(model: PreTrainedModel, maps: bool) -> Places:
-    """Find where the states come from, and with `maps` the attention maps; looked for once a model.
-
-    Raises
-    ------
-    SchemaError
-        A layer has no attention map, as in models that mix attention with other layers.
-    """
-    known = _found.setdefault(model, {})
-    if maps not in known:
-        known[maps] = _look_for_places(model, maps)
-    return known[maps]
+    return find
 
 
 def run_noted(model: PreTrainedModel, note: Note, **asked: bool) -> Any:
@@ -105,13 +115,9 @@ def run_noted(model: PreTrainedModel, note: Note, **asked: bool) -> Any:
 
     Parameters
     ----------
-    model : PreTrainedModel
-        Causal model.
     note : callable
         Called as each module returns, with the place of each tensor that it returns, with that
         tensor, and with the first of the module's inputs; None if it has none.
-    **asked
-        What the model is asked to return beside its hidden states.
 
     Returns
     -------
@@ -142,7 +148,15 @@ def run_noted(model: PreTrainedModel, note: Note, **asked: bool) -> Any:
             handle.remove()
 
 
-def _look_for_places(model: PreTrainedModel, maps: bool) -> Places:
+@once_a_model
+def find_places(model: PreTrainedModel, maps: bool) -> Places:
+    """Find where the states come from, and with `maps` the attention maps.
+
+    Raises
+    ------
+    SchemaError
+        A layer has no attention map, as in models that mix attention with other layers.
+    """
     returned: list[tuple[Place, Tensor]] = []
     note: Note = lambda place, tensor, _: returned.append((place, tensor))  # noqa: E731
     out = run_noted(model, note, output_attentions=maps)
@@ -201,15 +215,6 @@ def _check_maps(model: PreTrainedModel, maps: Any) -> None:
 
 def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     """Run a model, and hand over its states and maps as they come; none of these maps is kept.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Causal model.
-    takes : Takes
-        What is called with the states, the maps and others.
-    **inputs
-        Arguments of the model.
 
     Returns
     -------

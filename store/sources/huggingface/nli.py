@@ -34,12 +34,6 @@ class HuggingFaceNli:
 
     Parameters
     ----------
-    model : PreTrainedModel
-        Sequence classifier in evaluation mode.
-    tokenizer : PreTrainedTokenizerBase
-        Its tokenizer.
-    batch_size : int
-        Pairs in one pass; fewer where memory does not suffice.
     name : str, optional
         Name in the provenance; by default what the model was loaded from.
 
@@ -47,8 +41,6 @@ class HuggingFaceNli:
     ----------
     n_pairs, n_cut : int
         Different pairs that it was given so far, and how many of them were cut.
-    longest : int
-        Tokens of the longest input.
 
     Raises
     ------
@@ -159,8 +151,6 @@ def find_labels(labels: Mapping[int, str], name: str) -> tuple[int, int]:
     ----------
     labels
         Position -> name, `id2label` of its configuration.
-    name
-        Of the model; the message begins with it.
 
     Raises
     ------

@@ -33,14 +33,6 @@ def prediction_columns(
     ----------
     logits : Tensor, (B, T, V)
         Row t predicts token t + 1; traces are padded on the right.
-    traces : sequence of sequence of int
-        Token ids of each trace.
-    top_k : int
-        K, candidates to keep.
-    ends : collection of int
-        Ids of the tokens that end an answer.
-    columns : collection of str
-        The columns to make; those of `PREDICTIONS` count.
 
     Returns
     -------

@@ -62,7 +62,6 @@ from store.sources.huggingface.checks import (
 )
 from store.sources.huggingface.columns import needs_maps
 from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.fingerprints import digest_of
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.provenance import (
@@ -70,6 +69,7 @@ from store.sources.huggingface.provenance import (
     describe_decoding,
     describe_labels,
     describe_model,
+    digest_of,
     package_versions,
 )
 from store.sources.huggingface.state_columns import HalfRangeError
@@ -120,15 +120,11 @@ class HuggingFaceSource:
         to a question are generated together. A build may go on with another size.
     max_new_tokens : int
         Longest answer.
-    decoding : Decoding
-        How answers are generated; by default greedily.
     stop : str, optional
         Text that ends an answer; the token that completes it is left out like the end-of-sequence
         token. For models that never end an answer themselves.
     prompt_template : str
         Format string with `{question}`.
-    chat_template : bool
-        Ask in the tokenizer's chat template.
     prompts : Prompts, optional
         Makes the prompts, instead of `prompt_template` and `chat_template`.
     layers : sequence of int or str, optional
@@ -144,8 +140,6 @@ class HuggingFaceSource:
         `score` and `label`; several also give a column `label_RULE` each.
     score_threshold : float
         Scores of at least this much count as right.
-    judge : Judge, optional
-        Of the rule 'judge'.
     model_name : str, optional
         Name in the provenance; by default what the model was loaded from.
     begun : TraceStore, optional
@@ -154,8 +148,6 @@ class HuggingFaceSource:
 
     Attributes
     ----------
-    is_given : bool
-        Whether the questions come with their answers.
     left_out : LeftOut
         Traces so far with a hidden state that its column cannot hold.
     n_examples : int

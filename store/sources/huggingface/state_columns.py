@@ -33,12 +33,8 @@ class StateColumns:
 
     Parameters
     ----------
-    layout : Layout
-        Where the tokens lie.
     layers : sequence of int
         Numbers of the L layers, in the order in which they are kept.
-    is_bfloat16 : bool
-        Whether the columns are bfloat16, else they are float16.
     columns : collection of str
         The columns that are kept; those of `STATES` count.
     """

@@ -6,12 +6,13 @@ are those that a model would be asked with: where the one text has others, becau
 characters of both, the answer is tokenised behind a character that it is not joined with.
 """
 
-from collections.abc import Iterable
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
-
-from store.sources.huggingface.character_spans import character_spans
 
 __all__ = [
     "JOINING",
@@ -32,6 +33,10 @@ JOINING = (
 )
 # before an answer that a prompt's last token would be joined with; the first one that is not
 ANCHORS = (":", "1", "a")
+
+Range = tuple[int, int]  # characters from start to before end
+
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Tokens(NamedTuple):
@@ -83,7 +88,46 @@ def tokenize(
     ids = found["input_ids"][:end]
     if not offsets:
         return Tokens(ids, [])
-    return Tokens(ids, character_spans(tokenizer, text, ids, found["offset_mapping"][:end]))
+    return Tokens(ids, _character_spans(tokenizer, text, ids, found["offset_mapping"][:end]))
+
+
+def _character_spans(
+    tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int], offsets: Sequence[Range]
+) -> list[Range]:
+    """The characters of each of T tokens, from the offsets that a fast tokenizer gives them.
+
+    With byte fallback, what a vocabulary lacks is written as bytes, a token each. Unigram models
+    give all bytes of a run the offsets of the run; here each gets the character that it is a byte
+    of.
+
+    A run keeps its own offsets if the normaliser changed more than characters with their marks.
+    """
+    spans = list(offsets)
+    if len(set(spans)) == len(spans):
+        return spans
+    for (start, end), run in groupby(range(len(spans)), key=offsets.__getitem__):
+        tokens = list(run)
+        if len(tokens) == 1 or end - start <= 1:
+            continue
+        pieces = tokenizer.convert_ids_to_tokens([ids[token] for token in tokens])
+        found = [int(byte[1], 16) for byte in map(_BYTE.fullmatch, pieces) if byte]
+        places = _places(tokenizer, text[start:end], bytes(found))
+        if len(places) == len(tokens):
+            spans[tokens[0] : tokens[-1] + 1] = [(start + a, start + b) for a, b in places]
+    return spans
+
+
+def _places(tokenizer: PreTrainedTokenizerBase, run: str, written: bytes) -> list[Range]:
+    """The characters of a run that each byte is of; none if they are not written so."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    normalize = normalizer.normalize_str if normalizer else str
+    bases = [i for i, character in enumerate(run) if not unicodedata.combining(character)]
+    for starts in (range(len(run)), bases):
+        parts = list(pairwise([*starts, len(run)]))
+        normal = [normalize(run[a:b]).encode() for a, b in parts]
+        if b"".join(normal) == written:
+            return [part for part, n in zip(parts, map(len, normal), strict=True) for _ in range(n)]
+    return []
 
 
 def appends_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:

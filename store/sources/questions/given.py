@@ -27,8 +27,6 @@ def add_response(question: Question, record: Mapping[str, Any]) -> Question:
 
     Parameters
     ----------
-    question
-        What `build_question` made of the record.
     record
         With `response`, and as it likes `label` (1 = hallucination), `score` (higher is better),
         `spans` and `trace_id`. Spans are objects with `start`, `end` and perhaps `label` and

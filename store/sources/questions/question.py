@@ -62,8 +62,6 @@ class Question(_Asked, total=False):
         The answer that exists already: nothing is generated.
     label : int
         1 = hallucination, 0 = right, -1 = unlabelled.
-    score : float
-        Higher is better.
     spans : list of Span
         The hallucinated parts of the response; an empty list says that there is none.
     """
@@ -84,8 +82,6 @@ def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Qu
     ----------
     number
         Of the record, from 1, for questions of NQ-open, which have no id.
-    fields
-        Names of further fields to keep.
 
     Raises
     ------

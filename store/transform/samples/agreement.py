@@ -26,8 +26,6 @@ def eigen_score(states: NDArray[np.floating], alpha: float = ALPHA) -> float:
     ----------
     states
         `(K, d)`, one sample a row.
-    alpha
-        What is added to each eigenvalue.
 
     Returns
     -------
@@ -48,11 +46,6 @@ def lexical_similarity(texts: Sequence[str]) -> float:
 
     Words are runs of letters and digits, in lower case, and numbers with their sign; they are not
     stemmed. Two answers without a word are alike, which the package rouge_score takes for 0.
-
-    Parameters
-    ----------
-    texts
-        Two answers or more.
     """
     counts = Counter(map(words_of, texts))
     n_pairs = len(texts) * (len(texts) - 1) // 2

@@ -82,8 +82,6 @@ def cluster_meanings(samples: Sequence[Samples], infer: Infer) -> list[list[int]
 
     Parameters
     ----------
-    samples
-        Questions.
     infer
         Classifies pairs; called once for all first answers, once for all second clusters, and so
         on.
@@ -186,8 +184,6 @@ def contradicted(samples: Sequence[Samples], infer: Infer) -> list[list[float]]:
     ----------
     samples
         Questions; what they ask is not read.
-    infer
-        Classifies pairs; called once.
 
     Returns
     -------

@@ -29,8 +29,6 @@ class ScoreSettings(NamedTuple):
     ----------
     layer
         Of EigenScore, as the model numbers it, -1 for the last; None: the one in the middle.
-    nli
-        The classifier.
     """
 
     layer: int | None = None
@@ -44,8 +42,6 @@ def check_scores(
 
     Parameters
     ----------
-    names
-        Some of `NEEDS`.
     columns
         Those that the store has or is about to get.
 

@@ -43,8 +43,6 @@ class Pass(NamedTuple):
 
     Attributes
     ----------
-    columns
-        Their names.
     score
         (store, settings, block) -> the numbers of these columns that the store allows.
     n_questions
@@ -64,19 +62,6 @@ def score_samples(
     progress: Progress,
 ) -> dict[str, NDArray[np.float32]]:
     """Compute columns of a pass.
-
-    Parameters
-    ----------
-    store
-        Whose traces are compared; see `check_scores`.
-    together
-        One of `PASSES`.
-    names
-        Some of its columns.
-    settings
-        With a classifier where the pass asks one.
-    progress
-        Called with the number of rows that are done.
 
     Returns
     -------

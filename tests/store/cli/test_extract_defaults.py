@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from store.cli.extract_defaults import settle_labels, settle_stop
+from store.cli.extract import settle_labels, settle_stop
 from store.sources.prompt_templates import default_template
 
 PLAIN = default_template(None, has_context=False, chat=False)

@@ -52,9 +52,9 @@ from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.columns import NOT_BY_DEFAULT, build_schema, needs_maps
 from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.fingerprints import weights_checksum, weights_digest
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import generate_answers
+from store.sources.huggingface.provenance import weights_checksum, weights_digest
 from store.sources.huggingface.source import HuggingFaceSource
 from store.traces.origin import find_difference, origins_of
 from store.write.build import build_store, identity, open_begun

@@ -7,7 +7,7 @@ import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
 from store.labels.report import rule_table, verdict_lines
-from store.sources.huggingface.label_report import label_report
+from store.sources.huggingface.report import label_report
 
 COLUMNS = {
     **dict.fromkeys(["answer", "references"], Column("utf8")),
