@@ -46,8 +46,7 @@ def _run_extraction(args: argparse.Namespace) -> int:
 
     check_new(args.store_path)
     plan = plan_extraction(args)
-    text = json.dumps(plan.to_json()) if args.json else as_called(extraction_report(plan))
-    say(text)
+    say(json.dumps(plan.to_json()) if args.json else as_called(extraction_report(plan)))
     return int(not plan.fits and not args.ignore_space)
 
 
@@ -69,16 +68,8 @@ def _run_training(args: argparse.Namespace) -> int:
     row_bytes = sum(reading.decoded_bytes for reading in readings) // max(1, len(store))
     files = _files(store, [reading.name for reading in readings])
     disk = read_cold(files, row_bytes) if files else None
-    plan = plan_training(
-        readings,
-        len(store),
-        batch_size,
-        args.workers,
-        available_bytes=machine.available_bytes,
-        n_cores=machine.n_cores,
-        has_gpu=bool(machine.gpus),
-        bytes_per_s=disk.bytes_per_s if disk else None,
-    )
+    bytes_per_s = disk.bytes_per_s if disk else None
+    plan = plan_training(readings, len(store), batch_size, args.workers, machine, bytes_per_s)
     if args.json:
         print(json.dumps(training_json(plan, str(args.store_path), machine, disk)))
     else:
@@ -113,17 +104,15 @@ def _open(path: Path) -> "TraceStore":
 def _readings(store: "TraceStore", names: Sequence[str] | None) -> "list[Reading]":
     """The columns that a training reads: those named, or all."""
     from store.sources.plan.training import Reading
-    from store.write.space import bytes_under
 
     readings = []
     for name in names or list(store.schema.columns):
         column = store.schema.column(name, store.path)
         decoded = store.n_items(name) * column.item_bytes
-        is_compressed = column.codec is not None
         n_bytes = decoded
-        if is_compressed:
-            n_bytes = bytes_under(store.path / store.schema.layout(name).path)
-        readings.append(Reading(name, n_bytes, decoded, is_compressed))
+        if column.codec is not None:
+            n_bytes = sum(file.stat().st_size for file in _files(store, [name]))
+        readings.append(Reading(name, n_bytes, decoded, column.codec is not None))
     return readings
 
 

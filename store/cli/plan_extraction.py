@@ -1,11 +1,11 @@
-"""What an extraction will need: lengths, sizes, memory and a sample, put together from options.
+"""What an extraction will need: a plan from the options of the command line.
 
 transformers and torch are imported when it runs.
 """
 
 import argparse
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from store.cli.extract import Asked, load_source, make_prompts, read_asked, settle
 from store.errors import SchemaError
@@ -15,24 +15,14 @@ from store.reports import LeftOut, count
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from store.format.schema import Schema
-    from store.sources.huggingface.planned import Sample
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.lengths import TraceLengths
-    from store.sources.plan.memory import ModelShape
+    from store.sources.plan.sample import Sample
     from store.sources.questions import Question
 
 __all__ = ["plan_extraction"]
 
 WEIGHTS = ("*.safetensors", "*.bin")
-
-
-class _Prompted(NamedTuple):
-    """The questions that can be asked, and the lengths of their traces."""
-
-    questions: "list[Question]"
-    lengths: "TraceLengths"
-    skipped: LeftOut
 
 
 def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
@@ -46,18 +36,22 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
         )
         from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
-        from store.sources.huggingface.outline import load_outline, model_shape
+        from store.sources.huggingface.outline import load_outline, weight_bytes
     from store.labels.grading import rule_columns
+    from store.sources.plan.extraction import ExtractionPlan
+    from store.sources.plan.machine import read_machine
+    from store.write.space import free_bytes
 
     asked = read_asked(args)
     settled = settle(args, asked)
-    wants_maps = needs_maps(settled.columns)
-    model, tokenizer = load_outline(args.model, args.dtype, maps=wants_maps)
+    has_maps = needs_maps(settled.columns)
+    model, tokenizer = load_outline(args.model, args.dtype, maps=has_maps)
+    skipped = LeftOut()
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
-        check_model(model, wants_maps)
+        check_model(model, has_maps)
         kept = choose_kept(
             model.config.get_text_config(),
             model.dtype,
@@ -66,95 +60,108 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
             top_k=args.top_k,
             label_columns=rule_columns(settled.rules),
         )
-        prompted = _measure(args, asked, decoding.num_samples, model, tokenizer)
-        check_given(prompted.questions, decoding)
-        check_ids(prompted.questions, decoding.num_samples)
+        questions, lengths = _measure(args, asked, model, tokenizer, skipped)
+        check_given(questions, decoding)
+        check_ids(questions, decoding.num_samples)
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    remarks = _remarks(args, asked, prompted, tokenizer)
+    notes = _notes(args, asked, skipped, tokenizer)
     if getattr(model.config, "quantization_config", None):
-        remarks.append("the checkpoint is quantized: it needs less memory than its whole weights")
+        notes.append("the checkpoint is quantized: it needs less memory than its whole weights")
     sample = None
     if args.sample is not None:
-        sample = _ask_sample(args, asked, prompted.questions, remarks)
-    return _assemble(
-        args, kept.schema, model_shape(model, args.quantize), prompted, sample, remarks
+        sample = _ask_sample(args, asked, questions, notes)
+    if sample is not None:
+        lengths = sample.refine(lengths)
+    machine = read_machine()
+    device = args.device or ("cuda" if machine.gpus else "cpu")
+    return ExtractionPlan(
+        out=str(args.store_path),
+        n_questions=len(questions),
+        n_left_out=skipped.n,
+        schema=kept.schema,
+        has_maps=has_maps,
+        lengths=lengths,
+        sample=sample,
+        weight_bytes=weight_bytes(model, args.quantize),
+        batch_size=min(args.batch_size, lengths.n_rows),
+        device=device.partition(":")[0],
+        n_workers=args.workers,
+        free_bytes=free_bytes(args.store_path),
+        machine=machine,
+        notes=notes,
     )
 
 
 def _measure(
     args: argparse.Namespace,
     asked: Asked,
-    n_samples: int,
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase | str",
-) -> _Prompted:
-    """The lengths of what can be asked; raises SchemaError if nothing can."""
-    from store.sources.huggingface.planned import guess_lengths, measure_lengths
+    skipped: LeftOut,
+) -> "tuple[list[Question], TraceLengths]":
+    """What can be asked, and the lengths of its traces; raises SchemaError if nothing can."""
     from store.sources.huggingface.prompts import cut_contexts
+    from store.sources.plan.lengths import guess_lengths, measure_lengths
 
-    skipped = LeftOut()
     if isinstance(tokenizer, str):
-        questions, lengths = guess_lengths(
-            asked.questions, asked.template, asked.few_shot, args.max_new_tokens, n_samples, skipped
-        )
+        texts = (asked.questions, asked.template, asked.few_shot)
+        questions, lengths = guess_lengths(*texts, args.max_new_tokens, args.num_samples, skipped)
     else:
         prompts = make_prompts(args, asked, model, tokenizer)
         cut, _, _ = cut_contexts(asked.questions, prompts)
-        questions, lengths = measure_lengths(cut, prompts, n_samples, skipped)
+        questions, lengths = measure_lengths(cut, prompts, args.num_samples, skipped)
     if not questions:
         raise SchemaError(
             "expected questions whose prompts the model can take, "
             f"found none of {len(asked.questions)}: {skipped.messages[0]}"
         )
-    return _Prompted(questions, lengths, skipped)
+    return questions, lengths
 
 
-def _remarks(
+def _notes(
     args: argparse.Namespace,
     asked: Asked,
-    prompted: _Prompted,
+    skipped: LeftOut,
     tokenizer: "PreTrainedTokenizerBase | str",
 ) -> list[str]:
     """What makes the plan less certain, or differs from what one might expect."""
-    remarks = list(asked.remarks)
+    notes = list(asked.remarks)
     if isinstance(tokenizer, str):
-        remarks.append(
+        notes.append(
             f"{args.model}: {tokenizer}; four bytes count as a token, and a chat template as none"
         )
     if args.judge_model is not None:
-        remarks.append(f"the judge {args.judge_model} needs memory of its own, not counted here")
+        notes.append(f"the judge {args.judge_model} needs memory of its own, not counted here")
     if args.store_path.exists():
-        remarks.append(f"{args.store_path} is there already: extract would make nothing")
-    left_out = prompted.skipped.n + asked.left_out.n
-    if left_out:
-        first = (*prompted.skipped.messages, *asked.left_out.messages)[0]
-        remarks.append(f"{count(left_out, 'record')} left out, the first: {first}")
-    return remarks
+        notes.append(f"{args.store_path} is there already: extract would make nothing")
+    n_left_out = skipped.n + asked.left_out.n
+    if n_left_out:
+        first = (*skipped.messages, *asked.left_out.messages)[0]
+        notes.append(f"{count(n_left_out, 'record')} left out, the first: {first}")
+    return notes
 
 
 def _ask_sample(
-    args: argparse.Namespace, asked: Asked, questions: "list[Question]", remarks: list[str]
+    args: argparse.Namespace, asked: Asked, questions: "list[Question]", notes: list[str]
 ) -> "Sample | None":
-    """Ask a few questions; None, with a remark, where the weights are not on this machine."""
+    """Ask a few questions; None, with a note, where the weights are not on this machine."""
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.outline import local_folder
-    from store.sources.huggingface.planned import SAMPLED, choose_sample, measure_sample
+    from store.sources.plan.sample import SAMPLED, choose_sample, measure_sample
 
     folder = local_folder(args.model)
     if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
-        remarks.append(f"no sample: the weights of {args.model} are not on this machine")
+        notes.append(f"no sample: the weights of {args.model} are not on this machine")
         return None
     chosen = choose_sample(questions, args.sample)
     columns = [*(args.columns or ["default"]), *SAMPLED]
-    changed = {**vars(args), "model": str(folder), "columns": columns}
+    changed = argparse.Namespace(**{**vars(args), "model": str(folder), "columns": columns})
     began = time.perf_counter()
     try:
-        source, _, _ = load_source(
-            argparse.Namespace(**changed), asked._replace(questions=chosen), None
-        )
-        sample = measure_sample(source, time.perf_counter() - began)
+        source, _, _ = load_source(changed, asked._replace(questions=chosen), None)
+        sample = measure_sample(source, args.batch_size, time.perf_counter() - began)
     except OutOfMemoryError as error:
         raise SchemaError(
             "--sample: out of memory: one trace does not fit on the device; choose another "
@@ -162,84 +169,7 @@ def _ask_sample(
         ) from error
     if source.left_out.n:
         traces = count(source.left_out.n, "trace")
-        remarks.append(
+        notes.append(
             f"{traces} of the sample left out: {source.left_out.messages[0]}; {source.advice}"
         )
     return sample
-
-
-def _assemble(
-    args: argparse.Namespace,
-    schema: "Schema",
-    shape: "ModelShape",
-    prompted: _Prompted,
-    sample: "Sample | None",
-    remarks: list[str],
-) -> "ExtractionPlan":
-    """Put lengths, sizes, memory and time together."""
-    from store.sources.huggingface.planned import refine_lengths
-    from store.sources.plan.extraction import ExtractionPlan, Speed
-    from store.sources.plan.lengths import AnswerLengths, count_items
-    from store.sources.plan.machine import read_machine
-    from store.sources.plan.memory import BatchShape, plan_memory, trace_bytes
-    from store.sources.plan.report import memory_remarks
-    from store.sources.plan.sizes import plan_parts
-    from store.write.space import free_bytes
-
-    lengths = prompted.lengths
-    is_given = not isinstance(lengths.answers, AnswerLengths)
-    certainty = "given" if is_given else "longest"
-    speed = None
-    if sample is not None:
-        lengths = refine_lengths(lengths, sample, args.max_new_tokens)
-        certainty = certainty if is_given else "sample"
-        per_question = 1 / sample.n_questions
-        passes = {name: spent * per_question for name, spent in sample.passes.items()}
-        speed = Speed(sample.n_questions, sample.load_s, sample.seconds * per_question, passes)
-        remarks += _spread(lengths)
-    n_layers = shape.n_layers + 1
-    items = count_items(lengths, shape.n_heads, n_layers)
-    shrinks = sample.shrinks if sample is not None else {}
-    size = plan_parts(schema, lengths.n_rows, items, shrinks, args.workers)
-    longest = (lengths.longest_prompt, lengths.longest - lengths.longest_prompt)
-    batch = BatchShape(
-        min(args.batch_size, lengths.n_rows),
-        args.num_beams,
-        lengths.longest,
-        lengths.longest_prompt,
-        is_generated=not is_given,
-    )
-    column_bytes = trace_bytes(schema, *longest, edges=lengths.edges)
-    memory = plan_memory(shape, batch, list(schema.columns), column_bytes)
-    machine = read_machine()
-    device = args.device or ("cuda" if machine.gpus else "cpu")
-    plan = ExtractionPlan(
-        out=str(args.store_path),
-        n_questions=len(prompted.questions),
-        n_left_out=prompted.skipped.n,
-        size=size,
-        certainty=certainty,
-        mean_tokens=items["tokens"] / lengths.n_rows,
-        memory=memory,
-        batch_size=batch.n_traces,
-        device=device.partition(":")[0],
-        n_workers=args.workers,
-        free_bytes=free_bytes(args.store_path),
-        speed=speed,
-        remarks=remarks,
-    )
-    return plan._replace(remarks=[*remarks, *memory_remarks(plan, machine)])
-
-
-def _spread(lengths: "TraceLengths") -> list[str]:
-    """How far the answers of a sample may be from all answers."""
-    from store.sources.plan.lengths import AnswerLengths
-
-    answers = lengths.answers
-    if not isinstance(answers, AnswerLengths) or not answers.error:
-        return []
-    tokens = float(lengths.prompts.mean()) + answers.mean
-    return [
-        f"answers of the sample have {answers.mean:.2f} tokens on average, with a standard error "
-        f"of {answers.error:.2f}: {answers.error / tokens:.1%} of a trace"
-    ]

@@ -4,7 +4,6 @@ Nothing is downloaded, and no memory is needed for the parameters.
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -18,9 +17,8 @@ from transformers import (
 
 from store.errors import NotFoundError, SchemaError
 from store.sources.huggingface.load import DTYPES, be_quiet, reading
-from store.sources.plan.memory import ModelShape
 
-__all__ = ["load_outline", "local_folder", "model_shape"]
+__all__ = ["load_outline", "local_folder", "weight_bytes"]
 
 MAX_LAYERS = 10_000  # of a configuration: each one is built
 # numbers a byte of what bitsandbytes makes of a linear layer: int8, and NF4 in blocks of 64 with a
@@ -102,35 +100,11 @@ def local_folder(name: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def model_shape(model: PreTrainedModel, quantize: str | None = None) -> ModelShape:
-    """The sizes that decide a model's memory.
+def weight_bytes(model: PreTrainedModel, quantize: str | None = None) -> int:
+    """The bytes of all parameters, with or without numbers.
 
-    Parameters
-    ----------
-    model
-        With or without numbers.
-    quantize
-        How its linear layers, but for the output embedding, will be rounded.
+    `quantize` says how its linear layers, but for the output embedding, will be rounded.
     """
-    config: Any = model.config.get_text_config()
-    hidden_size = config.hidden_size
-    n_heads = getattr(config, "num_attention_heads", None) or 1
-    feed_forward_size = getattr(config, "intermediate_size", None) or 4 * hidden_size
-    head_size = getattr(config, "head_dim", None) or hidden_size // n_heads
-    return ModelShape(
-        n_layers=config.num_hidden_layers,
-        n_heads=n_heads,
-        n_key_heads=getattr(config, "num_key_value_heads", None) or n_heads,
-        head_size=head_size,
-        hidden_size=hidden_size,
-        feed_forward_size=feed_forward_size,
-        n_ids=config.vocab_size,
-        weight_bytes=_weight_bytes(model, quantize),
-        number_bytes=model.dtype.itemsize,
-    )
-
-
-def _weight_bytes(model: PreTrainedModel, quantize: str | None) -> int:
     total = float(sum(weight.nbytes for weight in model.parameters()))
     if quantize is None:
         return round(total)

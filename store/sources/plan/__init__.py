@@ -1,4 +1,3 @@
-"""What a job will need, before it runs: bytes, files, memory and time.
-
-Two modules read: `machine` and `memory_limits`.
+"""What an extraction will need, from its schema and a few measured traces, and how to read a store
+in a training.
 """

@@ -1,99 +1,73 @@
 """Plans as lines for people."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from store.reports import count
-from store.sources.plan.extraction import CERTAINTY, ExtractionPlan
+from store.sources.plan.extraction import ExtractionPlan
 from store.sources.plan.machine import DiskSpeed, Machine
-from store.sources.plan.sizes import ColumnSize
-from store.sources.plan.training import Reading, TrainingPlan
+from store.sources.plan.text import bytes_text, clock_text, column_table
+from store.sources.plan.training import TrainingPlan
 
-__all__ = [
-    "bytes_text",
-    "extraction_report",
-    "memory_remarks",
-    "training_json",
-    "training_report",
-]
+__all__ = ["extraction_report", "training_json", "training_report"]
+
+CERTAINTY = {  # what is known of the answers -> in words
+    "given": "the answers are given, so lengths are known",
+    "sample": "answers as long as in a sample",
+    "longest": "at most: every answer as long as --max-new-tokens allows",
+}
 
 
 def extraction_report(plan: ExtractionPlan) -> str:
     """The plan of an extraction: a table of its columns, then disk, memory and time."""
     size = plan.size
-    files = count(size.n_files, "file")
+    verdict = "it fits" if plan.fits else "IT DOES NOT FIT: keep fewer --columns or --layers"
     lines = [
         f"{plan.out}: {count(size.n_rows, 'trace')} of {count(plan.n_questions, 'question')}, "
-        f"{bytes_text(size.n_bytes)} in {files}",
-        f"  {plan.mean_tokens:,.1f} tokens a trace; {CERTAINTY[plan.certainty]}",
+        f"{bytes_text(size.n_bytes)} in {count(size.n_files, 'file')}",
+        f"  {plan.tokens_per_trace:,.1f} tokens a trace; {CERTAINTY[plan.lengths.certainty]}",
+        "",
+        *column_table(size.columns, size.n_rows),
+        "",
+        f"disk: {bytes_text(size.disk_bytes)} of the {bytes_text(plan.free_bytes)} that are free, "
+        f"with the blocks of {count(size.n_folders, 'folder')}; {verdict}",
+        _memory_line(plan),
+        *_time_lines(plan),
+        *(f"  {remark}" for remark in plan.remarks),
     ]
-    lines += ["", *_column_table(size.columns, size.n_rows, size.n_bytes), ""]
-    lines += [_disk_line(plan), *_memory_lines(plan), *_time_lines(plan)]
-    lines += [f"  {remark}" for remark in plan.remarks]
     return "\n".join(lines)
 
 
-def memory_remarks(plan: ExtractionPlan, machine: Machine) -> list[str]:
-    """Where this machine has less memory than is needed."""
-    need = plan.memory
-    advice = "batches are halved where memory does not suffice; or lower --batch-size"
-    if plan.device == "cpu":
-        needed = plan.n_workers * (need.device + need.host)
-        there = machine.available_bytes
-        place = "of memory are free on this machine"
-    elif machine.gpus:
-        needed = need.device
-        there = machine.gpus[0].n_bytes
-        place = f"are on the {machine.gpus[0].name}"
-    else:
-        return []
-    if needed <= there:
-        return []
-    workers = count(plan.n_workers, "worker") if plan.device == "cpu" else "the model"
-    return [f"{workers} would need {bytes_text(needed)}, and {bytes_text(there)} {place}: {advice}"]
-
-
-def _disk_line(plan: ExtractionPlan) -> str:
-    verdict = "it fits" if plan.fits else "IT DOES NOT FIT: keep fewer --columns or --layers"
-    size = plan.size
-    return (
-        f"disk: {bytes_text(size.disk_bytes)} of the {bytes_text(plan.free_bytes)} that are free, "
-        f"with the blocks of {count(size.n_folders, 'folder')}; {verdict}"
-    )
-
-
-def _memory_lines(plan: ExtractionPlan) -> list[str]:
-    need = plan.memory
+def _memory_line(plan: ExtractionPlan) -> str:
     each = " each" if plan.n_workers > 1 else ""
-    parts = (
-        f"weights {bytes_text(need.weights)}, a batch of {plan.batch_size} "
-        f"{bytes_text(max(need.generation, need.second_pass))}"
+    known = (
+        f"weights {bytes_text(plan.weight_bytes)}, columns of batches of {plan.batch_size} "
+        f"{bytes_text(plan.column_bytes)}"
     )
-    host = f"columns {bytes_text(need.columns)}, the process {bytes_text(need.process)}"
-    if plan.device == "cpu":
-        total = bytes_text(need.device + need.host)
-        return [f"memory: {total}{each} at the peak ({parts}, {host})"]
-    return [
-        f"memory: {bytes_text(need.device)}{each} on the device ({parts})",
-        f"        {bytes_text(need.host)}{each} on the machine ({host})",
-    ]
+    if plan.peaks is None:
+        return f"memory: {known}{each}; --sample 8 measures the peak, where the weights are"
+    host, device = map(bytes_text, plan.peaks)
+    if plan.device != "cpu":
+        host = f"{device}{each} on the device, {host} on the machine"
+    return (
+        f"memory: {host}{each} at the peak ({known}); that of the sample, scaled to whole batches "
+        "of the longest traces"
+    )
 
 
 def _time_lines(plan: ExtractionPlan) -> list[str]:
-    if plan.speed is None or plan.time is None:
+    sample, seconds = plan.sample, plan.seconds
+    if sample is None or seconds is None:
         return ["time: not known; --sample 8 measures it, where the weights are"]
-    speed = plan.speed
-    passes = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in speed.passes.items())
-    of_sample = count(speed.n_questions, "question")
+    passes = ", ".join(f"{name} {spent:.3g} s" for name, spent in sample.passes.items())
     lines = [
-        f"time: {_clock(plan.time.seconds)} with {count(plan.n_workers, 'worker')}, "
-        f"{count(plan.time.worker_questions, 'question')} each",
-        f"  {speed.question_s:.3g} s a question ({passes}), loading {speed.load_s:.1f} s; "
-        f"measured with {of_sample} in batches of {min(speed.n_questions, plan.batch_size)}",
+        f"time: {clock_text(seconds)} with {count(plan.n_workers, 'worker')}, "
+        f"{count(plan.worker_questions, 'question')} each",
+        f"  {sample.question_s:.3g} s a question ({passes}), loading {sample.load_s:.1f} s; "
+        f"measured with {count(sample.n_questions, 'question')} in batches of {sample.n_traces}",
     ]
     if plan.n_workers > 1:
         lines.append("  each worker with a device of its own, as fast as this one")
-    if speed.n_questions < plan.batch_size:
+    if sample.n_traces < plan.batch_size:
         lines.append("  full batches may be faster; --sample of a whole batch or two tells")
     return lines
 
@@ -102,14 +76,21 @@ def training_report(
     plan: TrainingPlan, where: str, machine: Machine, disk: DiskSpeed | None
 ) -> str:
     """The plan of a training: what it reads, what stays in memory, and how to read it."""
+    columns = {column.name: column.n_bytes for column in plan.columns}
+    gpus = [f"{gpu.name} ({bytes_text(gpu.n_bytes)})" for gpu in machine.gpus]
     lines = [
         f"{where}: {count(plan.n_rows, 'trace')}, {bytes_text(plan.epoch_bytes)} an epoch, "
         f"{bytes_text(plan.row_bytes)} a trace",
+        "",
+        *column_table(columns, plan.n_rows),
+        "",
+        f"machine: {count(machine.n_cores, 'core')}, {bytes_text(machine.available_bytes)} of "
+        f"{bytes_text(machine.memory_bytes)} of memory free, {', '.join(gpus) or 'no GPU'}; "
+        f"{count(plan.n_processes, 'process', 'processes')}",
+        f"page cache: {plan.cached:.0%} of an epoch stays in memory",
+        *_disk_lines(plan, disk),
+        *_advice_lines(plan),
     ]
-    lines += ["", *_column_table(plan.columns, plan.n_rows, plan.epoch_bytes), ""]
-    lines += _machine_lines(plan, machine)
-    lines += _disk_lines(plan, disk)
-    lines += _advice_lines(plan)
     return "\n".join(lines)
 
 
@@ -127,30 +108,19 @@ def training_json(
     }
 
 
-def _machine_lines(plan: TrainingPlan, machine: Machine) -> list[str]:
-    gpus = [f"{gpu.name} ({bytes_text(gpu.n_bytes)})" for gpu in machine.gpus]
-    shared = count(plan.n_processes, "process", "processes")
-    return [
-        f"machine: {count(machine.n_cores, 'core')}, {bytes_text(machine.available_bytes)} of "
-        f"{bytes_text(machine.memory_bytes)} of memory free, {', '.join(gpus) or 'no GPU'}; "
-        f"{shared}",
-        f"page cache: {plan.cached:.0%} of an epoch stays in memory",
-    ]
-
-
 def _disk_lines(plan: TrainingPlan, disk: DiskSpeed | None) -> list[str]:
     if disk is None or disk.bytes_per_s is None:
         return ["disk: too little is there to read, so its speed is not known"]
-    first_s = plan.epoch_bytes / disk.bytes_per_s
+    first = clock_text(plan.epoch_bytes / disk.bytes_per_s)
     lines = [
         f"disk: {bytes_text(disk.bytes_per_s)}/s, from {bytes_text(disk.n_bytes)} at random "
         f"places; {disk.cached:.0%} of the files was in memory",
-        f"  the first epoch reads {bytes_text(plan.epoch_bytes)}: {_clock(first_s)}, if none of "
-        "it is in memory",
+        f"  the first epoch reads {bytes_text(plan.epoch_bytes)}: {first}, if none of it is in "
+        "memory",
     ]
     if plan.disk_s:
         later = bytes_text(plan.disk_bytes)
-        lines.append(f"  each later one reads {later}: at least {_clock(plan.disk_s)}")
+        lines.append(f"  each later one reads {later}: at least {clock_text(plan.disk_s)}")
     return lines
 
 
@@ -159,59 +129,10 @@ def _advice_lines(plan: TrainingPlan) -> list[str]:
     command = f"python -m train --num-workers {advice.num_workers}"
     if advice.cache_bytes:
         command += f" --cache-size {advice.cache_bytes}"
-    loader = (
-        f"TraceLoader(..., num_workers={advice.num_workers}, "
-        f"prefetch_bytes={advice.prefetch_bytes}, cache_bytes={advice.cache_bytes}, "
-        f"pin_memory={advice.pin_memory})"
-    )
     return [
         f"recommended{', for each process' if plan.n_processes > 1 else ''}: {command}",
-        f"  in Python: {loader}",
+        f"  in Python: TraceLoader(..., num_workers={advice.num_workers}, "
+        f"prefetch_bytes={advice.prefetch_bytes}, cache_bytes={advice.cache_bytes}, "
+        f"pin_memory={advice.pin_memory})",
         *(f"  {reason}" for reason in advice.reasons),
     ]
-
-
-def bytes_text(n_bytes: float) -> str:
-    """Bytes for people: 978.9 kB, 1.2 GB."""
-    if n_bytes < 1000:
-        return f"{n_bytes:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        n_bytes /= 1000
-        if n_bytes < 999.95:
-            return f"{n_bytes:.1f} {unit}"
-    return f"{n_bytes / 1000:,.1f} TB"
-
-
-def _clock(seconds: float) -> str:
-    """Seconds for people: 12 s, 3.4 min, 5.6 h, 2.3 days."""
-    if seconds < 120:
-        return f"{seconds:.0f} s" if seconds >= 1 else "under a second"
-    if seconds < 7200:
-        return f"{seconds / 60:.1f} min"
-    hours = seconds / 3600
-    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
-
-
-def _column_table(columns: Sequence[ColumnSize | Reading], n_rows: int, n_bytes: int) -> list[str]:
-    """Lines of a table of columns, the largest first, with their shares of `n_bytes`."""
-    rows = [
-        (
-            column.name,
-            bytes_text(column.n_bytes / max(1, n_rows)),
-            bytes_text(column.n_bytes),
-            f"{column.n_bytes / max(1, n_bytes):.1%}",
-        )
-        for column in sorted(columns, key=lambda column: -column.n_bytes)
-    ]
-    return _table(("column", "a trace", "total", "share"), rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of aligned cells: the first column to the left, numbers to the right."""
-    cells = [tuple(head), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for first, *numbers in cells:
-        aligned = map(str.rjust, numbers, widths[1:])
-        lines.append("  ".join([first.ljust(widths[0]), *aligned]))
-    return lines

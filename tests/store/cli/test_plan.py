@@ -84,6 +84,9 @@ def test_bytes_with_given_answers_are_those_of_the_store(folder, capsys):
     assert found["files"] == sum(file.is_file() for file in store.path.rglob("*"))
     assert found["disk_bytes"] == pytest.approx(disk_bytes_of(store.path), rel=0.02)
     assert found["seconds"] is None
+    assert found["memory"]["host"] is None
+    weights = sum(file.stat().st_size for file in MODEL_DIR.glob("*.safetensors"))
+    assert found["memory"]["weights"] == pytest.approx(weights, rel=0.05)
     assert not (folder / "x.zarr").exists()
 
 
@@ -99,6 +102,7 @@ def test_a_sample_tells_bytes_and_time(folder, capsys):
     speed = found["sample"]
     assert found["seconds"] == pytest.approx(speed["load_s"] + N / 2 * speed["question_s"])
     assert speed["passes"].keys() == {"generation", "second pass"}
+    assert found["memory"]["host"] > found["memory"]["weights"] + found["memory"]["columns"] > 0
 
 
 def test_without_either_numbers_are_upper_bounds(folder, capsys):

@@ -55,7 +55,7 @@ def test_raw_bytes_and_files_are_exact(n_rows, tmp_path):
     path = tmp_path / "s.zarr"
     items = write(path, n_rows)
     planned = plan_store(SCHEMA, n_rows, items)
-    sizes = dict(planned.columns)
+    sizes = planned.columns
     for name in SCHEMA.stored:
         if name != "packed":
             assert sizes[name] == bytes_of(path / name), name
@@ -80,11 +80,11 @@ def test_a_compressed_column_shrinks_as_it_is_told(tmp_path):
     """By the factor of its values; the tables of its shards do not."""
     path = tmp_path / "s.zarr"
     items = write(path, 400)
-    raw = dict(plan_store(SCHEMA, 400, items).columns)["packed"]
+    raw = plan_store(SCHEMA, 400, items).columns["packed"]
     table = bytes_of(path / "packed") - sum(len(data) for data in chunks_of(path))
     values = items["tokens"] * 12
     shrink = values / sum(len(data) for data in chunks_of(path))
-    sizes = dict(plan_store(SCHEMA, 400, items, {"packed": shrink}).columns)
+    sizes = plan_store(SCHEMA, 400, items, {"packed": shrink}).columns
     assert sizes["packed"] == pytest.approx(bytes_of(path / "packed"), rel=0.02)
     assert raw > sizes["packed"] > table
 

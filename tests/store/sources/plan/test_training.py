@@ -2,20 +2,16 @@
 
 import numpy as np
 
-from store.sources.plan.machine import read_cold, read_machine
+from store.sources.plan.machine import Gpu, Machine, read_cold, read_machine
 from store.sources.plan.training import Reading, plan_training
 
 GB = 10**9
 
 
-def plan(columns, n_rows=1000, n_processes=1, **changed):
-    settings = {
-        "available_bytes": 20 * GB,
-        "n_cores": 8,
-        "has_gpu": False,
-        "bytes_per_s": 2.0 * GB,
-    }
-    return plan_training(columns, n_rows, 32, n_processes, **(settings | changed))
+def plan(columns, n_processes=1, n_rows=1000, *, has_gpu=False):
+    gpus = [Gpu("a GPU", 80 * GB)] if has_gpu else []
+    machine = Machine(8, 24 * GB, 20 * GB, gpus)
+    return plan_training(columns, n_rows, 32, n_processes, machine, 2.0 * GB)
 
 
 def states(n_bytes):

@@ -1,0 +1,191 @@
+"""A few questions, asked of the model to measure time, memory and lengths. Nothing is written."""
+
+import math
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from store.format.codecs import parse_codec
+from store.format.schema import Schema
+from store.sources.huggingface.attention_columns import EDGES
+from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.plan.lengths import TraceLengths, bytes_of
+from store.sources.questions import Question
+
+__all__ = ["SAMPLED", "Peak", "Sample", "choose_sample", "measure_sample"]
+
+SAMPLED = ("prompt_len", "answer_len", "answer")  # columns that a sample is measured by
+
+
+class Peak(NamedTuple):
+    """Bytes of memory once the model is loaded, and at the peak of the sample."""
+
+    loaded: int
+    highest: int
+
+    def scaled(self, factor: float) -> int:
+        """The peak of batches that are `factor` times larger."""
+        return self.loaded + round(max(0, self.highest - self.loaded) * factor)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a few questions took, and how large their traces are.
+
+    Attributes
+    ----------
+    load_s
+        Seconds until the model could be asked.
+    question_s
+        Seconds of a question; the first batch was warmed up.
+    passes
+        Part of the work -> seconds of a question.
+    n_traces, longest
+        Traces of one batch, and tokens of the longest.
+    host, device
+        Memory of this process, and on its GPUs.
+    answers
+        Tokens of each answer.
+    """
+
+    n_questions: int
+    load_s: float
+    question_s: float
+    passes: dict[str, float]
+    n_traces: int
+    longest: int
+    host: Peak
+    device: Peak
+    answers: list[int]
+    answer_token_bytes: float
+    token_text_bytes: float | None
+    edges: float | None
+    shrinks: dict[str, float]
+
+    def mean_answer(self) -> tuple[float, float]:
+        """The tokens of an answer, and the standard error of that."""
+        answers = np.array(self.answers)
+        spread = answers.std(ddof=1) if len(answers) > 1 else 0.0
+        return float(answers.mean()), float(spread / math.sqrt(len(answers)))
+
+    def speed(self) -> dict[str, Any]:
+        """How fast it was, for programs."""
+        names = ("n_questions", "load_s", "question_s", "passes")
+        return {name: getattr(self, name) for name in names}
+
+    def refine(self, lengths: TraceLengths) -> TraceLengths:
+        """What is known of all traces once a few were made: their answers take turns."""
+        known = replace(
+            lengths,
+            answer_token_bytes=self.answer_token_bytes,
+            token_text_bytes=self.token_text_bytes or lengths.token_text_bytes,
+            edges=self.edges,
+        )
+        if lengths.certainty == "given":
+            return known
+        answers = np.resize(np.array(self.answers), lengths.n_rows)
+        return replace(known, answers=answers, certainty="sample")
+
+
+@dataclass
+class _Tally:
+    """What is counted of the rows of a sample, none of which is kept."""
+
+    answers: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    text_bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    n_edges: int = 0
+    values: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, row: dict[str, Any], compressed: Sequence[str]) -> None:
+        self.answers.append(int(row["answer_len"]))
+        self.tokens.append(int(row["prompt_len"] + row["answer_len"]))
+        for name in ("answer", "token_texts"):
+            self.text_bytes[name] += bytes_of([row.get(name, "")])
+        self.n_edges += max(len(row.get(name, ())) for name in EDGES)
+        for name in compressed:
+            self.values[name].append(row[name])
+
+
+def choose_sample(questions: Sequence[Question], n: int) -> list[Question]:
+    """So many questions, evenly spread: files are often sorted."""
+    places = np.linspace(0, len(questions) - 1, min(n, len(questions)))
+    return [questions[place] for place in places.astype(int).tolist()]
+
+
+def measure_sample(source: HuggingFaceSource, batch_size: int, load_s: float) -> Sample:
+    """Run a source of few questions; the first batch twice, of which the second time counts."""
+    compressed = [name for name, column in source.schema.columns.items() if column.codec]
+    tally = _Tally()
+    _reset_peaks()
+    loaded = _read_peaks()
+    next(source.rows())
+    warm_up = dict(source.seconds)
+    began = time.perf_counter()
+    for _, row in source.rows():
+        tally.add(row, compressed)
+    seconds = time.perf_counter() - began
+    host, device = map(Peak, loaded, _read_peaks())
+    n_questions, n_rows = len(source.questions), len(tally.tokens)
+    names = source.schema.columns
+    return Sample(
+        n_questions=n_questions,
+        load_s=load_s,
+        question_s=seconds / n_questions,
+        passes={
+            name: (spent - warm_up[name]) / n_questions for name, spent in source.seconds.items()
+        },
+        n_traces=min(batch_size, n_rows),
+        longest=max(tally.tokens),
+        host=host,
+        device=device,
+        answers=tally.answers,
+        answer_token_bytes=tally.text_bytes["answer"] / sum(tally.answers),
+        token_text_bytes=tally.text_bytes["token_texts"] / sum(tally.tokens),
+        edges=None if names.keys().isdisjoint(EDGES) else tally.n_edges / n_rows,
+        shrinks=_shrinks(tally.values, source.schema),
+    )
+
+
+def _shrinks(values: dict[str, list[Any]], schema: Schema) -> dict[str, float]:
+    """How many times smaller each compressed column's values get, all in one chunk."""
+    shrinks = {}
+    for name, of_rows in values.items():
+        column = schema.columns[name]
+        chunk = np.concatenate(of_rows)[: column.chunk_items]
+        if chunk.size:
+            data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+            packed = parse_codec(column.codec).encode(data, column.storage_dtype.itemsize)
+            shrinks[name] = chunk.nbytes / len(packed)
+    return shrinks
+
+
+def _reset_peaks() -> None:
+    """Let peaks be those from now on; where the kernel cannot, that of the loading stays."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _read_peaks() -> tuple[int, int]:
+    """Bytes of this process at its peak, and of what torch reserved on all GPUs."""
+    devices = range(torch.cuda.device_count())
+    return _host_peak(), sum(torch.cuda.max_memory_reserved(device) for device in devices)
+
+
+def _host_peak() -> int:
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,37 @@
+"""Bytes, times and tables of columns for people."""
+
+from collections.abc import Mapping
+
+__all__ = ["bytes_text", "clock_text", "column_table"]
+
+
+def bytes_text(n_bytes: float) -> str:
+    """Bytes for people: 978.9 kB, 1.2 GB."""
+    if n_bytes < 1000:
+        return f"{n_bytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        n_bytes /= 1000
+        if n_bytes < 999.95:
+            return f"{n_bytes:.1f} {unit}"
+    return f"{n_bytes / 1000:,.1f} TB"
+
+
+def clock_text(seconds: float) -> str:
+    """Seconds for people: 12 s, 3.4 min, 5.6 h, 2.3 days."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 1 else "under a second"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def column_table(columns: Mapping[str, int], n_rows: int) -> list[str]:
+    """Lines of a table of columns and their bytes, the largest first."""
+    total = max(1, sum(columns.values()))
+    width = max(map(len, columns), default=0)
+    lines = [f"{'column':<{width}}  {'a trace':>9}  {'total':>9}  {'share':>6}"]
+    for name, n_bytes in sorted(columns.items(), key=lambda item: -item[1]):
+        of_trace, of_all = bytes_text(n_bytes / max(1, n_rows)), bytes_text(n_bytes)
+        lines.append(f"{name:<{width}}  {of_trace:>9}  {of_all:>9}  {n_bytes / total:>6.1%}")
+    return lines
