@@ -100,7 +100,7 @@ def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:
 
 def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Callable[[int], None]:
     """Decode what the loader decodes, with nothing around it."""
-    array, offsets = store.arrays.column("x"), np.r_[0, np.cumsum(store.lengths("x"))]
+    array, offsets = store.reader.column("x"), np.r_[0, np.cumsum(store.lengths("x"))]
     layout = array.layout
     k, n_bytes = layout.chunk_items, layout.chunk_bytes
     decompress = zstd.decompress if kind == "zstd" else blosc.decompress

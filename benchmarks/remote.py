@@ -40,6 +40,7 @@ from benchmarks.harness import (
 from benchmarks.object_server import find_nginx, served
 from benchmarks.peers import lance_copy, litdata_copy, mosaic_copy
 from store import TraceLoader, TraceStore
+from store.read.location import locate
 
 BUCKET = "traces"
 SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (1_000_000, 4096, 16)}
@@ -222,7 +223,7 @@ def raw(data: Data, store: TraceStore) -> Opened:
 
 def chunk_ranges(store: TraceStore, flat: FlatCopy) -> list[list[tuple[str, int, int]]]:
     """Of each row, the objects and byte ranges of the chunks that hold it."""
-    array = store.arrays.column("x")
+    array = store.reader.column("x")
     layout = array.layout
     step = layout.chunk_items
     starts = flat.offsets[:-1] // step * step
@@ -235,7 +236,7 @@ def chunk_ranges(store: TraceStore, flat: FlatCopy) -> list[list[tuple[str, int,
 
     return [
         list(map(of_place, *map(np.ndarray.tolist, located)))
-        for located in array.locate(starts, stops, np.arange(len(flat) + 1))
+        for located in locate(array.array, starts, stops, np.arange(len(flat) + 1))
     ]
 
 

@@ -187,7 +187,7 @@ def _readable_id(store: TraceStore, row: int) -> str:
     try:
         trace_id = store[row].id
         (hashed,) = hash_ids([trace_id])
-        if row in store.arrays.id_table.rows_with_hash(hashed):
+        if row in store.reader.id_table.rows_with_hash(hashed):
             return trace_id
     except StoreError:
         pass

@@ -30,7 +30,6 @@ from store.read.array import Array
 from store.read.cache_dir import address_of
 from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
-from store.read.open_array import MAX_MAPS, open_array
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.write.lock import has_writer
@@ -109,11 +108,6 @@ class _Shard(NamedTuple):
 
     def check(self) -> None:
         """Raise DamagedItemsError if the file, its table or its size is wrong."""
-        holder = self.reader.holder
-        if holder is not None:  # a chunk brings the shard's table
-            first = self.number * self.array.layout.shard_items
-            for _ in holder.portions(self.reader, first, first + 1, np.zeros(1, np.int64)):
-                self.reader.shard(self.number)
         shard = self.reader.shard(self.number)
         if shard.end != shard.n_data:
             message = (
@@ -124,8 +118,7 @@ class _Shard(NamedTuple):
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the kernel for some chunks of the array, all planes."""
-        if self.reader.holder is None:
-            self.reader.advise_chunks(start, stop)
+        self.reader.advise_chunks(start, stop)
 
 
 class _Verifier:
@@ -159,7 +152,7 @@ class _Verifier:
         return self.report.writer
 
     def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
-        reader = open_array(self.store.directory, array, None, MAX_MAPS, check, self.store.mirror)
+        reader = self.store.reader.source.open_array(array, check=check)
         return [_Shard(array, reader, number) for number in range(array.n_shards)]
 
     def _checksum_tables(self) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,18 +23,32 @@ from store.feed.cold_batches import ColdBatches
 from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches
 from store.feed.prefetch import Readahead
-from store.feed.shared_work import n_cores, share
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
-from store.read.batch_reads import LocatedRows
+from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
 from store.read.read_options import ReadOptions, Schedule
+from store.read.row_reader import RowReader
 from store.read.store import TraceStore
+from store.read.threads import Threads, n_cores
 
 __all__ = ["EpochReads"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
+
+
+class Loader(Protocol):
+    """What the reads of an epoch ask of a `TraceLoader`."""
+
+    store: TraceStore
+    prefetch_bytes: int
+    num_workers: int
+    pin_memory: bool
+
+    def unread(self, rows: np.ndarray) -> np.ndarray: ...
+
+    def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch: ...
 
 
 @dataclass(frozen=True)
@@ -42,38 +57,30 @@ class EpochReads:
 
     Attributes
     ----------
-    store, plan, batches
+    loader
+        Whose they are.
+    plan, batches
         What is read, in order.
-    read_located
-        Reads the rows of a batch, in any of the threads.
-    unread
-        Rows -> those of them that are read from files.
     times, schedule
         When rows are needed again, for the cache of decoded chunks and for a mirror; None: not
         known.
-    prefetch_bytes, num_workers, pin_memory
-        See `TraceLoader`.
     kept_fraction
         See `ColdBatches`.
     """
 
-    store: TraceStore
+    loader: Loader
     plan: ReadPlan
     batches: Batches
-    read_located: Callable[[LocatedRows, ReadOptions], Batch]
-    unread: Callable[[np.ndarray], np.ndarray]
     times: VisitTimes | None
     schedule: Callable[[int, int], Schedule] | None
-    prefetch_bytes: int
-    num_workers: int
-    pin_memory: bool
     kept_fraction: float
 
     def one_by_one(self) -> Iterator[Batch]:
         """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
+        loader = self.loader
         batches = self.batches
         readahead = self._readahead()
-        located = LocatedBatches(self.store, self.plan, batches)
+        located = LocatedBatches(loader.store, self.plan, batches)
         pool = self._pool()
         cold = ColdBatches(readahead.n_in_budget, self.kept_fraction)
         options = self._options(pool)
@@ -82,13 +89,13 @@ class EpochReads:
         def read(i: int) -> Batch:
             readahead.wait(i)
             chosen = cold_options if readahead.is_from_files(i) else options
-            batch = self.read_located(located[i], self._timed(chosen, i))
+            batch = loader.read_located(located[i], self._timed(chosen, i))
             # copies offsets alone: the values are in page-locked memory already
-            return batch.pin_memory() if self.pin_memory else batch
+            return batch.pin_memory() if loader.pin_memory else batch
 
         # two for each thread, or fewer large ones, but one for each
-        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
-        n_ahead = max(self.num_workers, n_ahead)
+        n_ahead = min(PREFETCH_FACTOR * loader.num_workers, readahead.n_in_budget)
+        n_ahead = max(loader.num_workers, n_ahead)
         ahead: deque[Future[Batch]] = deque()
         with _Closing(_shutdown(pool), readahead.close, cold.close):
             for i in range(len(batches)):
@@ -110,13 +117,14 @@ class EpochReads:
         With workers, the next window is read while one is delivered. A window whose rows happen to
         have more than `most_bytes` is read batch by batch.
         """
+        loader = self.loader
         batches = self.batches
         readahead = self._readahead()
         pool = self._pool()
         reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
-        shared = self._shared_by(pool)
-        apart = self._options(pool)._replace(share=shared)
-        together = self.store.reads.recycled()._replace(share=shared)
+        threads = Threads(pool, self._n_threads)
+        apart = self._options(pool)._replace(threads=threads)
+        together = self._reader.recycled()._replace(threads=threads)
 
         def read(window: range) -> Iterator[Batch]:
             for i in window:
@@ -125,25 +133,25 @@ class EpochReads:
             # an error is raised again in its turn, after the batches before that which has it
             with suppress(StoreError):
                 located = self._locate(batches.rows_of(window.start, window.stop))
-                if self.store.reads.n_bytes(self.plan, located) <= most_bytes:
-                    whole = self.read_located(located, self._timed(together, window.start))
+                if self._reader.n_bytes(self.plan, located) <= most_bytes:
+                    whole = loader.read_located(located, self._timed(together, window.start))
             cut: Iterator[Batch]
             if whole is None:
                 cut = (
-                    self.read_located(self._locate(batches[i]), self._timed(apart, i))
+                    loader.read_located(self._locate(batches[i]), self._timed(apart, i))
                     for i in window
                 )
             else:
                 cuts = [batches.first_visit(i) for i in (*window, window.stop)]
                 cut = cut_batches(whole, [visit - cuts[0] for visit in cuts], apart)
-            return (batch.pin_memory() for batch in cut) if self.pin_memory else cut
+            return (batch.pin_memory() for batch in cut) if loader.pin_memory else cut
 
         ahead: deque[Future[Iterator[Batch]]] = deque()
         with _Closing(_shutdown(pool), _shutdown(reader), readahead.close):
             for window in plan_windows(len(batches), n_together):
                 for i in window:
                     readahead.advance(i, window.start)
-                if not self.num_workers:
+                if not loader.num_workers:
                     yield from read(window)
                     continue
                 ahead.append(reader.submit(read, window))
@@ -153,24 +161,29 @@ class EpochReads:
                 yield from last.result()
 
     def _locate(self, rows: np.ndarray) -> LocatedRows:
-        return self.store.reads.locate_batch(self.plan, rows)
+        return self._reader.locate_batch(self.plan, rows)
 
     def _readahead(self) -> Readahead:
+        loader = self.loader
         return Readahead(
-            self.store, self.plan, self.batches, self.prefetch_bytes, self.unread, self.schedule
+            loader.store,
+            self.plan,
+            self.batches,
+            loader.prefetch_bytes,
+            loader.unread,
+            self.schedule,
         )
 
     @property
+    def _reader(self) -> RowReader:
+        return self.loader.store.reader
+
+    @property
     def _n_threads(self) -> int:
-        return self.num_workers or n_cores()
+        return self.loader.num_workers or n_cores()
 
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._n_threads, thread_name_prefix="store-loader")
-
-    def _shared_by(
-        self, pool: ThreadPoolExecutor
-    ) -> Callable[[Callable[[list], None], list], None]:
-        return partial(share, pool, self._n_threads)
 
     def _options(self, pool: ThreadPoolExecutor) -> ReadOptions:
         """Where to read: into recycled or page-locked memory.
@@ -178,8 +191,10 @@ class EpochReads:
         Without workers, the cores share the work of one batch.
         """
         pinned = ReadOptions(_pinned, required=True)
-        options = pinned if self.pin_memory else self.store.reads.recycled()
-        return options if self.num_workers else options._replace(share=self._shared_by(pool))
+        options = pinned if self.loader.pin_memory else self._reader.recycled()
+        if self.loader.num_workers:
+            return options
+        return options._replace(threads=Threads(pool, self._n_threads))
 
     def _timed(self, options: ReadOptions, batch: int) -> ReadOptions:
         """The options of a read that begins with a batch."""

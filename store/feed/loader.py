@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from store.feed.cache_room import kept_fraction
+from store.feed.cold_batches import kept_fraction
 from store.feed.epoch_reads import EpochReads
 from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
 from store.feed.prefetch import row_bytes
@@ -28,8 +28,8 @@ from store.feed.windows import (
 )
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.batch import Batch
-from store.read.batch_reads import LocatedRows
+from store.read.batch import Batch, as_batch
+from store.read.location import LocatedRows
 from store.read.plan import Select
 from store.read.read_options import ReadOptions, Schedule
 from store.read.store import Rows, TraceStore
@@ -267,16 +267,11 @@ class TraceLoader:
     def _read(self, batches: Batches) -> Iterator[Batch]:
         """Read the batches of this epoch, in order."""
         reads = EpochReads(
-            self.store,
+            self,
             self._plan,
             batches,
-            self.read_located,
-            self.unread,
             self._visit_times(batches),
             self._schedule(batches),
-            self.prefetch_bytes,
-            self.num_workers,
-            self.pin_memory,
             self._kept_fraction,
         )
         n_together = self._batches_together()
@@ -298,7 +293,7 @@ class TraceLoader:
         Called in any of the threads. A subclass may change it, if what it gives of a row does not
         depend on the other rows.
         """
-        return self.store.read_located(self._plan, located, options)
+        return as_batch(self.store.reader.read(self._plan, located, options))
 
     @cached_property
     def _kept_fraction(self) -> float:
@@ -309,7 +304,7 @@ class TraceLoader:
         """Batches a window: of small rows a few megabytes, else no more than the cache may hold."""
         n_small = 1
         # a mirror that lacks some chunks has those of a batch sooner than those of a window
-        if self.store.reads.is_mirrored_whole(self._plan):
+        if self.store.reader.is_here(self._plan):
             n_small = small_batches_together(self.store, self._plan, self.batch_size)
         if not self.shuffle:  # neighbours follow each other: the cache has their chunks
             return n_small

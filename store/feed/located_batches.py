@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from store.errors import CorruptError
 from store.feed.order import Batches
-from store.read.batch_reads import LocatedRows
+from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
 from store.read.store import TraceStore
 
@@ -63,4 +63,4 @@ class LocatedBatches:
 
     def _locate(self, first: int, stop: int) -> list[LocatedRows]:
         size = self.batches.batch_size
-        return self.store.reads.locate(self.plan, self.batches.rows_of(first, stop), size)
+        return self.store.reader.locate(self.plan, self.batches.rows_of(first, stop), size)

@@ -94,7 +94,7 @@ class Readahead:
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
             times = None
-            if self.schedule is not None and not self.store.reads.is_mirrored_whole(self.plan):
+            if self.schedule is not None and not self.store.reader.is_here(self.plan):
                 visits = self.batches.first_visit
                 times = self.schedule(visits(current), visits(first))
             advice = None
@@ -102,9 +102,9 @@ class Readahead:
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 if times is not None or not self._is_in_memory(first, last):
                     rows = self.unread(self.batches.rows_of(first, last))
-                    is_from_files = self.store.reads.reads_files(self.plan, rows)
+                    is_from_files = self.store.reader.reads_files(self.plan, rows)
                     advice = self._thread.submit(
-                        self.store.reads.advise, self.plan, rows, schedule=times
+                        self.store.reader.advise, self.plan, rows, schedule=times
                     )
             self._groups.append(advice)
             self._from_files.append(is_from_files)
@@ -126,7 +126,7 @@ class Readahead:
         rows = self.unread(self.batches.rows_of(first, last))
         n_groups = -(-(last - first) // self._group)
         sample = rows[:: max(1, len(rows) // (n_groups * SAMPLE_ROWS))]
-        return not len(sample) or self.store.reads.is_cached(self.plan, sample)
+        return not len(sample) or self.store.reader.is_cached(self.plan, sample)
 
     def is_from_files(self, batch: int) -> bool:
         """Whether a batch is best read with `ReadOptions.files`; ask after `advance`.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from store.read.read_options import NextUse
+from store.read.location import NextUse
 
 __all__ = ["VisitTimes"]
 

@@ -1,18 +1,17 @@
-"""The checksums that the chunks of an array should have."""
+"""The checksums that the chunks of an array should have, and which chunks have them for certain."""
 
-from typing import TYPE_CHECKING
+import threading
+from functools import cached_property
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
+from store.read.location import Numbers
 from store.read.shard import RESTORE
 
-if TYPE_CHECKING:
-    from store.read.array import Array
-
-__all__ = ["ChunkSums"]
+__all__ = ["CheckedChunks", "ChunkSums"]
 
 
 class ChunkSums:
@@ -21,14 +20,14 @@ class ChunkSums:
     Parameters
     ----------
     whole
-        The array of the checksums of whole chunks.
+        The checksums of whole chunks, uint32 `(n, n_planes)`.
     array
         The array that they are of.
     manifest
         What is committed; has those of the padded last chunk.
     """
 
-    def __init__(self, whole: "Array", array: StoredArray, manifest: Manifest) -> None:
+    def __init__(self, whole: Numbers, array: StoredArray, manifest: Manifest) -> None:
         has_tail = array.n_places % array.layout.chunk_items > 0
         self._whole = whole
         self._array = array
@@ -46,12 +45,46 @@ class ChunkSums:
         n_whole = self._whole.n_items
         n_tail = self._tail.size
         if n_tail != self._n_tail:
+            path = self._array.checksums.layout.path
             expected = f"{self._n_tail} checksums of its last chunk"
-            raise CorruptError(
-                f"array {self._whole.layout.path!r}: expected {expected}, found {n_tail}; {RESTORE}"
-            )
+            raise CorruptError(f"array {path!r}: expected {expected}, found {n_tail}; {RESTORE}")
         try:
             whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
         except DamagedItemsError as error:  # its items are chunks, and must not be taken for rows
             raise CorruptError(str(error)) from error
         return np.concatenate([whole, self._tail]) if stop > n_whole else whole
+
+
+class CheckedChunks:
+    """The chunks that were found right; safe for threads.
+
+    Attributes
+    ----------
+    has_all
+        Whether no chunk is missing.
+    """
+
+    def __init__(self, n_chunks: int, n_planes: int) -> None:
+        self._shape = (n_chunks, n_planes)
+        self._n_missing = n_chunks * n_planes
+        self._lock = threading.Lock()
+        self.has_all = not self._n_missing
+
+    @cached_property
+    def _is_right(self) -> np.ndarray:
+        # not before a shard was opened: what a manifest claims may be more than fits into memory
+        return np.zeros(self._shape, bool)
+
+    def missing(self, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:
+        """Those of some chunks, int64 `(n,)`, that lack one of these planes."""
+        with self._lock:  # one thread makes the array
+            is_right = self._is_right
+        return chunks[~is_right[chunks[:, None], planes].all(axis=1)]
+
+    def add(self, chunks: np.ndarray, planes: np.ndarray) -> None:
+        """Note that these chunks are right in these planes; int64 `(n,)`, each once."""
+        with self._lock:  # another thread may have checked some of them meanwhile
+            found = self._is_right[chunks[:, None], planes]
+            self._is_right[chunks[:, None], planes] = True
+            self._n_missing -= found.size - np.count_nonzero(found)
+            self.has_all = not self._n_missing

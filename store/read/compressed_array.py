@@ -8,14 +8,15 @@ import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.read.array import Array
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
-from store.read.landed_chunks import LandedChunks
-from store.read.read_options import SHARED_BYTES, Located, NextUse, ReadOptions, Select
+from store.read.file_array import FileArray
+from store.read.location import Located, NextUse, next_use_of_places
+from store.read.read_options import DEFAULT, ChunkSource, ReadOptions, Select
 from store.read.shard import CompressedShard
+from store.read.threads import SHARED_BYTES
 
 __all__ = ["CompressedArray"]
 
@@ -47,7 +48,7 @@ class Shared(NamedTuple):
     next_use: float | None
 
 
-class CompressedArray(Array[CompressedShard]):
+class CompressedArray(FileArray[CompressedShard]):
     """A compressed array: only the chunks that a read needs are decoded.
 
     A chunk that lies wholly inside a range goes into its place and is not kept, because no other
@@ -57,7 +58,7 @@ class CompressedArray(Array[CompressedShard]):
     Parameters
     ----------
     directory, array, max_maps, sums
-        See `Array`.
+        See `FileArray`.
     cache
         Shared by the arrays of a store.
     """
@@ -76,7 +77,9 @@ class CompressedArray(Array[CompressedShard]):
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
-    def read_here(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
+    def read_located(
+        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+    ) -> np.ndarray:
         """See `Array`."""
         starts, stops, _ = located
         layout = self.layout
@@ -86,13 +89,14 @@ class CompressedArray(Array[CompressedShard]):
         self.open_shards(chunk // layout.shard_chunks for chunk in chunks)
         n_items = sum(end_items) - sum(first_items)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
-        shared = self._shared(parts, self._use_of_places(starts, options.next_use))
+        next_use = next_use_of_places(self.segments, starts, options.next_use)
+        shared = self._shared(parts, next_use)
         unsplit = self.unsplit(select)
         for number, plane in self.views_of_planes(out, select):
             n_bytes = self._bytes_to_decode(shared, number) + len(wholes) * layout.chunk_bytes
-            decode = partial(self._decode, number, options.landed)
+            decode = partial(self._decode, number, options.source)
             read = partial(self._read_visits, number, plane, unsplit, decode)
-            options.run(read, [*shared, *wholes], n_bytes)
+            options.threads.run(read, [*shared, *wholes], n_bytes)
         return out
 
     def _shared(self, parts: dict[int, list[Part]], next_use: NextUse | None) -> list[Shared]:
@@ -174,20 +178,18 @@ class CompressedArray(Array[CompressedShard]):
         layout = self.layout
         return self._pool.empty((layout.chunk_items, *layout.plane_item_shape), layout.dtype)
 
-    def _decode(self, plane: int, landed: LandedChunks | None, chunk: int, out: np.ndarray) -> None:
+    def _decode(self, plane: int, source: ChunkSource | None, chunk: int, out: np.ndarray) -> None:
         """Fill `out`, contiguous, with the chunk's items in one plane."""
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
         if not self._checked.has_all:
             self._check_chunks(np.array([chunk]), np.array([plane]))
         try:
-            if self.holder is None:
+            if source is None:
                 shard.read_chunk(inside, plane, out, once=True)
-                return
-            data = None
-            if landed is not None:
-                data = landed.copy(chunk, plane, shard.chunk_bytes(inside, plane))
-            shard.read_copy(inside, plane, out, data)
+            else:
+                data = source.copy(chunk, plane, shard.chunk_bytes(inside, plane))
+                shard.read_copy(inside, plane, out, data)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
 

@@ -9,9 +9,7 @@ from store.errors import CorruptError
 from store.format.contents import run_arrays, run_name
 from store.format.ids import Run, rows_of_hashes, rows_with_hash
 from store.format.manifest import Manifest, read_manifest
-from store.read.directory import StoreDirectory
-from store.read.mirror import Mirror
-from store.read.open_array import open_array
+from store.read.open_array import LocalSource
 from store.read.shard import RESTORE
 
 __all__ = ["IdTable", "check_run"]
@@ -22,24 +20,13 @@ class IdTable:
 
     Parameters
     ----------
-    directory, manifest
-        The store, and what is committed.
     check
-        Whether every run is compared with its checksum; those of a mirror are.
-    mirror
-        See `open_array`.
+        Whether every run is compared with its checksum; those of a source that is not trusted are.
     """
 
-    def __init__(
-        self,
-        directory: StoreDirectory,
-        manifest: Manifest,
-        check: bool,
-        mirror: Mirror | None = None,
-    ) -> None:
-        self.directory = directory
-        self.check = check or mirror is not None
-        self.mirror = mirror
+    def __init__(self, source: LocalSource, manifest: Manifest, check: bool) -> None:
+        self.source = source
+        self.check = check or not source.is_trusted
         self.manifest = manifest  # the newest one whose runs hold our ids
         self._n_rows = manifest.n_rows
         self._runs: dict[Run, tuple[np.ndarray, np.ndarray]] = {}
@@ -48,8 +35,7 @@ class IdTable:
         """A run: hashes uint64 ascending, and their rows int64; raises CorruptError."""
         if run not in self._runs:
             hashes, rows = (
-                open_array(self.directory, array, mirror=self.mirror).read(0, array.n_items)
-                for array in run_arrays(run)
+                self.source.open_array(array).read(0, array.n_items) for array in run_arrays(run)
             )
             if self.check:
                 check_run(run, hashes, rows, self.manifest.run_sums)
@@ -88,7 +74,7 @@ class IdTable:
         bool
             False if the runs are those of the manifest that was tried, or of another store.
         """
-        now = read_manifest(self.directory.path)
+        now = read_manifest(self.source.directory.path)
         if now.uuid == self.manifest.uuid:
             self.manifest = now
         return self.manifest.runs != tried.runs  # another thread may have taken them

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
 from store.read.cache_dir import below, check_ours, check_peer, prepare_dir
-from store.read.landed_chunks import Landed
 from store.read.messages import PROTOCOL, receive, send
 from store.remote.source import SETTINGS, source_settings
 
@@ -51,6 +50,13 @@ class _Link(socket.socket):
 
     def __del__(self) -> None:
         self.close()
+
+
+class Landed(NamedTuple):
+    """The landing memory of a fetching process: its number, and read-only bytes, uint8 `(n,)`."""
+
+    number: int
+    memory: np.ndarray
 
 
 class Mirror:

@@ -1,14 +1,55 @@
-"""Many short ranges of bytes, copied one after the other without a Python step for each.
+"""Ranges of bytes, copied one after the other. Pure but for the memory that is written.
 
-NumPy copies windows of one width, an item of a type without meaning (`V`) each, from and to any
-positions in one call. Pure but for the memory that is written.
+Short ranges take no Python step each: NumPy copies windows of one width, an item of a type without
+meaning (`V`) each, from and to any positions in one call. Long ones are copied one by one.
 """
+
+from typing import Any
 
 import numpy as np
 
-__all__ = ["gather", "scatter", "window_width"]
+__all__ = [
+    "LONG_BYTES",
+    "SHORT_BYTES",
+    "copy_ranges",
+    "gather",
+    "plan_copies",
+    "scatter",
+    "window_width",
+]
 
+# Ranges shorter than this are copied by one call, without a Python step each: at 4 KB it takes 514
+# ns a range against 625, at 8 KB 931 against 918.
+SHORT_BYTES = 6 * 1024
+LONG_BYTES = 512 * 1024
 WINDOWS_BYTES = 512 * 1024  # gathered before they are scattered: they stay in the processor's cache
+
+
+Copy = tuple[int, int, int]
+"""A range of bytes, from its first to after its last, and where it goes."""
+
+
+def plan_copies(firsts: np.ndarray, sizes: np.ndarray) -> list[Copy]:
+    """Put ranges of bytes one after the other; `firsts` and `sizes` are int64 `(n,)`.
+
+    They are cut into copies of at most `LONG_BYTES`, so that threads get equal shares of them.
+    """
+    stops = sizes.cumsum()
+    ends = (firsts + sizes).tolist()
+    copies = list(zip(firsts.tolist(), ends, (stops - sizes).tolist(), strict=True))
+    if np.maximum.reduce(sizes) <= LONG_BYTES:
+        return copies
+    return [
+        (begin, min(begin + LONG_BYTES, stop), at + begin - first)
+        for first, stop, at in copies
+        for begin in range(first, stop, LONG_BYTES)
+    ]
+
+
+def copy_ranges(source: Any, target: Any, copies: list[Copy]) -> None:
+    """Copy between two memoryviews, or, to release the interpreter's lock, between two arrays."""
+    for first, stop, at in copies:
+        target[at : at + stop - first] = source[first:stop]
 
 
 def gather(memory: np.ndarray, firsts: np.ndarray, size: int) -> np.ndarray:

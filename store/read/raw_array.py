@@ -1,37 +1,38 @@
 """An uncompressed array, read through the maps of its shards."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from store.format.contents import StoredArray
 from store.format.ranges import Piece, cut_ranges, join_ranges, plan_pieces
-from store.read.array import Array, pairs
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
+from store.read.file_array import FileArray
 from store.read.file_reads import FileRange, FileReads
-from store.read.landed_chunks import LandedChunks
+from store.read.location import Located
 from store.read.maps import Maps
-from store.read.pack import gather, scatter, window_width
-from store.read.read_options import DEFAULT, Located, ReadOptions, Select
+from store.read.pack import (
+    SHORT_BYTES,
+    copy_ranges,
+    gather,
+    plan_copies,
+    scatter,
+    window_width,
+)
+from store.read.read_options import DEFAULT, ChunkSource, ReadOptions, Select
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]
 
-# Ranges shorter than this are copied by one call, without a Python step each: at 4 KB it takes 514
-# ns a range against 625, at 8 KB 931 against 918.
-SHORT_BYTES = 6 * 1024
 # Of longer ranges the interpreter's lock is released for each, which at 64 KB costs 3% of the copy.
 UNLOCKED_BYTES = 128 * 1024
-LONG_BYTES = 512 * 1024
 # cold ranges of this mean length are worth a read of the file each
 FILE_BYTES = 64 * 1024
 
-Copy = tuple[int, int, int]
-"""Bytes of the memory of maps, first and after the last, and where they go."""
 
-
-class RawArray(Array[RawShard]):
+class RawArray(FileArray[RawShard]):
     """An uncompressed array: its bytes are copied once, from the map into their place.
 
     One range in one shard is a view. Long ranges are copied one by one, short ones by one call.
@@ -50,14 +51,11 @@ class RawArray(Array[RawShard]):
         self._maps = Maps({}, self.layout)
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Items `start:stop`: a read-only view if one shard holds them all, else a copy.
-
-        Of a mirror it is always a copy: under a view, a hole would be zeros.
-        """
+        """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
         place: int | None = start
         if self.segments is not None:
             place = self.segments.place_of_range(start, stop)
-        if place is None or not start < stop or self.holder is not None:
+        if place is None or not start < stop:
             return super().read(start, stop)
         end = place + stop - start
         number, inside = divmod(place, self.layout.shard_items)
@@ -73,11 +71,10 @@ class RawArray(Array[RawShard]):
         """See `Array`; short items are gathered by NumPy."""
         layout = self.layout
         is_short = layout.item_bytes < SHORT_BYTES and layout.n_planes == 1
-        if not is_short or not len(positions) or self.holder is not None:
+        if not is_short or not len(positions):
             return super().take(positions, select, options)
         places = positions if self.segments is None else self.segments.places_of(positions)
-        if not self._checked.has_all:
-            self._check(places, places + 1, select, options)
+        self._check(places, places + 1, select, options)
         if self.array.n_shards == 1:
             index: tuple[np.ndarray | slice, ...] = (places, *select)
             return options.place(self.shard(0).items[index])
@@ -89,22 +86,14 @@ class RawArray(Array[RawShard]):
             items = np.ascontiguousarray(items[(slice(None), *select)])
         return options.place(items)
 
-    def _locate_places(
-        self, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
-    ) -> list[Located]:
-        """See `Array`; ranges are cut where a shard ends."""
-        owners, starts, stops, shards = cut_ranges(starts, stops, self.layout.shard_items)
-        if owners is not None:
-            cuts = owners.searchsorted(cuts)
-        return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
-
-    def read_here(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
+    def read_located(
+        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+    ) -> np.ndarray:
         """See `Array`."""
         starts, stops, shards = located
-        if not self._checked.has_all:
-            self._check(starts, stops, select, options)
-        if options.landed is not None:
-            return self._read_landed(starts, stops, select, options, options.landed)
+        self._check(starts, stops, select, options)
+        if options.source is not None and not options.source.is_empty:
+            return self._read_chunks(starts, stops, select, options, options.source)
         layout = self.layout
         if shards is None or layout.n_planes > 1 or select:
             return self._copy_selected(starts, stops, select, options)
@@ -127,9 +116,30 @@ class RawArray(Array[RawShard]):
         n_bytes: int,
         options: ReadOptions,
     ) -> np.ndarray:
-        """Copy ranges of bytes one after the other; see `scatter`. They have `n_bytes` in all."""
-        if n_bytes >= len(sizes) * SHORT_BYTES:
-            return self._copy(memory, firsts, sizes, options)
+        """Copy ranges of bytes, `n_bytes` in all, one after the other; see `scatter`."""
+        mean = n_bytes // len(sizes)
+        if mean < SHORT_BYTES:
+            return self._pack_short(memory, firsts, sizes, ends, n_bytes, options)
+        out = self._empty(n_bytes, options)
+        source: Any = memory
+        target: Any = _bytes_of(out)
+        copies = plan_copies(firsts, sizes)
+        if mean < UNLOCKED_BYTES:
+            copy_ranges(source.data, target.data, copies)
+        else:
+            options.threads.run(partial(copy_ranges, source, target), copies, n_bytes)
+        return out
+
+    def _pack_short(
+        self,
+        memory: np.ndarray,
+        firsts: np.ndarray,
+        sizes: np.ndarray,
+        ends: np.ndarray,
+        n_bytes: int,
+        options: ReadOptions,
+    ) -> np.ndarray:
+        """The same of ranges that are too short for a step each."""
         width = window_width(sizes, n_bytes // len(sizes))
         if np.minimum.reduce(sizes) == width:
             return options.place(self._as_items(gather(memory, firsts, width)))
@@ -137,41 +147,43 @@ class RawArray(Array[RawShard]):
         scatter(memory, firsts, sizes, ends, width, _bytes_of(out))
         return out
 
-    def _read_landed(
+    def _read_chunks(
         self,
         starts: np.ndarray,
         stops: np.ndarray,
         select: Select,
         options: ReadOptions,
-        landed: LandedChunks,
+        source: ChunkSource,
     ) -> np.ndarray:
-        """As `read_here`, of chunks some of which are not in their shards."""
+        """As `read_located`, of chunks some of which are not in their shards."""
         layout = self.layout
         n_items = int((stops - starts).sum())
         _, starts, stops, chunks = cut_ranges(starts, stops, layout.chunk_items)
         inside = starts - chunks * layout.chunk_items
         counts = stops - starts
+        memory = source.memory
         if layout.n_planes == 1 and not select and n_items:
-            firsts = landed.positions(chunks, 0)
+            firsts = source.positions(chunks, 0)
             if firsts.min() >= 0:
                 firsts += inside * layout.item_bytes
                 firsts, stops = join_ranges(firsts, firsts + counts * layout.item_bytes)
-                ends = np.full(len(firsts), len(landed.memory))
+                ends = np.full(len(firsts), len(memory))
                 n_bytes = n_items * layout.item_bytes
-                return self._pack(landed.memory, firsts, stops - firsts, ends, n_bytes, options)
+                return self._pack(memory, firsts, stops - firsts, ends, n_bytes, options)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         selected = (slice(None), *self.unsplit(select))
         ats = np.cumsum(counts) - counts
         for plane, view in self.views_of_planes(out, select):
-            positions = landed.positions(chunks, plane)
+            positions = source.positions(chunks, plane)
             fields = (chunks, positions, inside, inside + counts, ats, ats + counts)
 
             def copy(some: list, plane: int = plane, view: np.ndarray = view) -> None:
                 for chunk, position, start, stop, at, end in some:
-                    items = self._chunk_items(chunk, plane, position, landed.memory)
+                    items = self._chunk_items(chunk, plane, position, memory)
                     np.copyto(view[at:end], items[start:stop][selected])
 
-            options.run(copy, list(zip(*map(np.ndarray.tolist, fields), strict=True)), view.nbytes)
+            columns = map(np.ndarray.tolist, fields)
+            options.threads.run(copy, list(zip(*columns, strict=True)), view.nbytes)
         return out
 
     def _chunk_items(self, chunk: int, plane: int, position: int, memory: np.ndarray) -> np.ndarray:
@@ -198,7 +210,7 @@ class RawArray(Array[RawShard]):
         return data.view(self.layout.dtype).reshape(-1, *self.layout.item_shape)
 
     def close_shards(self) -> None:
-        """See `Array`."""
+        """See `FileArray`."""
         super().close_shards()
         self._maps = Maps({}, self.layout)
 
@@ -212,41 +224,14 @@ class RawArray(Array[RawShard]):
             ends = maps.ends[shards]
         return maps, ends
 
-    def _copy(
-        self, memory: np.ndarray, firsts: np.ndarray, sizes: np.ndarray, options: ReadOptions
-    ) -> np.ndarray:
-        """Long ranges of bytes: a copy for each."""
-        stops = sizes.cumsum()
-        n_bytes = int(stops[-1])
-        out = self._empty(n_bytes, options)
-        source: Any = memory
-        target: Any = _bytes_of(out)
-        is_locked = n_bytes < len(sizes) * UNLOCKED_BYTES
-        if is_locked:
-            source, target = memory.data, target.data
-
-        def copy(some: list[Copy]) -> None:
-            for first, stop, at in some:
-                target[at : at + stop - first] = source[first:stop]
-
-        ends = (firsts + sizes).tolist()
-        copies = list(zip(firsts.tolist(), ends, (stops - sizes).tolist(), strict=True))
-        if np.maximum.reduce(sizes) > LONG_BYTES:
-            copies = _cut(copies)
-        if is_locked:
-            copy(copies)
-        else:
-            options.run(copy, copies, n_bytes)
-        return out
-
     def _reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
-        """See `Array`: long whole items that lie together and are not checked.
+        """See `FileArray`: long whole items that lie together and are not checked.
 
         Where the kernel does not tell what is in memory, maps are read: of warm rows they are
         faster than files by more than they are slower of cold ones.
         """
         is_plain = self.layout.n_planes == 1 and not select
-        if not is_plain or self.sums is not None or self.holder is not None:
+        if not is_plain or self.sums is not None:
             return False
         n_items = int((stops - starts).sum())
         if not n_items or n_items * self.layout.item_bytes < len(starts) * FILE_BYTES:
@@ -293,19 +278,10 @@ class RawArray(Array[RawShard]):
                 items = self.shard(number).items[start:stop]
                 np.copyto(out[at : at + stop - start], items[selected] if select else items)
 
-        options.run(copy, pieces, out.nbytes)
+        options.threads.run(copy, pieces, out.nbytes)
         return out
 
 
 def _bytes_of(items: np.ndarray) -> np.ndarray:
     """The bytes of contiguous items, a view: uint8 `(n_bytes,)`."""
     return items.reshape(-1).view(np.uint8)
-
-
-def _cut(copies: list[Copy]) -> list[Copy]:
-    """Copies of at most `LONG_BYTES`, so that threads get equal shares of them."""
-    return [
-        (begin, min(begin + LONG_BYTES, stop), at + begin - first)
-        for first, stop, at in copies
-        for begin in range(first, stop, LONG_BYTES)
-    ]

@@ -1,51 +1,46 @@
-"""The arguments of a read of an array: places, memory, threads, and when items are needed again."""
+"""The arguments of a read of an array: memory, threads, where chunks are, and when items are needed
+again."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from store.read.file_reads import FileReads
-from store.read.landed_chunks import LandedChunks
+from store.read.location import NextUse
+from store.read.threads import Threads
 
-__all__ = [
-    "DEFAULT",
-    "SHARED_BYTES",
-    "Empty",
-    "Located",
-    "NextUse",
-    "ReadOptions",
-    "Schedule",
-    "Select",
-    "Work",
-]
+__all__ = ["DEFAULT", "ChunkSource", "Empty", "ReadOptions", "Schedule", "Select"]
 
-SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+Select = tuple[slice, ...]
+"""A slice for each item axis; empty: whole items."""
 
 
-class Located(NamedTuple):
-    """The ranges of places that one read copies.
+class ChunkSource(Protocol):
+    """Where the chunks of one array are, if not for certain in their shards.
 
     Attributes
     ----------
-    starts, stops
-        int64 `(n,)`.
-    shards
-        The shard of each, where every range lies in one: int64 `(n,)`; None: not known.
+    is_empty
+        Whether all chunks of this read are in their shards; they may leave these while it copies.
+    memory
+        Where the others are: uint8.
     """
 
-    starts: np.ndarray
-    stops: np.ndarray
-    shards: np.ndarray | None = None
+    @property
+    def is_empty(self) -> bool: ...
 
+    @property
+    def memory(self) -> np.ndarray: ...
 
-Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-Work = Callable[[list], None]
-Select = tuple[slice, ...]
-"""A slice for each item axis; empty: whole items."""
-NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(i, first, last) -> when any of the items `first` to `last` is needed again after the i-th range
-of this read; all `(n,)`."""
+    def positions(self, chunks: np.ndarray, plane: int) -> np.ndarray:
+        """Where chunks, int64 `(n,)`, are in the memory: int64; -1 of those in their shards."""
+        ...
+
+    def copy(self, chunk: int, plane: int, n_bytes: int) -> bytes | None:
+        """The bytes of a chunk in the memory; None if it is in its shard."""
+        ...
 
 
 class ReadOptions(NamedTuple):
@@ -58,23 +53,22 @@ class ReadOptions(NamedTuple):
     required
         Whether every array must lie in that memory; else what was gathered elsewhere may stay
         there.
-    share
-        (work, items): calls `work` with lists that together hold the items, one after the other or
-        in threads.
+    threads
+        What shares the work.
     next_use
         When items are needed again, for the cache of decoded chunks; None: not known.
     files
         Reads long ranges that are not in memory from their files; None: they are copied from maps.
-    landed
-        Chunks of a mirror that are not in their shards; None: all are.
+    source
+        Where chunks are; None: in their shards, to stay.
     """
 
     empty: Empty = np.empty
     required: bool = False
-    share: Callable[[Work, list], None] = lambda work, items: work(items)
+    threads: Threads = Threads()
     next_use: NextUse | None = None
     files: FileReads | None = None
-    landed: LandedChunks | None = None
+    source: ChunkSource | None = None
 
     def place(self, array: np.ndarray) -> np.ndarray:
         """An array that was made elsewhere, copied if it must lie in this memory."""
@@ -83,13 +77,6 @@ class ReadOptions(NamedTuple):
         out = self.empty(array.shape, array.dtype)
         np.copyto(out, array)
         return out
-
-    def run(self, work: Work, items: list, n_bytes: int) -> None:
-        """Do the work that fills so many bytes, shared if it is large."""
-        if n_bytes < SHARED_BYTES:
-            work(items)
-        else:
-            self.share(work, items)
 
 
 DEFAULT = ReadOptions()

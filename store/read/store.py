@@ -22,16 +22,18 @@ from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column
 from store.format.values import decode_texts, is_integer
-from store.read.arrays import Arrays
-from store.read.batch_reads import BatchReads, LocatedRows
 from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
+from store.read.cached_array import MirrorSource
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory, local_path
+from store.read.location import LocatedRows
 from store.read.mirror import Mirror
+from store.read.open_array import LocalSource
 from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan, Select, plan_read
 from store.read.read_options import ReadOptions
+from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, Rows, is_many, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
@@ -71,7 +73,7 @@ class TraceStore:
         Whether every chunk is checked against its checksum before it is first used.
     mirror
         Of a store at an address: what brings its chunks to `path`; else None.
-    arrays, reads
+    reader
         Its arrays, and reads of many rows at once, as `TraceLoader` does them.
     """
 
@@ -92,18 +94,20 @@ class TraceStore:
         self.uuid = manifest.uuid
         self.generation = manifest.generation
         self.provenance = manifest.provenance
-        self.arrays = Arrays(directory, manifest, cache_bytes, check, mirror)
-        self.reads = BatchReads(self.arrays)
+        source = LocalSource(directory)
+        if mirror is not None:
+            source = MirrorSource(directory, mirror)
+        self.reader = RowReader(source, manifest, cache_bytes, check)
 
     @property
     def cache_bytes(self) -> int:
         """Decoded chunks of compressed columns that are kept, at most."""
-        return self.arrays.cache_bytes
+        return self.reader.cache_bytes
 
     @property
     def cache(self) -> ChunkCache:
         """Decoded chunks of compressed columns."""
-        return self.arrays.cache
+        return self.reader.cache
 
     @classmethod
     def open(
@@ -232,7 +236,7 @@ class TraceStore:
 
     def offsets(self, axis: str) -> np.ndarray:
         """The offsets of the rows on a ragged axis, int64 `(n_rows + 1,)`, as they are on disk."""
-        return self.arrays.offsets(axis).read()
+        return self.reader.offsets(axis).read()
 
     @property
     def ids(self) -> TraceIds:
@@ -286,11 +290,11 @@ class TraceStore:
         if axis is None:
             start, stop = row, row + 1
         else:
-            start, stop = self.arrays.offsets(axis).item_range(row)
+            start, stop = self.reader.offsets(axis).item_range(row)
         try:
-            items = self.arrays.column(name).read(start, stop)
+            items = self.reader.column(name).read(start, stop)
         except CorruptError as error:
-            raise self.arrays.explain(error, axis) from error
+            raise self.reader.explain(error, axis) from error
         if column.is_text:
             offsets = np.array([0, len(items)])
             (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
@@ -344,8 +348,7 @@ class TraceStore:
     ) -> PackedRows:
         """As `read`, into NumPy arrays; takes no torch."""
         plan = self.plan(columns, select)
-        located = self.reads.locate_batch(plan, self.check_rows(rows))
-        return self.reads.read_packed(plan, located, self.reads.recycled())
+        return self.reader.read(plan, self.reader.locate_batch(plan, self.check_rows(rows)))
 
     def column(self, name: str) -> "torch.Tensor | list[str]":
         """One fixed or utf8 column of all rows, read in one go.
@@ -391,11 +394,11 @@ class TraceStore:
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
-        with self.arrays.explained(axis):
-            items = self.arrays.column(name).read(0, self.manifest.n_items_of(name))
+        with self.reader.explained(axis):
+            items = self.reader.column(name).read(0, self.manifest.n_items_of(name))
         if axis is None:
             return PackedColumn(items, None, column.dtype)
-        return decode_texts(items, self.arrays.offsets(axis).read_checked(), f"column {name!r}")
+        return decode_texts(items, self.reader.offsets(axis).read_checked(), f"column {name!r}")
 
     def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]:
         """A utf8 column of the rows `start` to `stop`, not decoded, to be searched.
@@ -419,10 +422,10 @@ class TraceStore:
         """
         self._check_text(name)
         self.check_rows(np.arange(start, stop))
-        offsets = self.arrays.offsets(name).cuts(start, stop)
+        offsets = self.reader.offsets(name).cuts(start, stop)
         first, last = offsets[[0, -1]].tolist()
-        with self.arrays.explained(name):
-            items = self.arrays.column(name).read(first, last)
+        with self.reader.explained(name):
+            items = self.reader.column(name).read(first, last)
         return items.tobytes(), offsets - first
 
     def text_starts(self, name: str, rows: Rows, n_bytes: int) -> tuple[bytes, np.ndarray]:
@@ -441,10 +444,10 @@ class TraceStore:
             As `text_bytes`.
         """
         self._check_text(name)
-        starts, stops = self.arrays.offsets(name).item_ranges(self.check_rows(rows))
+        starts, stops = self.reader.offsets(name).item_ranges(self.check_rows(rows))
         stops = np.minimum(stops, starts + n_bytes)
-        with self.arrays.explained(name):
-            items = self.arrays.column(name).read_ranges(starts, stops)
+        with self.reader.explained(name):
+            items = self.reader.column(name).read_ranges(starts, stops)
         return items.tobytes(), packed_offsets(starts, stops)
 
     def _check_text(self, name: str) -> None:
@@ -523,15 +526,15 @@ class TraceStore:
             Where to, with which threads, and when rows are needed again after the i-th of `rows`.
             If None: into the store's own recycled memory.
         """
-        return self.read_located(plan, self.reads.locate_batch(plan, rows), options)
+        return self.read_located(plan, self.reader.locate_batch(plan, rows), options)
 
     def read_located(
         self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
     ) -> "Batch":
-        """As `read_batch`, of rows that `reads.locate` has found."""
+        """As `read_batch`, of rows that `reader.locate` has found."""
         from store.read.batch import as_batch
 
-        return as_batch(self.reads.read_packed(plan, located, options or self.reads.recycled()))
+        return as_batch(self.reader.read(plan, located, options))
 
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.

@@ -9,8 +9,8 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
-from store.read.arrays import Arrays
 from store.read.packed import PackedRows
+from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, is_many
 from store.traces.notebook import trace_html
 
@@ -28,7 +28,7 @@ class Store(Protocol):
 
     path: Path
     schema: Schema
-    arrays: Arrays
+    reader: RowReader
 
     @property
     def ids(self) -> Sequence[str]: ...
@@ -112,14 +112,14 @@ class TraceIds(Sequence[str]):
         """The row of a trace, or None; raises CorruptError."""
         if not isinstance(trace_id, str):
             return None
-        table = self._store.arrays.id_table
+        table = self._store.reader.id_table
         tried = table.manifest
         try:
             rows = table.rows_with_hash(hash_ids([trace_id])[0])
             return next((row for row in rows if self[row] == trace_id), None)
         except CorruptError as error:
             if not table.follow_merges(tried):
-                raise self._store.arrays.explain(error) from error
+                raise self._store.reader.explain(error) from error
         return self.find(trace_id)
 
     def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
@@ -137,7 +137,7 @@ class TraceIds(Sequence[str]):
             return np.array([-1 if row is None else row for row in rows], np.int64)
 
     def _find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
-        rows = self._store.arrays.id_table.rows_of_hashes(hash_ids(trace_ids))
+        rows = self._store.reader.id_table.rows_of_hashes(hash_ids(trace_ids))
         places = np.flatnonzero((rows >= 0) & (rows < len(self)))
         there = self._store.read_arrays(rows[places], [TRACE_ID]).texts(TRACE_ID)
         is_same = np.zeros(len(rows), bool)

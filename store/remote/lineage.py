@@ -7,7 +7,7 @@ append begins a segment. A store that fits either of them has the same items.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -17,7 +17,6 @@ from store.format.contents import StoredArray, checked_arrays, column_array, off
 from store.format.layout import ArrayLayout
 from store.format.manifest import Manifest
 from store.format.segments import Segments
-from store.read.array import Array
 from store.read.open_array import open_array
 from store.read.store import TraceStore
 
@@ -58,7 +57,7 @@ def _tails_at(store: TraceStore, array: StoredArray) -> list[int]:
     if not n_rest:
         return []
     whole = _array_at(store.manifest, array.layout.path) or array
-    reader: Array[Any] = open_array(store.directory, whole, check=store.manifest)
+    reader = open_array(store.directory, whole, check=store.manifest)
     return tail_sums(layout, reader.read(array.n_items - n_rest, array.n_items))
 
 

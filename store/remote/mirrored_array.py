@@ -15,7 +15,6 @@ from store.errors import CorruptError
 from store.format.contents import StoredArray
 from store.format.ranges import join_ranges
 from store.format.shard_table import table_bytes
-from store.read.array import Array
 from store.read.chunk_states import WritableStates, n_cells, shard_cells
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
@@ -96,7 +95,7 @@ class MirroredArray:
         self._opened: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
         directory = StoreDirectory.at(store.root)
-        self.reader: Array = open_array(directory, array, check=store.manifest)
+        self.reader = open_array(directory, array, check=store.manifest)
         self.checks = ChunkChecks(directory, array, store.manifest)
 
     def _count_chunks(self) -> int:

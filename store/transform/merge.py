@@ -275,12 +275,12 @@ def _lack_graphs(store: TraceStore) -> list[bool]:
 
 def _check_ids(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
-    parts = [part for store in stores for part in store.arrays.id_table.hashes()]
+    parts = [part for store in stores for part in store.reader.id_table.hashes()]
     hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
     for hashed in hashes[counts > 1]:
         owners: dict[str, TraceStore] = {}
         for store in stores:
-            for row in store.arrays.id_table.rows_with_hash(hashed):
+            for row in store.reader.id_table.rows_with_hash(hashed):
                 trace_id = store[row].id
                 if trace_id in owners:
                     raise SchemaError(

@@ -4,7 +4,6 @@ It knows items and shards, not rows, ids or strings.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ class ArrayWriter:
         """Items in whole chunks, which are written."""
         return self._n_items - self._n_pending
 
-    def _read_tail(self, committed: Array[Any]) -> None:
+    def _read_tail(self, committed: Array) -> None:
         """Put the committed tail's whole chunks into a builder; its other items become pending."""
         layout = self.layout
         number = self._n_items // layout.shard_items

@@ -25,7 +25,7 @@ from store.format.layout import offsets_layout
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
 from store.format.zarr_json import array_json, group_json
-from store.read.offsets import Offsets
+from store.read.location import Offsets
 from store.read.open_array import open_array
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
@@ -108,7 +108,7 @@ class _Rewriting:
             own = column_array(store.manifest, name)
             reader = open_array(store.directory, own, check=store.manifest)
             for start in range(0, own.n_items, step):
-                with store.arrays.explained(array.axis):
+                with store.reader.explained(array.axis):
                     items = reader.read(start, min(own.n_items, start + step))
                 writer.append(items)
         return _finish(writer)
@@ -195,8 +195,8 @@ class _Rewriting:
 
 def _read_run(store: TraceStore, run: Run) -> np.ndarray:
     """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
-    with store.arrays.explained():
-        hashes, rows = store.arrays.id_table.run(run)
+    with store.reader.explained():
+        hashes, rows = store.reader.id_table.run(run)
     order = np.argsort(rows)
     if not np.array_equal(rows[order], np.arange(*run)):
         raise CorruptError(

@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from store import Batch, TraceLoader, TraceStore
-from store.read.batch_reads import LocatedRows
+from store.read.location import LocatedRows
 from store.read.read_options import ReadOptions
 from store.traces.layers import LAYERS_AXIS, choose_layers
 from train.config import Config

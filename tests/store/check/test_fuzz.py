@@ -239,7 +239,7 @@ def read_all(path: Path) -> list:
         lambda: store.ids[:n],
         lambda: store.row_of("trace 3 é"),
         lambda: "absent" in store,
-        store.arrays.id_table.hashes,
+        store.reader.id_table.hashes,
     ]
     for name in store.schema.stored:
         questions.append(lambda name=name: bits(store.lengths(name)))

@@ -27,9 +27,9 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.batch_reads import BatchReads
 from store.read.file_reads import FileReads
 from store.read.mapped_file import MappedFile
+from store.read.row_reader import RowReader
 
 
 def delivered(loader):
@@ -207,7 +207,7 @@ def test_a_warning_that_is_an_error_keeps_the_position(store_path):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_empty_batch_of_cold_files_and_of_compressed_rows(tmp_path, monkeypatch, num_workers):
     """Read past the page cache, and with the times of the chunk cache."""
-    monkeypatch.setattr(BatchReads, "is_cached", lambda *_: False)
+    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
     monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
     columns = {
         "x": Column("uint8", (70_000,)),
@@ -430,7 +430,7 @@ def test_cold_rows_are_the_same_read_from_files(tmp_path, monkeypatch, num_worke
             last = rng.integers(0, 256, 70_000, np.uint8)
             rows.append({"states": states, "packed": states, "last": last, "label": np.int8(i)})
             writer.append(str(i), rows[-1])
-    monkeypatch.setattr(BatchReads, "is_cached", lambda *_: False)
+    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
     monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
     monkeypatch.setattr("store.feed.loader.kept_fraction", lambda *_: kept_fraction)
     found = []

@@ -294,7 +294,7 @@ def test_a_chunk_is_compared_with_its_checksum_once_while_its_shard_is_open(comp
     epochs = [sorted(int(batch["x"].values.sum()) for batch in loader) for _ in range(3)]
     assert sum(epochs[0]) == sum(epochs[1]) == sum(8 * i + 28 for i in range(16))
     assert len(computed) == 4
-    loader.store.arrays.column("x").close_shards()
+    loader.store.reader.column("x").close_shards()
     list(loader)
     assert len(computed) == 8
 

@@ -171,7 +171,7 @@ def test_damage_in_the_last_chunk_of_a_segment(path, rows, name):
     last = int(array.segments.stops[segment]) - 1
     place = int(array.segments.places_of(np.array([last]))[0])
     number, inside = divmod(place, array.layout.shard_items)
-    shard = store.arrays.column(name).shard(number)
+    shard = store.reader.column(name).shard(number)
     offset = int(shard.entries[inside // array.layout.chunk_items, 0, 0])
     file = path / array.layout.shard_path(number)
     data = bytearray(file.read_bytes())

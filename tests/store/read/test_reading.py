@@ -25,7 +25,7 @@ from store import (
     TraceStore,
 )
 from store.cli.main import main
-from store.read.arrays import Arrays
+from store.read.row_reader import RowReader
 
 ROOT = Path(__file__).parents[3]
 N = len(ROWS)
@@ -257,9 +257,9 @@ def test_a_whole_column_is_a_copy(store):
 def test_a_whole_column_is_read_at_once(store, monkeypatch):
     """Not row by row, nor batch by batch."""
     calls = []
-    original = Arrays.column
+    original = RowReader.column
     monkeypatch.setattr(
-        Arrays, "column", lambda self, name: calls.append(name) or original(self, name)
+        RowReader, "column", lambda self, name: calls.append(name) or original(self, name)
     )
     store.column("question")
     store.column("label")

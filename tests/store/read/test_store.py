@@ -430,7 +430,7 @@ def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
     mapped = [
         line for line in Path("/proc/self/maps").read_text().splitlines() if str(store_path) in line
     ]
-    assert sum(len(array._shards) for array in store.arrays._arrays.values()) <= 60
+    assert sum(len(array._shards) for array in store.reader._arrays.values()) <= 60
     assert mapped
 
 
@@ -620,7 +620,7 @@ def test_many_ids_are_found_at_once(store_path, rows, monkeypatch):
     assert store.ids.find_all(wanted).tolist() == expected
     assert store.ids.find_all([]).tolist() == []
     others = np.full(len(wanted), 3)  # as if all had the hash of row 3
-    monkeypatch.setattr(store.arrays.id_table, "rows_of_hashes", lambda hashes: others.copy())
+    monkeypatch.setattr(store.reader.id_table, "rows_of_hashes", lambda hashes: others.copy())
     assert store.ids.find_all(wanted).tolist() == expected
 
 

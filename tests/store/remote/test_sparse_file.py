@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
+from store.read.cached_array import plan_portions
 from store.read.chunk_states import CHUNK_MARGIN, ChunkStates, WritableStates, cells_of_ranges
-from store.read.held_array import plan_portions
 from store.remote.sparse_file import BLOCK, cell_bytes, data_extents, hole_spans, opened, punch
 
 

@@ -30,8 +30,8 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.batch_reads import BatchReads
 from store.read.buffers import SMALL_BYTES
+from store.read.row_reader import RowReader
 
 ROOT = Path(__file__).parents[3]
 N_ROWS, SEED, EPOCH = 23, 11, 3
@@ -331,7 +331,7 @@ def resources(path):
 def test_a_hundred_loaders_leave_nothing(small_path, monkeypatch, num_workers, cached):
     """Half of them abandoned in the middle of an epoch; also where the kernel is asked to read
     ahead."""
-    monkeypatch.setattr(BatchReads, "is_cached", lambda *_: cached)
+    monkeypatch.setattr(RowReader, "is_cached", lambda *_: cached)
     before = resources(small_path)
     for i in range(100):
         loader = TraceLoader(small_path, None, 5, True, num_workers=num_workers)

@@ -7,7 +7,7 @@ import torch
 from models.detector import REDUCED
 from models.lstm import LstmSolo
 from store import TraceStore
-from store.read.batch_reads import BatchReads
+from store.read.row_reader import RowReader
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.features import FeatureCache
@@ -76,8 +76,8 @@ def test_nothing_is_asked_of_files_for_rows_that_are_kept(data, monkeypatch):
     first = epochs_of(data, cache, 1)
     for owner, name in (
         (TraceStore, "read_batch"),
-        (BatchReads, "advise"),
-        (BatchReads, "is_cached"),
+        (RowReader, "advise"),
+        (RowReader, "is_cached"),
     ):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("asked"))
     (again,) = epochs_of(data, cache, 1)

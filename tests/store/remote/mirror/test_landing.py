@@ -76,7 +76,7 @@ def test_rows_are_the_same_from_memory_and_from_files(
         for name, value in expected.columns.items():
             assert str(found.columns[name]) == str(value)
         assert bool(server.keeper.landing.used) == bool(landing_bytes)
-        assert store.reads.is_mirrored_whole(store.plan()) == (not landing_bytes)
+        assert store.reader.is_here(store.plan()) == (not landing_bytes)
 
 
 def test_rows_are_right_while_their_chunks_move_and_go(node, rows, monkeypatch):
@@ -183,7 +183,7 @@ def noise(codec=None, n_rows=64, lengths=None):
 @contextlib.contextmanager
 def noisy(tmp_path, monkeypatch, *options):
     """A node with such a store, of which nothing is fetched that is not asked for, nor moved."""
-    monkeypatch.setattr("store.read.held_array.SMALL_BYTES", 0)
+    monkeypatch.setattr("store.read.cached_array.SMALL_BYTES", 0)
     monkeypatch.setattr("store.remote.moving.IDLE_S", 1e9)
     monkeypatch.setattr("store.remote.moving.POLL_S", 0.01)
     schema, rows = noise(*options)
@@ -226,7 +226,7 @@ def test_a_chunk_that_takes_the_place_of_another_is_never_kept_as_that(tmp_path,
         store = node.open()
         store.read([0])
         store.cache.clear()
-        held = store.arrays.column("x").holder
+        held = store.reader.column("x")
         other = node.open()
         steps = [lambda: other.read([10]), lambda: evict_all(node)]
         memory = Reused(held._known.landed.memory, steps)
@@ -262,7 +262,7 @@ def test_what_is_fetched_again_is_not_moved_for_a_reader_of_before(tmp_path, mon
         for i in range(62):
             store.read([i])
         wait_until_moved(node.server)
-        assert not store.arrays.column("x").holder.is_whole()
+        assert not store.reader.column("x").is_here()
         assert np.array_equal(store.read([63])[0]["x"], values[63])
 
 

@@ -94,7 +94,7 @@ def test_an_epoch_fetches_each_byte_once(served, local):
     asked = served.files.asked.total()
     assert shuffled(store) == expected
     assert served.files.asked.total() == asked
-    assert store.reads.is_mirrored_whole(store.plan())
+    assert store.reader.is_here(store.plan())
 
 
 def test_the_least_limit_that_works_is_named_and_works(served, local):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from store.feed.shared_work import share
+from store.read.threads import SHARED_BYTES, Threads
 
 
 @pytest.mark.parametrize("n_items", [0, 1, 7, 1000])
@@ -14,7 +14,7 @@ from store.feed.shared_work import share
 def test_each_item_is_worked_on_once_neighbours_together(n_items, n_threads):
     runs = []
     with ThreadPoolExecutor(n_threads) as pool:
-        share(pool, n_threads, runs.append, list(range(n_items)))
+        Threads(pool, n_threads).run(runs.append, list(range(n_items)), SHARED_BYTES)
     assert sorted(item for run in runs for item in run) == list(range(n_items))
     assert all(run == list(range(run[0], run[0] + len(run))) for run in runs)
 
@@ -25,7 +25,7 @@ def test_a_thread_that_gets_no_core_holds_up_nothing():
     runs = []
     with ThreadPoolExecutor(1) as pool:
         pool.submit(is_done.wait)
-        share(pool, 2, runs.append, list(range(100)))
+        Threads(pool, 2).run(runs.append, list(range(100)), SHARED_BYTES)
         is_done.set()
     assert sorted(item for run in runs for item in run) == list(range(100))
 
@@ -45,5 +45,5 @@ def test_an_error_of_any_thread_is_raised_and_ends_the_work(own):
         runs.append(run)
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="broken"):
-        share(pool, 2, work, list(range(100)))
+        Threads(pool, 2).run(work, list(range(100)), SHARED_BYTES)
     assert len(runs) < 7  # of 8: whoever works on stops, whoever has failed

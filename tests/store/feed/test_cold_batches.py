@@ -1,4 +1,4 @@
-from store.feed.cache_room import is_kept, kept_fraction
+from store.feed.cold_batches import is_kept, kept_fraction
 from store.read.mapped_file import MappedFile
 
 

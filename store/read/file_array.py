@@ -1,0 +1,191 @@
+"""What arrays have in common whose shards are files here: maps, checksums, advice to the kernel."""
+
+import mmap
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from store.errors import CorruptError, DamagedItemsError
+from store.format.contents import StoredArray
+from store.format.ranges import cells, join_ranges, plan_pieces
+from store.read.array import Array
+from store.read.chunk_sums import CheckedChunks, ChunkSums
+from store.read.directory import StoreDirectory
+from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.shard import RESTORE, CompressedShard, RawShard
+
+__all__ = ["FileArray"]
+
+ShardType = TypeVar("ShardType", RawShard, CompressedShard)
+
+
+class FileArray(Array, Generic[ShardType]):
+    """The shards of one array, opened when first needed, the oldest closed beyond a number.
+
+    Parameters
+    ----------
+    directory
+        The store; a shard of another one, that has taken its place, is refused.
+    array, sums
+        See `Array`.
+    max_maps
+        Shards to keep mapped.
+    """
+
+    shard_type: type[ShardType]
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        array: StoredArray,
+        max_maps: int,
+        sums: ChunkSums | None,
+    ) -> None:
+        super().__init__(array, sums)
+        self.directory = directory
+        self.max_maps = max_maps
+        n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
+        self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
+        self._shards: dict[int, ShardType] = {}
+
+    def shard(self, number: int) -> ShardType:
+        """See `Array`."""
+        shard = self._shards.get(number)
+        if shard is None:
+            shard = self._open_shard(number)
+            self._shards[number] = shard
+            for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
+                self._shards.pop(oldest, None)
+        return shard
+
+    def _open_shard(self, number: int) -> ShardType:
+        items = self.array.items_of_shard(number)
+        first, stop = items
+        try:
+            shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
+        except (CorruptError, FileNotFoundError) as error:
+            self.directory.check()  # first: what is missing may be of another store
+            raise DamagedItemsError(str(error), items) from error
+        self.directory.check()
+        return shard
+
+    def close_shards(self) -> None:
+        """Forget the shards that are mapped; views of them stay good."""
+        self._shards.clear()
+
+    def faults(
+        self, start: int, stop: int, planes: list[int] | None = None
+    ) -> Iterator[DamagedItemsError]:
+        """See `Array`."""
+        if self.sums is None:
+            return
+        shard_chunks = self.layout.shard_chunks
+        for number in range(start // shard_chunks, -(-stop // shard_chunks)):
+            base = number * shard_chunks
+            first = max(start, base)
+            last = min(stop, base + shard_chunks)
+            shard = self.shard(number)
+            expected = self.sums.read_chunks(first, last)
+            for plane in range(self.layout.n_planes) if planes is None else planes:
+                sums = expected[:, plane].tolist()
+                found = shard.checksums(first - base, last - base, plane)
+                if found == sums:  # of all chunks at once: a step for each would cost more
+                    continue
+                for chunk, right, wrong in zip(range(first, last), sums, found, strict=True):
+                    if right != wrong:
+                        where = shard.where_of(chunk - base, plane)
+                        message = f"expected checksum {right:08x}, found {wrong:08x}; {RESTORE}"
+                        yield DamagedItemsError(
+                            f"{where}: {message}", self.array.items_of_chunk(chunk)
+                        )
+
+    def _check(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select = (),
+        options: ReadOptions = DEFAULT,
+    ) -> None:
+        """Check the chunks that hold the ranges of places `starts:stops`, int64 `(n,)`.
+
+        Each is checked once, by whichever read comes first. Nothing is checked without `sums`.
+
+        Raises
+        ------
+        DamagedItemsError
+            One has another checksum than it should.
+        """
+        if self._checked.has_all:
+            return
+        chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
+        self.open_shards((chunks // self.layout.shard_chunks).tolist())
+        self._check_chunks(chunks, self.planes(select).ravel(), options)
+
+    def _check_chunks(
+        self, chunks: np.ndarray, planes: np.ndarray, options: ReadOptions = DEFAULT
+    ) -> None:
+        """Check chunks, int64 `(n,)` and rising, in some planes; see `_check`."""
+        chunks = self._checked.missing(chunks, planes)
+
+        def check(runs: list[tuple[int, int]]) -> None:
+            for start, stop in runs:
+                for fault in self.faults(start, stop, planes.tolist()):
+                    raise fault
+
+        n_bytes = len(chunks) * len(planes) * self.layout.chunk_bytes
+        firsts, stops = join_ranges(chunks, chunks + 1)
+        runs = list(zip(firsts.tolist(), stops.tolist(), strict=True))
+        options.threads.run(check, runs, n_bytes)
+        self._checked.add(chunks, planes)
+
+    def unsplit(self, select: Select) -> Select:
+        """What is selected of the axes that a plane has."""
+        split_axes = self.layout.split_axes
+        return tuple(part for axis, part in enumerate(select) if axis not in split_axes)
+
+    def views_of_planes(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
+        """The selected planes: number, and view `(n_items, *selected plane item)` of `out`."""
+        if not self.layout.split_axes:
+            return [(0, out)]
+        numbers = self.planes(select)
+        planes = self.layout.items_as_planes(out)
+        return [(int(numbers[place]), planes[place]) for place in np.ndindex(numbers.shape)]
+
+    def advise_places(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+    ) -> None:
+        """See `Array`: the kernel is told, which takes no times."""
+        if not self._reads_files(starts, stops, select):
+            self.advise_kernel(starts, stops, select)
+
+    def advise_chunks(self, start: int, stop: int) -> None:
+        """See `Array`."""
+        chunk_items = self.layout.chunk_items
+        first = np.array([start * chunk_items])
+        last = np.array([min(stop * chunk_items, self.array.n_places)])
+        self.advise_kernel(first, last, ())
+
+    def advise_kernel(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
+        """Have the kernel fetch what it lacks of ranges of places."""
+        planes = self.planes(select).ravel()
+        for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
+            shard = self.shard(number)
+            for first, last in shard.byte_ranges(start, stop, planes):
+                shard.file.advise(first, last, mmap.MADV_WILLNEED)
+
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """See `Array`."""
+        if self.segments is not None:
+            starts, stops = self.segments.split(starts, stops)
+        return self._reads_files(starts, stops, select)
+
+    def _reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """The same of ranges of places."""
+        return False
+
+    def is_place_cached(self, place: int) -> bool:
+        """See `Array`."""
+        number, inside = divmod(place, self.layout.shard_items)
+        shard = self.shard(number)
+        return shard.file.is_cached(shard.first_byte(inside))

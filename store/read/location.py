@@ -1,0 +1,225 @@
+"""Where rows lie: rows -> ranges of items -> ranges of places -> shards.
+
+Offsets say which items a row of a ragged column has. An array of several segments has its items at
+other places than their numbers say (`store.format.segments`); shards and chunks are counted in
+places. Nothing here reads but the offsets, which are checked before they are used.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from store.errors import CorruptError
+from store.format.contents import StoredArray
+from store.format.layout import ArrayLayout
+from store.format.ranges import cut_ranges
+from store.format.segments import Segments
+from store.read.plan import Span
+from store.read.shard import RESTORE
+
+__all__ = [
+    "Located",
+    "LocatedRows",
+    "NextUse",
+    "Numbers",
+    "Offsets",
+    "locate",
+    "locate_places",
+    "next_use_of_places",
+    "pairs",
+]
+
+NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""(i, first, last) -> when any of the items `first` to `last` is needed again after the i-th range
+of this read; all `(n,)`."""
+
+
+class Located(NamedTuple):
+    """The ranges of places that one read copies.
+
+    Attributes
+    ----------
+    starts, stops
+        int64 `(n,)`.
+    shards
+        The shard of each, where every range lies in one: int64 `(n,)`; None: not known.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
+    shards: np.ndarray | None = None
+
+
+class LocatedRows(NamedTuple):
+    """The rows of one batch, and where the items of its ragged columns are.
+
+    Attributes
+    ----------
+    rows
+        int64 `(n_rows,)`.
+    offsets
+        Of each ragged span in the packed batch: int64 `(n_rows + 1,)`.
+    places
+        Ragged column -> what its array reads.
+    """
+
+    rows: np.ndarray
+    offsets: dict[Span, np.ndarray]
+    places: dict[str, Located]
+
+
+def locate(
+    array: StoredArray, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
+) -> list[Located]:
+    """Where the items of several reads are, found at once.
+
+    Parameters
+    ----------
+    starts, stops
+        The item ranges of all reads: int64 `(n,)`.
+    cuts
+        The i-th read has the ranges `cuts[i]` to `cuts[i + 1]`: int64 `(n_reads + 1,)`.
+    """
+    if array.segments is not None:
+        split = array.segments.split
+        places = split(starts, stops)
+        if len(places[0]) != len(starts):  # a range crosses a border, which no row does
+            counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
+            cuts = np.cumsum([0, *counts])
+        starts, stops = places
+    return locate_places(array.layout, starts, stops, cuts)
+
+
+def locate_places(
+    layout: ArrayLayout, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
+) -> list[Located]:
+    """As `locate`, of ranges of places.
+
+    Those of a raw array are cut where a shard ends; of a compressed one, whose chunks are looked
+    up one by one, they stay whole.
+    """
+    if layout.codec is not None:
+        return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
+    owners, starts, stops, shards = cut_ranges(starts, stops, layout.shard_items)
+    if owners is not None:
+        cuts = owners.searchsorted(cuts)
+    return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
+
+
+def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:
+    return pairwise(cuts.tolist())
+
+
+def next_use_of_places(
+    segments: Segments | None, starts: np.ndarray, next_use: NextUse | None
+) -> NextUse | None:
+    """When places are needed again, of when items are; `starts` begin the ranges of places."""
+    if next_use is None or segments is None:
+        return next_use
+    numbers = segments.of_places(starts)
+    shifts = segments.shifts[numbers]
+    last_items = segments.stops[numbers] - 1
+
+    def of_places(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        last_of_chunk = np.minimum(last - shifts[i], last_items[i])
+        return next_use(i, first - shifts[i], last_of_chunk)
+
+    return of_places
+
+
+class Numbers(Protocol):
+    """An array of numbers, as `store.read.array.Array` reads them."""
+
+    n_items: int
+
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+
+    def take(self, positions: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(eq=False)
+class Offsets:
+    """Where the items of each row of a ragged axis are.
+
+    Parameters
+    ----------
+    array
+        The offsets: row r owns the items `offsets[r] : offsets[r + 1]`.
+    n_items
+        Committed items; offsets beyond them are damaged.
+    """
+
+    axis: str
+    array: Numbers
+    n_items: int
+
+    def read(self) -> np.ndarray:
+        """All of them, int64 `(n_rows + 1,)`, as they are on the disk."""
+        return self.array.read(0, self.array.n_items)
+
+    def read_checked(self) -> np.ndarray:
+        """All of them, int64 `(n_rows + 1,)`; raises CorruptError."""
+        return self.cuts(0, self.array.n_items - 1)
+
+    def cuts(self, start: int, stop: int) -> np.ndarray:
+        """Where the items of rows `start` to `stop` are: int64 `(n + 1,)`, with the last one's end.
+
+        Raises
+        ------
+        CorruptError
+            They fall, or lie outside of the items.
+        """
+        offsets = self.array.read(start, stop + 1)
+        self._check(np.arange(start, stop), offsets[:-1], offsets[1:])
+        return offsets
+
+    def item_range(self, row: int) -> tuple[int, int]:
+        """The items of a row: first, and after the last; raises CorruptError."""
+        start, stop = self.array.read(row, row + 2).tolist()
+        self._check_bounds(start, stop)
+        if stop < start:
+            raise self._fall(row)
+        return start, stop
+
+    def item_ranges(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The items of rows: starts and stops, int64 `(n,)`; raises CorruptError."""
+        starts = self.array.take(rows)
+        stops = self.array.take(rows + 1)
+        self._check(rows, starts, stops)
+        return starts, stops
+
+    def rows_of(self, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
+        """The row that holds each item: int64, of the shape of `items`."""
+        return np.searchsorted(self.read(), items, side="right") - 1
+
+    def next_use_of_items(self, next_use: NextUse | None) -> NextUse | None:
+        """When items are needed again, of when rows are."""
+        if next_use is None:
+            return None
+
+        def of_items(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            return next_use(i, *self.rows_of((first, last)))
+
+        return of_items
+
+    def _check(self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        if len(rows):
+            self._check_bounds(int(starts.min()), int(stops.max()))
+            falls = stops < starts
+            if falls.any():
+                raise self._fall(int(rows[np.argmax(falls)]))
+
+    def _check_bounds(self, start: int, stop: int) -> None:
+        if not 0 <= start <= self.n_items or not 0 <= stop <= self.n_items:
+            expected = f"offsets from 0 to {self.n_items}"
+            raise CorruptError(
+                f"axis {self.axis!r}: expected {expected}, found {start} to {stop}; {RESTORE}"
+            )
+
+    def _fall(self, row: int) -> CorruptError:
+        return CorruptError(
+            f"axis {self.axis!r}, row {row}: expected offsets that never fall; {RESTORE}"
+        )

@@ -1,0 +1,302 @@
+"""Reads rows of one committed state of a store: finds them, announces them, reads them.
+
+Its arrays are opened when first needed. A process that was forked opens its own: it shares pages
+through the kernel, never this object's state.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from store.errors import CorruptError, DamagedItemsError
+from store.format.contents import StoredArray, column_array, offsets_array
+from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.ranges import packed_offsets
+from store.format.schema import Schema
+from store.format.values import decode_texts
+from store.read.array import Array
+from store.read.buffers import MOST_BYTES, BufferPool
+from store.read.chunk_cache import ChunkCache
+from store.read.id_table import IdTable
+from store.read.location import LocatedRows, Offsets, locate, pairs
+from store.read.open_array import LocalSource
+from store.read.packed import PackedColumn, PackedRows
+from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
+from store.read.read_options import ReadOptions, Schedule
+
+__all__ = ["RowReader"]
+
+# of a store, shared by its arrays, which may hold as many again that were closed lately
+MAX_MAPS = 16_384
+CACHE_BYTES = 64 * 1024 * 1024
+
+
+class RowReader:
+    """The arrays of a store by name, what they share, and reads of many rows at once.
+
+    Rows are int64 `(n,)` and in range. Where they are is found before they are read: that touches
+    offsets alone, and is done for several batches in one go.
+
+    Parameters
+    ----------
+    source
+        Where the arrays come from.
+    manifest
+        What is committed.
+    cache_bytes
+        Decoded chunks to keep; see `TraceStore.open`.
+    check
+        Whether every chunk is checked against its checksum before it is first used.
+
+    Attributes
+    ----------
+    cache
+        Decoded chunks of compressed columns.
+    id_table
+        Hashes of the trace ids.
+    pool
+        Memory of batches, used again after the last tensor over it is gone.
+    """
+
+    def __init__(
+        self, source: LocalSource, manifest: Manifest, cache_bytes: int | None, check: bool
+    ) -> None:
+        self.source = source
+        self.manifest = manifest
+        self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
+        self.check = check
+        # when the manifest that was read last was written, and whether it is another one
+        self._looked_at = (0, False)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Hold nothing: no map, no chunk, no memory, no lock of another process."""
+        self.cache = ChunkCache(self.cache_bytes)
+        self.id_table = IdTable(self.source, self.manifest, self.check)
+        self.pool = BufferPool(most_bytes=MOST_BYTES)
+        self._arrays: dict[str, Array] = {}
+        self._axes: dict[str, Offsets] = {}
+        self._pid = os.getpid()  # last: another thread trusts the rest from here on
+
+    def column(self, name: str) -> Array:
+        """The array of a column's items."""
+        array = self._arrays.get(name) if self._pid == os.getpid() else None
+        if array is None:
+            array = self._open(name, column_array(self.manifest, name))
+        return array
+
+    def offsets(self, axis: str) -> Offsets:
+        """The offsets of the rows on a ragged axis."""
+        offsets = self._axes.get(axis) if self._pid == os.getpid() else None
+        if offsets is None:
+            array = self._open(f"offsets of {axis}", offsets_array(axis, self.manifest.n_rows))
+            offsets = Offsets(axis, array, self.manifest.n_items.get(axis, 0))
+            self._axes[axis] = offsets
+        return offsets
+
+    def _open(self, key: str, array: StoredArray) -> Array:
+        if self._pid != os.getpid():
+            self._forget()
+        max_maps = MAX_MAPS // (len(self.manifest.schema.stored) * 2 + 8)
+        check = self.manifest if self.check else None
+        opened = self.source.open_array(array, self.cache, max_maps, check)
+        return self._arrays.setdefault(key, opened)
+
+    def locate(self, plan: ReadPlan, rows: np.ndarray, batch_size: int) -> list[LocatedRows]:
+        """Find where the rows of several batches are, at once: Python's part of a read, which for
+        a small batch takes as long as copying it, is then paid once for all of them.
+
+        Parameters
+        ----------
+        batch_size
+            Rows a batch, but for the last one.
+
+        Raises
+        ------
+        CorruptError
+            The offsets of one of these rows are damaged.
+        """
+        n_batches = max(1, -(-len(rows) // batch_size))
+        cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
+        ranges = self._ranges_of(plan, rows)
+        offsets = {
+            span: packed_offsets(*bounds)
+            for span, bounds in ranges.items()
+            if span.axis is not None
+        }
+        places = {
+            part.name: locate(self.column(part.name).array, *ranges[part.span], cuts)
+            for part in plan.parts
+            if part.span.axis is not None
+        }
+        return [
+            LocatedRows(
+                rows[a:b].copy(),  # the tensor over it is kept, and all rows with it
+                {span: all_of[a : b + 1] - all_of[a] for span, all_of in offsets.items()},
+                {name: located[i] for name, located in places.items()},
+            )
+            for i, (a, b) in enumerate(pairs(cuts))
+        ]
+
+    def locate_batch(self, plan: ReadPlan, rows: np.ndarray) -> LocatedRows:
+        """Find where the rows of one batch are; see `locate`."""
+        (located,) = self.locate(plan, rows, max(1, len(rows)))
+        return located
+
+    def _ranges(self, span: Span, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Item ranges of rows: starts and stops, int64 `(n,)`."""
+        if span.axis is None:
+            return rows, rows + 1
+        starts, stops = self.offsets(span.axis).item_ranges(rows)
+        return slice_ranges(starts, stops, span)
+
+    def _ranges_of(
+        self, plan: ReadPlan, rows: np.ndarray
+    ) -> dict[Span, tuple[np.ndarray, np.ndarray]]:
+        return {span: self._ranges(span, rows) for span in plan.spans}
+
+    def read(
+        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
+    ) -> PackedRows:
+        """Read the rows of a batch; without options into recycled memory."""
+        options = options or self.recycled()
+        values: dict[str, PackedColumn | list[str]] = {}
+        for part in plan.parts:
+            axis = part.span.axis
+            array = self.column(part.name)
+            try:
+                if axis is None:
+                    items = array.take(located.rows, part.select, options)
+                else:
+                    places = located.places[part.name]
+                    items = array.read_located(places, part.select, self._timed(options, axis))
+            except CorruptError as error:
+                raise self.explain(error, axis) from error
+            values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
+        return PackedRows(located.rows, values)
+
+    def _timed(self, options: ReadOptions, axis: str) -> ReadOptions:
+        """The options of a read of rows, for a read of their items on an axis."""
+        if options.next_use is None:
+            return options
+        next_use = self.offsets(axis).next_use_of_items(options.next_use)
+        return options._replace(next_use=next_use)
+
+    def recycled(self) -> ReadOptions:
+        """To read into the store's own memory, used again after the last tensor over it is gone."""
+        return ReadOptions(self.pool.empty)
+
+    def n_bytes(self, plan: ReadPlan, located: LocatedRows) -> float:
+        """Bytes of the arrays that a batch will have, before texts are decoded."""
+        total = 0.0
+        for part in plan.parts:
+            cuts = located.offsets.get(part.span)
+            n_items = len(located.rows) if cuts is None else int(cuts[-1])
+            total += n_items * part.item_bytes
+        return total
+
+    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule | None = None) -> None:
+        """Announce that these rows will be read, and perhaps when; returns before they are."""
+        ranges = self._ranges_of(plan, rows)
+        for part in plan.parts:
+            times = schedule
+            if schedule is not None and part.span.axis is not None:
+                offsets = self.offsets(part.span.axis)
+                next_use = offsets.next_use_of_items(schedule.next_use)
+                times = schedule._replace(next_use=next_use)
+            self.column(part.name).advise(*ranges[part.span], part.select, times)
+
+    def is_here(self, plan: ReadPlan) -> bool:
+        """Whether all chunks of what a plan reads are on this machine."""
+        return all(self.column(part.name).is_here() for part in plan.parts)
+
+    def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
+        """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
+        ranges = self._ranges_of(plan, rows)
+        return any(
+            self.column(part.name).reads_files(*ranges[part.span], part.select)
+            for part in plan.parts
+        )
+
+    def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
+        """Whether the kernel seems to hold these rows: a page a row of the largest column."""
+
+        def n_bytes(part: ColumnPart) -> int:
+            return self.manifest.n_items_of(part.name) * part.column.item_bytes
+
+        part = max(plan.parts, key=n_bytes, default=None)
+        if part is None:
+            return True
+        starts, stops = self._ranges(part.span, rows)
+        array = self.column(part.name)
+        return all(array.is_cached(item) for item in starts[stops > starts].tolist())
+
+    @contextmanager
+    def explained(self, axis: str | None = None) -> Iterator[None]:
+        """A block that reads one column, whose errors are explained; see `explain`."""
+        try:
+            yield
+        except CorruptError as error:
+            raise self.explain(error, axis) from error
+
+    def explain(self, error: CorruptError, axis: str | None = None) -> CorruptError:
+        """The error with the rows of damaged items, and whether the store has changed since.
+
+        Parameters
+        ----------
+        error
+            What a read of one column raised.
+        axis
+            The ragged axis of the column, if any.
+        """
+        message = str(error)
+        if isinstance(error, DamagedItemsError):
+            first, stop = error.items
+            last = stop - 1
+            if axis is not None:
+                first, last = self.offsets(axis).rows_of((first, last)).tolist()
+            rows = f"row {first}" if first == last else f"rows {first} to {last}"
+            message = f"{message}; {rows}"
+        return CorruptError(f"{self._change_hint()}{message}")
+
+    def _change_hint(self) -> str:
+        """What to do first if the store is no longer what was opened."""
+        path = self.source.directory.path
+        try:
+            written = (path / GROUP_FILE).stat().st_mtime_ns
+        except OSError:  # what was read says so
+            return ""
+        if self._looked_at[0] != written:  # many errors ask, and it may be large
+            now = read_manifest(path)
+            opened = self.manifest
+            is_changed = (now.uuid, now.generation) != (opened.uuid, opened.generation)
+            self._looked_at = (written, is_changed)
+        _, is_changed = self._looked_at
+        if not is_changed:
+            return ""
+        return f"{path}: it was changed meanwhile: open the store again; if that does not help: "
+
+
+def _packed(
+    part: ColumnPart, items: np.ndarray, cuts: np.ndarray | None, options: ReadOptions
+) -> PackedColumn | list[str]:
+    """The items that were read of a column: what was asked for of them, or texts."""
+    if part.picked:
+        items = options.place(part.pick(items))
+    if part.column.is_text and cuts is not None:
+        return decode_texts(items, cuts, f"column {part.name!r}")
+    return PackedColumn(items, cuts, part.column.dtype)
+
+
+def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
+    """The cache's size; raises ValueError if it could not hold one chunk."""
+    compressed = [schema.layout(name) for name, column in schema.columns.items() if column.codec]
+    largest = max((layout.chunk_bytes for layout in compressed), default=0)
+    if cache_bytes is None:
+        return max(CACHE_BYTES, largest)
+    if cache_bytes and cache_bytes < largest:
+        expected = f"0, or at least one chunk of {largest} bytes"
+        raise ValueError(f"cache_bytes: expected {expected}, found {cache_bytes}")
+    return cache_bytes
