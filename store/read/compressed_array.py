@@ -30,30 +30,28 @@ Part = tuple[int, int, int, int]
 `at:` of the packed batch."""
 
 
-class Whole(NamedTuple):
-    """A chunk that one range holds whole, and where it goes in the packed batch."""
-
-    chunk: int
-    at: int
-
-
-class Shared(NamedTuple):
+class Visit(NamedTuple):
     """A chunk, and the parts of it that a read needs, in the order of the ranges.
 
-    `next_use` is when the chunk is needed after this read; None: not known.
+    Attributes
+    ----------
+    is_whole
+        Whether one range holds it whole, and no other range needs it.
+    next_use
+        When it is needed after this read; None: not known.
     """
 
     chunk: int
     parts: list[Part]
+    is_whole: bool
     next_use: float | None
 
 
 class CompressedArray(FileArray[CompressedShard]):
     """A compressed array: only the chunks that a read needs are decoded.
 
-    A chunk that lies wholly inside a range goes into its place and is not kept, because no other
-    range needs it. A chunk that ranges share is decoded once for a read, and goes through the
-    cache.
+    A chunk that one range holds whole is decoded into its place and not kept. A chunk that ranges
+    share is decoded once for a read, and goes through the cache.
 
     Parameters
     ----------
@@ -81,40 +79,49 @@ class CompressedArray(FileArray[CompressedShard]):
         self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`."""
-        starts, stops, _ = located
         layout = self.layout
-        first_items, end_items = starts.tolist(), stops.tolist()
-        wholes, parts = plan_visits(first_items, end_items, layout.chunk_items, bool(select))
-        chunks = [*parts, *(whole.chunk for whole in wholes)]
-        self.open_shards(chunk // layout.shard_chunks for chunk in chunks)
-        n_items = sum(end_items) - sum(first_items)
+        starts, stops = located.starts.tolist(), located.stops.tolist()
+        parts = plan_parts(starts, stops, layout.chunk_items)
+        self.open_shards(chunk // layout.shard_chunks for chunk in parts)
+        n_items = sum(stops) - sum(starts)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
-        next_use = next_use_of_places(self.segments, starts, options.next_use)
-        shared = self._shared(parts, next_use)
+        next_use = next_use_of_places(self.segments, located.starts, options.next_use)
+        visits = self._visits(parts, next_use, is_selected=bool(select))
         unsplit = self.unsplit(select)
         for number, plane in self.views_of_planes(out, select):
-            n_bytes = self._bytes_to_decode(shared, number) + len(wholes) * layout.chunk_bytes
             decode = partial(self._decode, number, options.source)
             read = partial(self._read_visits, number, plane, unsplit, decode)
-            options.threads.run(read, [*shared, *wholes], n_bytes)
+            options.threads.run(read, visits, self._bytes_to_decode(visits, number))
         return out
 
-    def _shared(self, parts: dict[int, list[Part]], next_use: NextUse | None) -> list[Shared]:
+    def _visits(
+        self, parts: dict[int, list[Part]], next_use: NextUse | None, *, is_selected: bool
+    ) -> list[Visit]:
         """Each chunk with its parts, and when it is needed again."""
-        uses: list[float | None] = [None] * len(parts)
+        n = self.layout.chunk_items
+        is_whole = {
+            chunk: len(of_chunk) == 1 and of_chunk[0][2] - of_chunk[0][1] == n and not is_selected
+            for chunk, of_chunk in parts.items()
+        }
+        uses: dict[int, float] = {}
         if next_use is not None:
-            last_ranges = np.array([of_chunk[-1][0] for of_chunk in parts.values()], np.int64)
-            first_items = np.array([*parts], np.int64) * self.layout.chunk_items
-            ends = np.minimum(self.array.n_places, first_items + self.layout.chunk_items)
-            uses = next_use(last_ranges, first_items, ends - 1).tolist()
-        return list(map(Shared, parts, parts.values(), uses))
+            shared = [chunk for chunk in parts if not is_whole[chunk]]
+            last_ranges = np.array([parts[chunk][-1][0] for chunk in shared], np.int64)
+            firsts = np.array(shared, np.int64) * n
+            lasts = np.minimum(self.array.n_places, firsts + n) - 1
+            uses = dict(zip(shared, next_use(last_ranges, firsts, lasts).tolist(), strict=True))
+        return [
+            Visit(chunk, of_chunk, is_whole[chunk], uses.get(chunk))
+            for chunk, of_chunk in parts.items()
+        ]
 
-    def _bytes_to_decode(self, shared: list[Shared], plane: int) -> int:
+    def _bytes_to_decode(self, visits: list[Visit], plane: int) -> int:
         """Bytes of the chunks that are not in the cache; if they are few, of all."""
-        n_chunks = len(shared)
-        if n_chunks * self.layout.chunk_bytes >= SHARED_BYTES:
-            n_chunks = self.cache.n_missing([self._key(visit.chunk, plane) for visit in shared])
-        return n_chunks * self.layout.chunk_bytes
+        n_bytes = len(visits) * self.layout.chunk_bytes
+        if n_bytes < SHARED_BYTES:
+            return n_bytes
+        shared = [self._key(visit.chunk, plane) for visit in visits if not visit.is_whole]
+        return n_bytes - (len(shared) - self.cache.n_missing(shared)) * self.layout.chunk_bytes
 
     def _read_visits(
         self,
@@ -122,51 +129,28 @@ class CompressedArray(FileArray[CompressedShard]):
         out: np.ndarray,
         select: Select,
         decode: Decode,
-        visits: list[Shared | Whole],
+        visits: list[Visit],
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
-        shared = [visit for visit in visits if isinstance(visit, Shared)]
-        wholes = [visit for visit in visits if isinstance(visit, Whole)]
-        if shared:
-            self._read_shared(plane, out, select, decode, shared)
-        if wholes:
-            self._read_wholes(out, decode, wholes)
-
-    def _read_wholes(self, out: np.ndarray, decode: Decode, wholes: list[Whole]) -> None:
-        """Fill the parts of `out` `(n_items, *plane item)` that whole chunks belong to."""
-        layout = self.layout
-        chunk_items = layout.chunk_items
-        apart = None if out[:chunk_items].flags.c_contiguous else self._empty_chunk()
-        for chunk, at in wholes:
-            target = out[at : at + chunk_items]
-            if apart is None:
-                decode(chunk, target)
-            else:
-                decode(chunk, apart)
-                target[...] = apart
-
-    def _read_shared(
-        self,
-        plane: int,
-        out: np.ndarray,
-        select: Select,
-        decode: Decode,
-        shared: list[Shared],
-    ) -> None:
-        """Fill the parts of `out` `(n_items, *selected plane item)` that share chunks."""
         selected = (slice(None), *select)
+        chunk_items = self.layout.chunk_items
+        is_contiguous = out[:chunk_items].flags.c_contiguous
         spare = None
-        for visit in shared:
-            key = self._key(visit.chunk, plane)
-            items = self.cache.get(key, visit.next_use, len(visit.parts))
+        for chunk, parts, is_whole, next_use in visits:
+            if is_whole and is_contiguous:
+                at = parts[0][-1]
+                decode(chunk, out[at : at + chunk_items])
+                continue
+            key = self._key(chunk, plane)
+            items = None if is_whole else self.cache.get(key, next_use, len(parts))
             if items is None:
                 items = self._empty_chunk() if spare is None else spare
-                decode(visit.chunk, items)
-                # memory that the cache does not take holds the next chunk
-                spare = None if self.cache.put(key, items, visit.next_use) else items
+                decode(chunk, items)
+                is_kept = not is_whole and self.cache.put(key, items, next_use)
+                spare = None if is_kept else items  # holds the next chunk
             if select:
                 items = items[selected]
-            for _, start, stop, at in visit.parts:
+            for _, start, stop, at in parts:
                 out[at : at + stop - start] = items[start:stop]
 
     def _key(self, chunk: int, plane: int) -> tuple[str, int, int]:
@@ -194,41 +178,19 @@ class CompressedArray(FileArray[CompressedShard]):
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
 
 
-def plan_visits(
-    starts: list[int], stops: list[int], chunk_items: int, is_selected: bool
-) -> tuple[list[Whole], dict[int, list[Part]]]:
-    """What ranges of items need of chunks.
+def plan_parts(starts: list[int], stops: list[int], chunk_items: int) -> dict[int, list[Part]]:
+    """What ranges of items, which follow each other in the packed batch, need of each chunk.
 
     It is a plain loop: for one row, which a page or a script waits for, NumPy's calls cost five
     times as much, and for many the decoding costs more.
-
-    Parameters
-    ----------
-    starts, stops
-        The ranges, which follow each other in the packed batch.
-    chunk_items
-        Items a chunk.
-    is_selected
-        Whether less than whole items are read: no chunk goes into its place then.
-
-    Returns
-    -------
-    wholes
-        Chunks that one range holds whole.
-    parts
-        Chunk -> what is needed of it, for every other chunk.
     """
-    wholes: list[Whole] = []
     parts: dict[int, list[Part]] = {}
     at = 0
     for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
         while start < stop:
             chunk, inside = divmod(start, chunk_items)
             n_items = min(stop - start, chunk_items - inside)
-            if n_items == chunk_items and not is_selected:
-                wholes.append(Whole(chunk, at))
-            else:
-                parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
+            parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
             start += n_items
             at += n_items
-    return wholes, parts
+    return parts
