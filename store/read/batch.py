@@ -9,13 +9,12 @@ from torch import Tensor
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID
-from store.read.data_frames import TableSource, make_frame, make_table
+from store.read.data_frames import TableSource, Tabular
 from store.read.packed import PackedColumn, PackedRows
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
-    import pandas
-    import pyarrow
+    pass
 
 __all__ = [
     "Batch",
@@ -89,7 +88,7 @@ class Row(dict):
         return Row, (dict(self), self.number, self.ragged)
 
 
-class Batch:
+class Batch(Tabular):
     """Packed rows, in the order they were asked for.
 
     `batch[name]` is a `Ragged`, a tensor `(n_rows, *item_shape)` for a fixed column, or a list of
@@ -214,50 +213,6 @@ class Batch:
         padded = values.new_full(shape, value)
         padded[mask] = values
         return padded, mask
-
-    def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
-        """The columns with one number or one text a row as a DataFrame.
-
-        Parameters
-        ----------
-        columns
-            Names; all columns of that kind if None.
-
-        Returns
-        -------
-        A DataFrame of `n_rows` rows, indexed by `trace_id` if that was read, else by the row's
-        number in the store, as `row`. Each column keeps its dtype, but bfloat16 becomes float32.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such column, or pandas is not installed.
-        SchemaError
-            A named column is ragged, or has an array a row.
-        """
-        return make_frame(self._table_source(columns), columns)
-
-    def to_arrow(self, columns: Sequence[str] | None = None) -> "pyarrow.Table":
-        """The columns with one number or one text a row as an Arrow table.
-
-        Parameters
-        ----------
-        columns
-            Names; all columns of that kind if None.
-
-        Returns
-        -------
-        A table of `n_rows` rows, whose first column is what `to_pandas` has as index. Texts are
-        `large_string`, NaN stays NaN.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such column, or pyarrow is not installed.
-        SchemaError
-            A named column is ragged, or has an array a row.
-        """
-        return make_table(self._table_source(columns), columns)
 
     def _table_source(self, columns: Sequence[str] | None) -> TableSource:
         for name in columns or ():

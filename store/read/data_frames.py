@@ -1,6 +1,7 @@
 """Scalars and texts as a pandas DataFrame or an Arrow table; pandas and pyarrow are imported here
 only, when one is asked for."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     import torch
 
-__all__ = ["TableSource", "make_frame", "make_table"]
+__all__ = ["TableSource", "Tabular"]
 
 
 @dataclass(frozen=True)
@@ -41,52 +42,71 @@ class TableSource:
     where: object
 
 
-def make_frame(source: TableSource, names: Sequence[str] | None) -> "pandas.DataFrame":
-    """A DataFrame of columns that have one value a row; they keep their dtypes.
+class Tabular(ABC):
+    """What has columns with one number or one text a row."""
 
-    But bfloat16 becomes float32, which holds all its values: NumPy does not have it.
+    @abstractmethod
+    def _table_source(self, columns: Sequence[str] | None) -> TableSource:
+        """What a table is made of; raises NotFoundError if there is no such column."""
 
-    Parameters
-    ----------
-    source
-        Where the values are.
-    names
-        Those asked for; None: all that have one value a row.
+    def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+        """The columns with one number or one text a row as a DataFrame.
 
-    Raises
-    ------
-    NotFoundError
-        pandas is not installed.
-    SchemaError
-        A column that is asked for has an array a row.
-    """
-    chosen = _choose(source, names, "a DataFrame")
-    try:
-        import pandas
-    except ImportError as error:
-        message = "to_pandas: the package pandas is not installed; run pip install pandas"
-        raise NotFoundError(message) from error
-    values = {name: _as_array(source.read(name)) for name in chosen}
-    labels = pandas.Index(source.index, name=source.index_name)
-    return pandas.DataFrame(values, index=labels, columns=chosen)
+        Parameters
+        ----------
+        columns
+            Names; all columns of that kind if None.
 
+        Returns
+        -------
+        A DataFrame of `n_rows` rows, indexed by `trace_id`; of a batch without it, by the row's
+        number in the store, as `row`. Each column keeps its dtype, but bfloat16, which NumPy does
+        not have, becomes float32, which holds all its values.
 
-def make_table(source: TableSource, names: Sequence[str] | None) -> "pyarrow.Table":
-    """An Arrow table of such columns, behind a column of the index; see `make_frame`.
+        Raises
+        ------
+        NotFoundError
+            There is no such column, or pandas is not installed.
+        SchemaError
+            A named column is ragged, or has an array a row.
+        """
+        source = self._table_source(columns)
+        chosen = _choose(source, columns, "a DataFrame")
+        try:
+            import pandas
+        except ImportError as error:
+            message = "to_pandas: the package pandas is not installed; run pip install pandas"
+            raise NotFoundError(message) from error
+        values = {name: _as_array(source.read(name)) for name in chosen}
+        labels = pandas.Index(source.index, name=source.index_name)
+        return pandas.DataFrame(values, index=labels, columns=chosen)
 
-    Texts are `large_string`, since together they may be more than 2 GB. NaN stays NaN: nothing is
-    null.
-    """
-    chosen = _choose(source, names, "a table")
-    try:
-        import pyarrow
-    except ImportError as error:
-        message = "to_arrow: the package pyarrow is not installed; run pip install pyarrow"
-        raise NotFoundError(message) from error
-    values = [source.index, *(_as_array(source.read(name)) for name in chosen)]
-    text = pyarrow.large_string()
-    arrays = [pyarrow.array(part, text if isinstance(part, list) else None) for part in values]
-    return pyarrow.Table.from_arrays(arrays, names=[source.index_name, *chosen])
+    def to_arrow(self, columns: Sequence[str] | None = None) -> "pyarrow.Table":
+        """The columns with one number or one text a row as an Arrow table; see `to_pandas`.
+
+        Returns
+        -------
+        A table of `n_rows` rows, whose first column is what `to_pandas` has as index. Texts are
+        `large_string`, since together they may be more than 2 GB. NaN stays NaN: nothing is null.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such column, or pyarrow is not installed.
+        SchemaError
+            A named column is ragged, or has an array a row.
+        """
+        source = self._table_source(columns)
+        chosen = _choose(source, columns, "a table")
+        try:
+            import pyarrow
+        except ImportError as error:
+            message = "to_arrow: the package pyarrow is not installed; run pip install pyarrow"
+            raise NotFoundError(message) from error
+        values = [source.index, *(_as_array(source.read(name)) for name in chosen)]
+        text = pyarrow.large_string()
+        arrays = [pyarrow.array(part, text if isinstance(part, list) else None) for part in values]
+        return pyarrow.Table.from_arrays(arrays, names=[source.index_name, *chosen])
 
 
 def _choose(source: TableSource, names: Sequence[str] | None, target: str) -> list[str]:

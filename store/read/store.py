@@ -25,7 +25,7 @@ from store.format.values import decode_texts, is_integer
 from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
 from store.read.cached_array import MirrorSource
 from store.read.chunk_cache import ChunkCache
-from store.read.data_frames import TableSource, make_frame, make_table
+from store.read.data_frames import TableSource, Tabular
 from store.read.directory import StoreDirectory, local_path
 from store.read.location import LocatedRows
 from store.read.mirror import Mirror
@@ -41,8 +41,6 @@ from store.traces.layers import LAYERS_AXIS, layer_numbers
 from store.traces.notebook import store_html
 
 if TYPE_CHECKING:
-    import pandas
-    import pyarrow
     import torch
 
     from store.read.batch import Batch
@@ -52,7 +50,7 @@ __all__ = ["Rows", "TraceStore"]
 ATTEMPTS = 5  # to open a mirror whose fetching process is killed
 
 
-class TraceStore:
+class TraceStore(Tabular):
     """A committed state of a store; use `open`.
 
     Attributes
@@ -453,49 +451,6 @@ class TraceStore:
     def _check_text(self, name: str) -> None:
         if not self.schema.column(name, self.where).is_text:
             raise SchemaError(f"{self.where}, column {name!r}: expected texts, found numbers")
-
-    def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
-        """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
-
-        Parameters
-        ----------
-        columns
-            Names; all columns of that kind if None.
-
-        Returns
-        -------
-        A DataFrame of `n_rows` rows. Each column keeps its dtype, but bfloat16 becomes float32.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such column, or pandas is not installed.
-        SchemaError
-            A named column is ragged, or has an array a row.
-        """
-        return make_frame(self._table_source(columns), columns)
-
-    def to_arrow(self, columns: Sequence[str] | None = None) -> "pyarrow.Table":
-        """The columns with one number or one text a row as an Arrow table, `trace_id` first.
-
-        Parameters
-        ----------
-        columns
-            Names; all columns of that kind if None.
-
-        Returns
-        -------
-        A table of `n_rows` rows. Each column keeps its dtype, but bfloat16 becomes float32; texts
-        are `large_string`, NaN stays NaN.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such column, or pyarrow is not installed.
-        SchemaError
-            A named column is ragged, or has an array a row.
-        """
-        return make_table(self._table_source(columns), columns)
 
     def _table_source(self, columns: Sequence[str] | None) -> TableSource:
         for name in columns or ():
