@@ -57,15 +57,9 @@ class EpochReads:
 
     Attributes
     ----------
-    loader
-        Whose they are.
-    plan, batches
-        What is read, in order.
     times, schedule
         When rows are needed again, for the cache of decoded chunks and for a mirror; None: not
         known.
-    kept_fraction
-        See `ColdBatches`.
     """
 
     loader: Loader

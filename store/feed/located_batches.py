@@ -19,15 +19,7 @@ WINDOW_ROWS = 4096
 
 
 class LocatedBatches:
-    """`located[i]` is where the rows of batch i are; in any order, from any thread.
-
-    Parameters
-    ----------
-    store, plan
-        What is read.
-    batches
-        Rows of every batch, in order.
-    """
+    """`located[i]` is where the rows of batch i are; in any order, from any thread."""
 
     def __init__(self, store: TraceStore, plan: ReadPlan, batches: Batches) -> None:
         self.store = store

@@ -38,8 +38,6 @@ class EpochOrder:
 
     Parameters
     ----------
-    n, seed, epoch
-        As for `permutation`.
     shuffle
         If not, every row is visited at its own position.
     """
@@ -128,10 +126,6 @@ class Batches:
 
     Parameters
     ----------
-    order
-        The epoch's order.
-    batch_size
-        Rows a batch.
     drop_last
         Leave out a last step that is not full.
     rows

@@ -39,21 +39,12 @@ class Readahead:
 
     Parameters
     ----------
-    store, plan
-        What is read.
-    batches
-        Rows of every batch, in order.
     budget_bytes
         How far ahead, but at least the next batch; 0 asks for nothing.
     unread
         rows -> those of them that will be read; by default all.
     schedule
         (visits done, visit) -> when the rows from that visit on are read, for a mirror.
-
-    Attributes
-    ----------
-    n_in_budget
-        Whole batches of so many bytes.
     """
 
     def __init__(

@@ -19,8 +19,6 @@ class VisitTimes:
         Of this epoch, then of the next: the time of its first visit, and its rows in the order of
         the visits, int64 `(n_visits,)`. Time counts visits and never goes back, because the cache
         lives longer than an epoch.
-    n_rows
-        Rows of the store.
     """
 
     def __init__(self, epochs: Sequence[tuple[int, np.ndarray]], n_rows: int) -> None:

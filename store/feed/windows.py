@@ -75,8 +75,6 @@ def batches_together(
 
     Parameters
     ----------
-    store, plan, batch_size
-        What is read.
     max_bytes
         The most that the rows of these batches may have.
     cache_bytes
@@ -141,8 +139,6 @@ def cut_batches(batch: Batch, cuts: Sequence[int], options: ReadOptions) -> Iter
 
     Parameters
     ----------
-    batch
-        Left as it is.
     cuts
         From 0 to its number of rows: where each begins, and the last one ends.
     options

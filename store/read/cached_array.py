@@ -88,10 +88,6 @@ class CacheState(NamedTuple):
 
     Attributes
     ----------
-    session
-        Which process.
-    states
-        Which chunks are here.
     landed
         Those that are not in their shards.
     """

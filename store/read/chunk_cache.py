@@ -49,13 +49,7 @@ class CacheStats:
 
 
 class ChunkCache:
-    """Decoded chunks by key, at most `capacity_bytes` of them; safe for threads.
-
-    Parameters
-    ----------
-    capacity_bytes
-        0 keeps nothing.
-    """
+    """Decoded chunks by key, at most `capacity_bytes` of them; safe for threads."""
 
     def __init__(self, capacity_bytes: int) -> None:
         if capacity_bytes < 0:
@@ -75,8 +69,6 @@ class ChunkCache:
 
         Parameters
         ----------
-        key
-            Its name.
         next_use
             When it will be needed after this; None: not known.
         n_uses

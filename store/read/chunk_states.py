@@ -51,20 +51,7 @@ def n_cells(array: StoredArray) -> int:
 def cells_of_ranges(
     array: StoredArray, starts: np.ndarray, stops: np.ndarray, planes: np.ndarray
 ) -> np.ndarray:
-    """The cells of the chunks that hold ranges of places.
-
-    Parameters
-    ----------
-    starts, stops
-        int64 `(n,)`.
-    planes
-        Numbers of planes, int64 `(n_planes,)`.
-
-    Returns
-    -------
-    np.ndarray
-        int64, rising.
-    """
+    """The cells of the chunks that hold ranges of places, in some planes: int64, rising."""
     _, chunks = cells(starts, stops, array.layout.chunk_items)
     return np.unique(cells_of_chunks(array, chunks, planes))
 
@@ -102,13 +89,7 @@ class _Cells:
 
 
 class ChunkStates(_Cells):
-    """The versions of an array's cells, mapped to be read.
-
-    Attributes
-    ----------
-    landing
-        The number of the landing memory.
-    """
+    """The versions of an array's cells, mapped to be read."""
 
     def __init__(self, path: Path) -> None:
         self._file = MappedFile(path)
@@ -134,15 +115,6 @@ class WritableStates(_Cells):
 
     It is always a new file. Readers that have mapped the one that was there find that no chunk is
     there, and that it has lost its name: what is written now is in shards that they do not know.
-
-    Parameters
-    ----------
-    path
-        The file.
-    n
-        Cells.
-    landing
-        Number of the landing memory.
     """
 
     def __init__(self, path: Path, n: int, landing: int) -> None:

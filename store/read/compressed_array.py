@@ -55,8 +55,6 @@ class CompressedArray(FileArray[CompressedShard]):
 
     Parameters
     ----------
-    directory, array, max_maps, sums
-        See `FileArray`.
     cache
         Shared by the arrays of a store.
     """

@@ -36,8 +36,6 @@ class StoreDirectory:
 
     Attributes
     ----------
-    path
-        Where it is, absolute.
     device, inode
         The file system that it is in, and its number there; None: no other store can be there.
     """

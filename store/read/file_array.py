@@ -27,10 +27,6 @@ class FileArray(Array, Generic[ShardType]):
     ----------
     directory
         The store; a shard of another one, that has taken its place, is refused.
-    array, sums
-        See `Array`.
-    max_maps
-        Shards to keep mapped.
     """
 
     shard_type: type[ShardType]
@@ -109,12 +105,8 @@ class FileArray(Array, Generic[ShardType]):
     ) -> None:
         """Check the chunks that hold the ranges of places `starts:stops`, int64 `(n,)`.
 
-        Each is checked once, by whichever read comes first. Nothing is checked without `sums`.
-
-        Raises
-        ------
-        DamagedItemsError
-            One has another checksum than it should.
+        Each is checked once, by whichever read comes first, which raises DamagedItemsError. Nothing
+        is checked without `sums`.
         """
         if self._checked.has_all:
             return

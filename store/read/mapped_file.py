@@ -39,17 +39,11 @@ class MappedFile:
 
     Parameters
     ----------
-    path
-        The file.
     tail_bytes
         How many of its last bytes to read at once.
 
     Attributes
     ----------
-    path
-        Its name when it was mapped.
-    n_bytes
-        Size of the file when it was mapped.
     address
         Where its first byte is in this process; 0 if the file is empty.
     tells_cached

@@ -19,13 +19,6 @@ UNMAPPED = -1
 class Maps:
     """Some mapped shards of an array, held until this object is gone; it never changes.
 
-    Parameters
-    ----------
-    shards
-        By number.
-    layout
-        The array's.
-
     Attributes
     ----------
     memory

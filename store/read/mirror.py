@@ -64,10 +64,6 @@ class Mirror:
 
     Parameters
     ----------
-    url
-        Address of the store.
-    cache_dir
-        The cache directory, which all readers on the node may share.
     limit
         Bytes that all mirrors in it may take on the disk; None: the fetching process chooses. Of
         several readers' limits the smallest counts.
@@ -76,15 +72,9 @@ class Mirror:
 
     Attributes
     ----------
-    root
-        Directory of the mirrored store.
-    portion_bytes
-        What one request may ask for.
     session
         Number of the fetching process that was spoken to last; another one may have made the files
         again.
-    landed
-        Where its chunks are that have not come into their shards.
     """
 
     def __init__(
@@ -153,8 +143,6 @@ class Mirror:
         uses
             A cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts the
             bytes that are read before, from any beginning; `NEVER` is not known.
-        now
-            The time.
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 

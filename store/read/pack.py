@@ -53,20 +53,9 @@ def copy_ranges(source: Any, target: Any, copies: list[Copy]) -> None:
 
 
 def gather(memory: np.ndarray, firsts: np.ndarray, size: int) -> np.ndarray:
-    """Copy ranges of one size one after the other.
+    """Copy ranges of one size, not 0, one after the other: uint8 `(n * size,)`.
 
-    Parameters
-    ----------
-    memory
-        Where they are: uint8.
-    firsts
-        The first byte of each: int64 `(n,)`.
-    size
-        Bytes of a range, not 0.
-
-    Returns
-    -------
-    uint8 `(n * size,)`, a copy.
+    `memory` is uint8, `firsts`, where they begin in it, int64 `(n,)`.
     """
     return _windows(memory, size)[firsts].view(np.uint8)
 
@@ -91,10 +80,8 @@ def scatter(
 
     Parameters
     ----------
-    memory
-        Where they are: uint8.
-    firsts, sizes
-        Of each range: int64 `(n,)`.
+    memory, firsts, sizes
+        Where the ranges are: uint8, int64 `(n,)`, int64 `(n,)`.
     ends
         How far the memory behind each range's first byte may be read: int64 `(n,)`.
     width

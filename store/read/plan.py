@@ -31,10 +31,6 @@ class ColumnPart(NamedTuple):
 
     Attributes
     ----------
-    name, column
-        Which.
-    span
-        Which items of a row.
     select
         A slice for each item axis; empty: whole items.
     picked

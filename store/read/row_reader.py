@@ -41,10 +41,6 @@ class RowReader:
 
     Parameters
     ----------
-    source
-        Where the arrays come from.
-    manifest
-        What is committed.
     cache_bytes
         Decoded chunks to keep; see `TraceStore.open`.
     check
@@ -242,15 +238,7 @@ class RowReader:
             raise self.explain(error, axis) from error
 
     def explain(self, error: CorruptError, axis: str | None = None) -> CorruptError:
-        """The error with the rows of damaged items, and whether the store has changed since.
-
-        Parameters
-        ----------
-        error
-            What a read of one column raised.
-        axis
-            The ragged axis of the column, if any.
-        """
+        """The error with the rows of damaged items, and whether the store has changed since."""
         message = str(error)
         if isinstance(error, DamagedItemsError):
             first, stop = error.items

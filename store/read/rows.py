@@ -22,17 +22,6 @@ def is_many(key: Any) -> bool:
 def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: str) -> np.ndarray:
     """Row numbers from 0 on, int64 `(n,)`, a copy.
 
-    Parameters
-    ----------
-    rows
-        What `TraceStore.read` takes.
-    n_rows
-        Rows of the store.
-    row_of
-        Trace id -> row; raises NotFoundError.
-    where
-        What error messages begin with.
-
     Raises
     ------
     IndexError

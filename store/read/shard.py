@@ -27,18 +27,12 @@ class _Shard:
 
     Parameters
     ----------
-    root
-        The store.
-    layout, number
-        Which array, which of its shards.
     n_items
         Items that the store's manifest says this shard holds; a longer file is fine (a writer may
         have committed since), a shorter one is not.
 
     Attributes
     ----------
-    data
-        The file's bytes.
     entries
         (offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`.
     n_data, end

@@ -55,12 +55,6 @@ class TraceStore(Tabular):
 
     Attributes
     ----------
-    directory, path
-        Where it is.
-    manifest
-        What is committed.
-    schema
-        Its columns.
     uuid
         Its identity, the same after appending.
     generation
