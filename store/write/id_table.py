@@ -13,6 +13,7 @@ from store.format.manifest import Manifest
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
+from store.read.open_array import LocalSource
 from store.write.array_writer import ArrayWriter, write_metadata
 from store.write.files import Files
 
@@ -29,7 +30,7 @@ def merge_runs(
     is damaged: a copy of it would get a new checksum.
     """
     first, n_rows = run
-    table = IdTable(StoreDirectory.at(root), manifest, check=True)
+    table = IdTable(LocalSource(StoreDirectory.at(root)), manifest, check=True)
     runs = [table.run(old) for old in manifest.runs if old[0] >= first]
     runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
     hashes, rows = map(np.concatenate, zip(*runs, strict=True))

@@ -39,7 +39,7 @@ from store import (
 )
 from store.errors import closest
 from store.format.schema import DTYPES
-from store.read import arrays
+from store.read import row_reader
 from store.write.files import Files
 
 ROOT = Path(__file__).parents[3]
@@ -421,7 +421,7 @@ def test_a_damaged_chunk_names_the_rows_it_holds(broken_path, rows):
 
 def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
     """However many shards there are: the oldest maps go, and reading goes on."""
-    monkeypatch.setattr(arrays, "MAX_MAPS", 60)
+    monkeypatch.setattr(row_reader, "MAX_MAPS", 60)
     store = TraceStore.open(store_path)
     expected = TraceStore.open(store_path).read(range(40))
     for _ in range(2):
