@@ -74,7 +74,8 @@ class RawArray(FileArray[RawShard]):
         if not is_short or not len(positions):
             return super().take(positions, select, options)
         places = positions if self.segments is None else self.segments.places_of(positions)
-        self._check(places, places + 1, select, options)
+        if not self._checked.has_all:
+            self._check(places, places + 1, select, options)
         if self.array.n_shards == 1:
             index: tuple[np.ndarray | slice, ...] = (places, *select)
             return options.place(self.shard(0).items[index])
