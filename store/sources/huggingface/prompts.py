@@ -4,8 +4,6 @@ A question whose prompt the model cannot take is left out and named, as is one w
 does not fit behind it; the others are asked.
 """
 
-import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,17 +12,14 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.normalization import normalize_answer
 from store.reports import LeftOut
 from store.sources.huggingface.teacher_forcing import (
     appends_tokens,
     go_on,
-    knows_spaces,
-    separator,
-    special_tokens,
     tokenize,
 )
 from store.sources.huggingface.token_labels import label_tokens, tokens_of
+from store.sources.huggingface.turns import Chat, Examples, PlainText, Turn
 from store.sources.prompt_templates import (
     Rendered,
     check_prompt_template,
@@ -45,12 +40,7 @@ __all__ = [
     "template_values",
 ]
 
-Turn = tuple[str, str]  # a message and its answer
-
 NO_CONTEXT = (-1, 0)
-# punctuation that ends a word, which is none of a calculation's, and quotes that begin one
-_ENDS = re.compile(r"""[?.,;:"'”’]+(?!\S)|(?<!\S)["'“‘]+""")
-_PROBE = "answer"  # stands for an answer where a chat template is tried
 
 
 class PromptError(ValueError):
@@ -84,21 +74,6 @@ class ForcedAnswer(NamedTuple):
     token_label: NDArray[np.int8]
 
 
-class Example(NamedTuple):
-    """A message and its answer that prompts begin with, as they are and as they are compared."""
-
-    turn: Turn
-    text: str
-    answer: str
-    question_id: str
-
-    def gives_away(self, question: Question, text: str) -> bool:
-        """Whether it is that question, which has that text: its prompt would have the answer."""
-        if text == self.text or question["question_id"] != self.question_id:
-            return text == self.text
-        return self.answer in map(normalize_answer, question["answers"])
-
-
 class Prompts:
     """Makes prompts for one model.
 
@@ -110,18 +85,12 @@ class Prompts:
         Its configuration has the number of tokens that it takes.
     template : str
         Format string with `{question}`, `{context}` and further fields of the questions.
-    chat : bool
-        Put the result into the tokenizer's chat template, as the user's message.
     max_new_tokens : int
         Room that every prompt leaves for the answer.
-    system : str, optional
-        The system's message in a chat.
     few_shot : sequence of Question
-        Questions with answers that every prompt begins with; in a chat they are turns before the
-        question. The first of the answers is used, or the response. Examples that are asked the
-        same are one, the first; of those with labels, only right ones (0) count. A prompt has no
-        example that is its own question: none with its message, or with its id and an answer of
-        its own; ids alone may be numbers of records.
+        Questions with answers (`turns.Examples`) that every prompt begins with; in a chat they are
+        turns before the question. A prompt has no example that is its own question: none with its
+        message, or with its id and an answer of its own; ids alone may be numbers of records.
     max_context_tokens : int, optional
         Where `cut_contexts` cuts the contexts of questions, before they are asked.
 
@@ -147,10 +116,6 @@ class Prompts:
         max_context_tokens: int | None = None,
     ) -> None:
         check_prompt_template(template)
-        if chat and not tokenizer.chat_template:
-            raise SchemaError(
-                "chat template: expected one with the tokenizer, found none; use a prompt template"
-            )
         if system and not chat:
             raise SchemaError(
                 "system: expected a chat template, where its message goes; add --chat-template, "
@@ -158,25 +123,20 @@ class Prompts:
             )
         self.tokenizer = tokenizer
         self.template = template
-        self.chat = chat
         self.max_new_tokens = max_new_tokens
         self.system = system
         self.max_context_tokens = max_context_tokens
-        self.spaces = knows_spaces(tokenizer)
-        self.special_tokens = special_tokens(tokenizer)
         self.appends = not chat and appends_tokens(tokenizer)
-        self.examples = self._examples(few_shot)
+        self.examples = Examples(few_shot, lambda question: self._message(question).text)
+        self.form = Chat(tokenizer, system, self.turns) if chat else PlainText(tokenizer)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
-        try:
-            self._tried = self._text_of("{question}", self.turns)
-            self._chat_separator = self._try_answer() if chat else None
-        except Exception as error:  # a chat template may raise anything
-            takes = "a question and a system's message" if system else "a question"
-            raise SchemaError(
-                f"chat template: expected one that takes {takes}, found: {error}"
-            ) from error
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The message and the answer of each example."""
+        return self.examples.turns
 
     def render(self, question: Question) -> Rendered:
         """The prompt of a question, and where its context is (`places["context"]`).
@@ -187,7 +147,7 @@ class Prompts:
             The question lacks a field of the template.
         """
         message = self._message(question)
-        text = self._text_of(message.text, self._turns_before(question, message))
+        text = self.form.text(self.examples.before(question, message.text), message.text)
         place = message.places.get("context") or _context_in_question(question, message)
         start = _find_message(text, message.text)
         if place is None or start is None:
@@ -211,7 +171,10 @@ class Prompts:
         place = rendered.places.get("context")
         try:
             ids, offsets = tokenize(
-                self.tokenizer, rendered.text, special=not self.chat, offsets=place is not None
+                self.tokenizer,
+                rendered.text,
+                special=self.form.adds_special,
+                offsets=place is not None,
             )
         except Exception as error:  # the tokenizers library raises nothing narrower
             raise PromptError(
@@ -240,9 +203,9 @@ class Prompts:
         rendered = self.render(question)
         response = question["response"]
         prompt = rendered.text
-        told = self._separator(prompt, response) + response
+        told = self.form.separator(prompt, response) + response
         try:
-            tokens, first = go_on(self.tokenizer, prompt, told, special=not self.chat)
+            tokens, first = go_on(self.tokenizer, prompt, told, special=self.form.adds_special)
         except Exception as error:  # the tokenizers library raises nothing narrower
             raise PromptError(
                 f"{where}: expected a prompt and a response that the tokenizer can take, "
@@ -298,8 +261,10 @@ class Prompts:
         """What decides the prompts; of a chat template the text it makes, which may have a date."""
         limit = self.max_context_tokens
         cut = {} if limit is None else {"max_context_tokens": limit}
-        if not self.chat:  # examples are a part of the template, where stores are compared
-            return {"prompt_template": _escape(self._shots(self.turns)) + self.template, **cut}
+        if not isinstance(self.form, Chat):
+            # examples are a part of the template, where stores are compared
+            shots = self.form.text(self.turns, "")
+            return {"prompt_template": _escape(shots) + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
         described: dict[str, Any] = {"prompt_template": self.template, **cut}
@@ -307,47 +272,12 @@ class Prompts:
             described["system"] = self.system
         if self.turns:
             described["few_shot"] = [list(turn) for turn in self.turns]
-        return described | {"chat_prompt": self._text_of(message.text, self.turns)}
-
-    @property
-    def turns(self) -> list[Turn]:
-        """The message and the answer of each example."""
-        return [one.turn for one in self.examples]
+        return described | {"chat_prompt": self.form.text(self.turns, message.text)}
 
     def is_example(self, question: Question) -> bool:
         """Whether an example is the question itself, so that its prompt is without it."""
-        return len(self._turns_before(question, self._message(question))) < len(self.examples)
-
-    def _turns_before(self, question: Question, message: Rendered) -> list[Turn]:
-        text = _as_compared(message.text) if self.examples else ""
-        return [one.turn for one in self.examples if not one.gives_away(question, text)]
-
-    def _examples(self, examples: Sequence[Question]) -> list[Example]:
-        """Each message once, with its answer: files have several responses to a question."""
-        right = [example for example in examples if example.get("label", 0) == 0]
-        if examples and not right:
-            raise ValueError(
-                f"few_shot: expected an example that is right (label 0), found none of "
-                f"{len(examples)}"
-            )
-        found: dict[str, Example] = {}
-        for question in right:
-            turn = self._turn(question)
-            text = _as_compared(turn[0])
-            answer = normalize_answer(turn[1])
-            found.setdefault(turn[0], Example(turn, text, answer, question["question_id"]))
-        return list(found.values())
-
-    def _turn(self, question: Question) -> Turn:
-        """An example's message and its answer."""
-        where = f"few_shot: question {question['question_id']!r}"
-        answer = next(iter(question["answers"]), None) or question.get("response")
-        if answer is None:
-            raise ValueError(f"{where}: expected an answer, found none")
-        try:
-            return self._message(question).text, answer
-        except PromptError as error:
-            raise ValueError(f"few_shot: {error}") from error
+        message = self._message(question).text
+        return len(self.examples.before(question, message)) < len(self.turns)
 
     def _message(self, question: Question) -> Rendered:
         try:
@@ -357,46 +287,6 @@ class Prompts:
                 f"question {question['question_id']!r}: expected the field {error} of the prompt "
                 "template, found none; give it one, or a prompt template without it"
             ) from error
-
-    def _text_of(self, message: str, turns: Sequence[Turn]) -> str:
-        if self.chat:
-            return self._apply_chat(self._messages(message, turns), add_generation_prompt=True)
-        return self._shots(turns) + message
-
-    def _shots(self, turns: Sequence[Turn]) -> str:
-        """The examples, as text."""
-        shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in turns)
-        return "".join(shots)
-
-    def _messages(self, message: str, turns: Sequence[Turn]) -> list[dict[str, str]]:
-        messages = [{"role": "system", "content": self.system}] if self.system else []
-        for asked, told in turns:
-            messages.append({"role": "user", "content": asked})
-            messages.append({"role": "assistant", "content": told})
-        return [*messages, {"role": "user", "content": message}]
-
-    def _apply_chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        prompt = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=add_generation_prompt
-        )
-        return str(prompt)
-
-    def _try_answer(self) -> str | None:
-        """The space that a chat template puts before an answer; None if it is no mere space."""
-        asked = self._messages("{question}", self.turns)
-        answered = [*asked, {"role": "assistant", "content": _PROBE}]
-        whole = self._apply_chat(answered, add_generation_prompt=False)
-        before = whole.removeprefix(self._tried).partition(_PROBE)[0]
-        is_known = whole.startswith(self._tried) and not before.strip()
-        return before if is_known else None
-
-    def _separator(self, prompt: str, response: str) -> str:
-        if self._chat_separator is not None:
-            return "" if response[0].isspace() else self._chat_separator
-        return self._space(prompt, response)
-
-    def _space(self, prompt: str, response: str) -> str:
-        return separator(prompt, response, self.special_tokens, self.spaces)
 
     def _check_ids(self, where: str, ids: list[int]) -> None:
         if max(ids) >= self.n_ids:
@@ -428,12 +318,6 @@ def _context_in_question(question: Question, message: Rendered) -> tuple[int, in
         return None
     start = place[0] + found
     return start, start + len(context)
-
-
-def _as_compared(message: str) -> str:
-    """A message without what tells no question from another: case, space, ends of sentences."""
-    plain = unicodedata.normalize("NFKC", message).casefold()
-    return " ".join(_ENDS.sub(" ", plain).split())
 
 
 def _find_message(text: str, message: str) -> int | None:
