@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from store.errors import FormatError, NotFoundError
 __all__ = [
     "LineError",
     "Row",
+    "find_delimiter",
     "name_file",
     "parse_json",
     "parse_number",
@@ -24,6 +25,7 @@ __all__ = [
 
 
 T = TypeVar("T")
+DELIMITERS = ",;\t"
 Row = tuple[int, dict[str, str]]  # the number of its line, and column -> cell
 
 
@@ -91,6 +93,15 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         except (ValueError, RecursionError) as error:
             value = LineError(f"expected one JSON object on the line, found: {error}", number)
         yield number, value
+
+
+def find_delimiter(header: str, names: Collection[str]) -> str:
+    """The delimiter at which a header has one of these names; a comma if it has none of them."""
+    for delimiter in DELIMITERS:
+        found = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
+        if not found.isdisjoint(names):
+            return delimiter
+    return DELIMITERS[0]
 
 
 def read_csv(

@@ -52,8 +52,8 @@ def read_all_asked(args: argparse.Namespace) -> AllAsked:
         raise SchemaError(str(error)) from error
     file = read_question_file(args.questions, fields)
     found = without_responses(file.questions) if args.generate else file.questions
-    judged = ((one.get("trace_id", ""), one.get("score"), one.get("label")) for one in found)
-    check_agreement(judged, args.score_threshold)
+    given = ((one.get("trace_id", ""), one.get("score"), one.get("label")) for one in found)
+    check_agreement(given, args.score_threshold)
     return AllAsked(file, found, _first_questions(found, args.limit), template, fields)
 
 

@@ -87,13 +87,13 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)
 
 
-def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
+def check_agreement(given: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
     """Raise SchemaError for given labels that say another than the given scores.
 
-    `judged` has the name, score and label of each trace; only numbers are compared.
+    `given` has the name, score and label of each trace; only numbers are compared.
     """
     names, scores, labels = [], [], []
-    for name, score, label in judged:
+    for name, score, label in given:
         names.append(name)
         scores.append(_number(score))
         labels.append(_number(label))

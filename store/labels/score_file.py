@@ -18,6 +18,7 @@ from store.labels.score_table import Kind, ScoreTable
 from store.text_records import (
     LineError,
     Row,
+    find_delimiter,
     name_file,
     parse_number,
     read_csv,
@@ -41,7 +42,6 @@ KNOWN_COLUMNS: dict[str, Kind] = {
     "hallucination": "label",
 }
 FLAGS = "--score-column NAME or --label-column NAME"
-DELIMITERS = (",", ";", "\t")
 TRUTH = {"true": "1", "false": "0"}
 LABELS = (1.0, 0.0, -1.0)
 LARGEST = 3.4e38  # that float32 holds
@@ -104,17 +104,8 @@ def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
     lines = chain([first], file)
     if first.lstrip().startswith("{"):
         return _json_records(lines)
-    header, records = read_csv(lines, _delimiter(first))
+    header, records = read_csv(lines, find_delimiter(first, ID_COLUMNS))
     return header, refuse(records)
-
-
-def _delimiter(line: str) -> str:
-    """The delimiter that makes an id column of a header's first line; a comma if none does."""
-    for delimiter in DELIMITERS:
-        names = [name.strip().strip('"') for name in line.split(delimiter)]
-        if len(names) > 1 and not set(ID_COLUMNS).isdisjoint(names):
-            return delimiter
-    return DELIMITERS[0]
 
 
 def _json_records(lines: Iterable[str]) -> tuple[list[str], Iterable[Row]]:

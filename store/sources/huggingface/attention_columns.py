@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from store.sources.huggingface.layout import Layout, token_mask
-from store.traces.columns import columns_of
+from store.traces.columns import TRACE_COLUMNS, columns_of
 
 __all__ = ["ATTENTION", "EDGES", "AttentionColumns"]
 
-BY_HEAD = ("attn_diag", "attn_prev", "attn_colsum", "attn_pmass", "attn_amass")
-EDGES = ("attn_edges", "attn_edge_ends")
 ATTENTION = columns_of("attention")
+PER_HEAD = ("tokens", "layers", "heads")
+BY_HEAD = tuple(name for name in ATTENTION if TRACE_COLUMNS[name].axes == PER_HEAD)
+EDGES = tuple(name for name in ATTENTION if TRACE_COLUMNS[name].axis == "edges")
 
 # attention that makes an edge, of one head at least
 EDGE_THRESHOLD = 0.05

@@ -12,11 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from store.traces.columns import TRACE_COLUMNS, columns_of
+
 __all__ = ["PREDICTIONS", "entropies", "prediction_columns", "rows_at_once"]
 
+PREDICTIONS = columns_of("predictions")
 # what stands for token 0, which nothing predicted
-FIRST = {"logprob": math.nan, "entropy": math.nan, "topk_logprob": math.nan, "topk_id": -1}
-PREDICTIONS = (*FIRST, "eos_logprob")
+FIRST = {
+    name: math.nan if TRACE_COLUMNS[name].dtype.startswith("float") else -1
+    for name in PREDICTIONS
+    if TRACE_COLUMNS[name].axis == "tokens"
+}
 CHUNK_NUMBERS = 1 << 22  # logits that are float32 at once: 16 MiB, and twice that for their softmax
 
 

@@ -3,24 +3,20 @@
 Nothing here knows what a record means.
 """
 
-import csv
 import io
 import json
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from store.text_records import LineError, read_csv, read_json_lines, unique_keys
+from store.text_records import LineError, find_delimiter, read_csv, read_json_lines, unique_keys
 
 __all__ = ["TextRecords", "read_records"]
 
 # each with its line, or in an array with its index; a LineError where one cannot be read
 Records = Iterable[tuple[int, Any]]
 
-WRAPPERS = (
-    "Data",
-    "data",
-)  # of TriviaQA and SQuAD: the files are one object with all records in it
-_DELIMITERS = ",;\t"
+# of TriviaQA and SQuAD: the files are one object with all records in it
+WRAPPERS = ("Data", "data")
 
 
 class TextRecords(NamedTuple):
@@ -100,7 +96,7 @@ def _fault(value: Any) -> ValueError | None:
 
 
 def _csv_records(text: str, question_names: Collection[str]) -> Records:
-    delimiter = _delimiter(text, question_names)
+    delimiter = find_delimiter(text.lstrip("\r\n").partition("\n")[0], question_names)
     header, records = read_csv(io.StringIO(text, newline=""), delimiter)
     if len(set(header)) != len(header):
         raise LineError(f"expected different columns, found {header!r:.200}", 1)
@@ -108,13 +104,3 @@ def _csv_records(text: str, question_names: Collection[str]) -> Records:
         message = "expected JSON, or a CSV header with question_id, question and answers"
         raise LineError(f"{message}, found {header!r:.200}", 1)
     return records
-
-
-def _delimiter(text: str, question_names: Collection[str]) -> str:
-    """The delimiter at which the header has a column of questions; a comma if none does."""
-    header = text.lstrip("\r\n").partition("\n")[0]
-    for delimiter in _DELIMITERS:
-        names = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
-        if not names.isdisjoint(question_names):
-            return delimiter
-    return ","
