@@ -78,7 +78,6 @@ JOBS = (
     Job("legacy"),
     Job("checked"),
     Job("index"),
-    Job("cache_sizes"),
     Job("codecs", needs=("transformers",)),
     Job("decode", needs=("transformers",)),
     Job("cold"),
@@ -89,7 +88,6 @@ JOBS = (
     Job("verify"),
     Job("imports"),
     Job("merge"),
-    Job("launch"),
     Job("remote", needs=("obstore", "nginx")),
     Job("mirrored", needs=("obstore", "nginx")),
     Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),
@@ -97,7 +95,6 @@ JOBS = (
     Job("graphs"),
     Job("training"),
     Job("images"),
-    Job("long_prompts", needs=("transformers",)),
     Job("view", needs=("starlette", "uvicorn", "Chromium")),
 )
 FOUND: Mapping[str, Callable[[], bool]] = {

@@ -8,45 +8,33 @@ to be again.
 from argparse import Namespace
 from pathlib import Path
 
-from benchmarks.harness import (
-    alternate,
-    epoch_of,
-    finish,
-    make_store,
-    parser,
-    ragged_rows,
-    ratios,
-    run,
-)
-from store import Column, TraceLoader, TraceStore
+from benchmarks.data import MEGABYTE_ROWS, ragged_store
+from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
+from benchmarks.tables import finish, ratio_to, ratios
+from store import TraceStore
 
-# bytes of a row, bytes of an item, rows of a batch
-SIZES = {"1 MB": (1_000_000, 4096, 32), "1 KB": (1000, 20, 256)}
+# bytes of a row and of an item, rows of a batch, megabytes of rows for one of --size-mb
+SIZES = {"1 MB": (MEGABYTE_ROWS, 32, 1), "1 KB": ((1000, 20), 256, 0.1)}
 ANCHOR = "plain, 0 threads"
 
 
 def main(args: Namespace) -> None:
     """Each size with its own plain reading as the anchor."""
     found = []
-    for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
-        columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
-        size_mb = args.size_mb if row_bytes > 10_000 else max(1, args.size_mb // 10)
-        path = args.dir / f"checked-{row_bytes}-{size_mb}.zarr"
-        store = make_store(
-            path, columns, lambda b=row_bytes, i=item_bytes, mb=size_mb: ragged_rows(mb, b, i)
-        )
+    for size, (shape, batch_size, share) in SIZES.items():
+        size_mb = max(1, int(args.size_mb * share))
+        store = ragged_store(args.dir, size_mb, *shape)
         contenders = {}
         for name, check in (("plain", False), ("checked", True)):
             for n_threads in (0, 2):
-                opened = Opened(path, check, batch_size, n_threads)
+                opened = Opened(store.path, check, batch_size, n_threads)
                 contenders[f"{name}, {n_threads} threads, first epoch"] = opened.first
                 contenders[f"{name}, {n_threads} threads"] = opened.again
         seconds = alternate(contenders, args.epochs, warm=False)
         rows = ratios(seconds, len(store), size_mb * 10**6, ANCHOR)
         found += [{"rows": size} | row for row in rows]
     named_by = ("rows", "contender")
-    main_figures = "x_plain,_0_threads"
-    finish("checked", args.results, found, "median_GB_per_s", main_figures, named_by)
+    finish("checked", args.results, found, "median_GB_per_s", ratio_to(ANCHOR), named_by)
 
 
 class Opened:
@@ -56,19 +44,17 @@ class Opened:
     def __init__(self, path: Path, check: bool, batch_size: int, n_threads: int) -> None:
         self.path, self.check = path, check
         self.batch_size, self.n_threads = batch_size, n_threads
-        self.loader: TraceLoader | None = None
+        self.epoch: Epoch
 
     def first(self, number: int) -> None:
         """Open the store and read it once."""
         store = TraceStore.open(self.path, check=self.check)
-        self.loader = TraceLoader(
-            store, ["x"], self.batch_size, shuffle=True, num_workers=self.n_threads
-        )
-        epoch_of(self.loader)(2 * number)
+        self.epoch = loader_epoch(store, self.batch_size, self.n_threads)
+        self.epoch(2 * number)
 
     def again(self, number: int) -> None:
         """Read it once more, in another order."""
-        epoch_of(self.loader)(2 * number + 1)
+        self.epoch(2 * number + 1)
 
 
 if __name__ == "__main__":

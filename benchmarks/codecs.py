@@ -6,13 +6,14 @@ hidden states may compress otherwise.
 """
 
 import statistics
-import time
 from argparse import Namespace
 from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.harness import Parser, example_store, finish, parser, plot_bars, run
+from benchmarks.data import example_store
+from benchmarks.harness import clocks, parser, run
+from benchmarks.tables import GB, finish, plot_bars
 from store import TraceStore
 from store.cli.arguments import path as path_argument
 from store.format.codecs import parse_codec
@@ -25,7 +26,6 @@ CODECS = (
     "blosc:zstd:1:bitshuffle",
 )
 CHUNK_KB = (64, 256, 1024)
-GB = 1e9
 
 
 def main(args: Namespace) -> None:
@@ -38,13 +38,9 @@ def main(args: Namespace) -> None:
             continue
         for kb in CHUNK_KB:
             for codec in CODECS:
-                measured = measure(
-                    data, codec, kb * 1024, column.storage_dtype.itemsize, args.epochs
-                )
-                results.append(
-                    {"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec}
-                    | measured
-                )
+                itemsize = column.storage_dtype.itemsize
+                label = {"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec}
+                results.append(label | measure(data, codec, kb * 1024, itemsize, args.epochs))
     of_one_size = [row for row in results if row["chunk_KB"] == 256]
     finish(
         "codecs",
@@ -86,25 +82,10 @@ def measure(data: np.ndarray, name: str, chunk_bytes: int, itemsize: int, epochs
 
 def median_s(work: Callable[[], object], epochs: int) -> float:
     """Seconds that it takes, the median of a few turns."""
-    seconds = []
-    for _ in range(epochs):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+    return statistics.median(clocks(work)[0] for _ in range(epochs))
 
 
-def options() -> Parser:
-    """The command line."""
-    made = parser(__doc__, size_mb=16, epochs=3)
-    made.add_argument(
-        "--store",
-        metavar="STORE",
-        type=path_argument,
-        help="a store of yours (default: the embedded example)",
-    )
-    return made
-
+OPTIONS = {"--store": (path_argument, "a store of yours (default: the embedded example)")}
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=16, epochs=3, options=OPTIONS))

@@ -6,28 +6,21 @@ the file from end to end. A disk that others use too is never the same for long,
 median of the ratios within each turn.
 """
 
+import copy
 import os
 from argparse import Namespace
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import (
-    FlatCopy,
-    alternate_cold,
-    finish,
-    make_store,
-    parser,
-    ragged_rows,
-    ratios,
-    run,
-    sequential,
-)
-from store import Column, TraceLoader
+from benchmarks.data import MEGABYTE_ROWS, ragged_store, sequential
+from benchmarks.flat_copy import FlatCopy
+from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
+from benchmarks.tables import finish, ratio_to, ratios
 
 # bytes of a row, and of an item
-SIZES = {"1 MB": (1_000_000, 4096), "256 KB": (256_000, 2048)}
+SIZES = {"1 MB": MEGABYTE_ROWS, "256 KB": (256_000, 2048)}
 BATCH_SIZE, N_THREADS = 32, 32
 ANCHOR = "pread, 32 threads"
 
@@ -35,23 +28,14 @@ ANCHOR = "pread, 32 threads"
 def main(args: Namespace) -> None:
     """Run the anchors and ours, each on files out of the cache, with rows of each size."""
     rows = [row for size in SIZES for row in measure(args, size)]
-    finish(
-        "cold",
-        args.results,
-        rows,
-        "x_pread,_32_threads",
-        main="x_pread,_32_threads",
-        named_by=("rows", "contender"),
-    )
+    ratio = ratio_to(ANCHOR)
+    finish("cold", args.results, rows, ratio, main=ratio, named_by=("rows", "contender"))
 
 
 def measure(args: Namespace, size: str) -> list[dict]:
-    row_bytes, item_bytes = SIZES[size]
-    path = args.dir / f"cold-{args.size_mb}-{row_bytes // 1000}.zarr"
-    columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
-    store = make_store(path, columns, lambda: ragged_rows(args.size_mb, row_bytes, item_bytes))
-    flat = FlatCopy(store)
-    del store  # pages that this process has mapped cannot be put out of the cache
+    """Rows of one size."""
+    flat = FlatCopy(ragged_store(args.dir, args.size_mb, *SIZES[size]))
+    path = args.dir / f"rows-{SIZES[size][0]}-{args.size_mb}.zarr"
     contenders = {
         ANCHOR: pread(flat),
         "plain map": remapped(flat),
@@ -59,12 +43,13 @@ def measure(args: Namespace, size: str) -> list[dict]:
         "ours": ours(path, 0),
         "ours, 2 threads": ours(path, 2),
     }
-    seconds = alternate_cold(contenders, args.epochs, [path, flat.path])
+    seconds = alternate(contenders, args.epochs, cold=[path, flat.path])
     rows = ratios(seconds, len(flat), flat.n_bytes, ANCHOR)
     return [{"rows": size} | row for row in rows]
 
 
-def pread(flat: FlatCopy) -> Callable[[int], None]:
+def pread(flat: FlatCopy) -> Epoch:
+    """Threads that each read the next row into a buffer of their own."""
     item = flat.items[0].nbytes
 
     def epoch(number: int) -> None:
@@ -85,26 +70,21 @@ def pread(flat: FlatCopy) -> Callable[[int], None]:
     return epoch
 
 
-def remapped(flat: FlatCopy) -> Callable[[int], None]:
+def remapped(flat: FlatCopy) -> Epoch:
     """The ceiling's loop over a fresh map, whose pages are not in the process yet."""
 
     def epoch(number: int) -> None:
-        fresh = FlatCopy.__new__(FlatCopy)
-        fresh.offsets = flat.offsets
-        fresh.items = np.memmap(flat.path, flat.items.dtype, "r").reshape(flat.items.shape)
+        fresh = copy.copy(flat)
+        fresh.items = flat.mapped()
         fresh.ceiling(BATCH_SIZE)(number)
 
     return epoch
 
 
-def ours(path: object, num_workers: int) -> Callable[[int], None]:
-    def epoch(number: int) -> None:
-        loader = TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True, num_workers=num_workers)
-        loader.set_epoch(number)
-        for _ in loader:
-            pass
-
-    return epoch
+def ours(path: Path, num_workers: int) -> Epoch:
+    """The loader of a store that is opened for the epoch: pages that this process has mapped cannot
+    be put out of the cache."""
+    return lambda number: loader_epoch(path, BATCH_SIZE, num_workers)(number)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ share, and keeps no chunk.
 what other programs do at the same time disturbs it less than the clock.
 """
 
-import statistics
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from queue import SimpleQueue
 
@@ -21,19 +20,13 @@ import numpy as np
 from crc32c import crc32c
 from numcodecs import blosc, zstd
 
-from benchmarks.harness import (
-    alternate,
-    epoch_of,
-    example_store,
-    finish,
-    make_store,
-    parser,
-    ratios,
-    run,
-)
-from store import Column, TraceLoader, TraceStore, permutation
+from benchmarks.data import example_store, make_store
+from benchmarks.harness import Epoch, clocks, loader_epoch, parser, run, take_turns
+from benchmarks.tables import finish, median_ratio, ratios
+from store import Column, TraceStore, permutation
 
 ROW_BYTES, BATCH_SIZE = 1_000_000, 16
+ANCHOR = "bare numcodecs"
 CODECS = {"zstd": "zstd:1", "blosc": "blosc:lz4:1:shuffle"}
 
 
@@ -49,43 +42,29 @@ def main(args: Namespace) -> None:
         n_bytes = store.n_items("x") * column.item_bytes
         for n in (1, 2):
             contenders = {
-                "bare numcodecs": bare(store, kind, n, check=False),
+                ANCHOR: bare(store, kind, n, check=False),
                 "numcodecs, crc32c": bare(store, kind, n, check=True),
-                "ours": ours(store, n),
+                "ours": loader_epoch(store, BATCH_SIZE, n, cache_bytes=0),
             }
-            timed = {name: CpuSeconds(contender) for name, contender in contenders.items()}
-            seconds = alternate(timed, args.epochs)
-            label = {"codec": codec, "threads": n}
-            anchor = timed["bare numcodecs"]
-            results += [
-                label | row | {"cpu_x_bare_numcodecs": timed[row["contender"]].speed_over(anchor)}
-                for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")
-            ]
-    finish(
-        "decode",
-        args.results,
-        results,
-        "median_GB_per_s",
-        main="x_bare_numcodecs",
-        named_by=("codec", "threads", "contender"),
-    )
+            turns = take_turns({name: warmed(one) for name, one in contenders.items()}, args.epochs)
+            seconds = {name: [wall for wall, _ in times] for name, times in turns.items()}
+            cpu = {name: [busy for _, busy in times] for name, times in turns.items()}
+            for row in ratios(seconds, len(store), n_bytes, ANCHOR):
+                speed = round(median_ratio(cpu[ANCHOR], cpu[row["contender"]]), 3)
+                label = {"codec": codec, "threads": n}
+                results.append(label | row | {"cpu_x_bare_numcodecs": speed})
+    named_by = ("codec", "threads", "contender")
+    finish("decode", args.results, results, "median_GB_per_s", "x_bare_numcodecs", named_by)
 
 
-class CpuSeconds:
-    """An epoch that notes the seconds of all threads, of every second call: that which is timed."""
+def warmed(epoch: Epoch) -> Callable[[int], tuple[float, float]]:
+    """Seconds of the clock and of the processor of an epoch, with one before it."""
 
-    def __init__(self, epoch: Callable[[int], None]) -> None:
-        self.epoch, self.seconds = epoch, []
+    def turn(number: int) -> tuple[float, float]:
+        epoch(number)
+        return clocks(partial(epoch, number))
 
-    def __call__(self, number: int) -> None:
-        start = time.process_time()
-        self.epoch(number)
-        self.seconds.append(time.process_time() - start)
-
-    def speed_over(self, anchor: "CpuSeconds") -> float:
-        """The median of the ratios of each turn."""
-        turns = zip(anchor.seconds[1::2], self.seconds[1::2], strict=True)
-        return round(statistics.median(theirs / own for theirs, own in turns), 3)
+    return turn
 
 
 def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:
@@ -98,7 +77,7 @@ def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:
         at += n
 
 
-def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Callable[[int], None]:
+def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Epoch:
     """Decode what the loader decodes, with nothing around it."""
     array, offsets = store.reader.column("x"), np.r_[0, np.cumsum(store.lengths("x"))]
     layout = array.layout
@@ -125,20 +104,11 @@ def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Callable[
 
     def epoch(number: int) -> None:
         order = permutation(len(chunks), 0, number).tolist()
+        starts = range(0, len(order), BATCH_SIZE)
         with ThreadPoolExecutor(n_threads) as pool:
-            list(
-                pool.map(
-                    read, [order[i : i + BATCH_SIZE] for i in range(0, len(order), BATCH_SIZE)]
-                )
-            )
+            list(pool.map(read, (order[i : i + BATCH_SIZE] for i in starts)))
 
     return epoch
-
-
-def ours(store: TraceStore, num_workers: int) -> Callable[[int], None]:
-    return epoch_of(
-        TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=0, num_workers=num_workers)
-    )
 
 
 if __name__ == "__main__":

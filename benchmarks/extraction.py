@@ -14,11 +14,9 @@ Contenders take turns; where time is measured, `ratio` is the median of the turn
 bare one.
 """
 
-import multiprocessing
 import shutil
 import statistics
 from argparse import Namespace
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,8 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from benchmarks.harness import Parser, alternate_long, finish, parser, run
+from benchmarks.harness import Epoch, alternate_long, in_new_process, parser, run, status_bytes
+from benchmarks.tables import finish, median_ratio
 from store import Schema, StoreWriter
 from store.sources.example import ExampleSource
 from store.sources.example.recipe import build_tokenizer
@@ -74,9 +73,10 @@ def memory_rows(args: Namespace) -> list[dict]:
     for contender in MEMORY:
         fewest = None
         for n_layers in sorted(args.layers):
-            with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-                passes = [(args, n_layers, contender)] * args.processes
-                peak_mb = statistics.median(pool.starmap(peak_of_a_pass, passes, chunksize=1))
+            peak_mb = statistics.median(
+                in_new_process(peak_of_a_pass, args, n_layers, contender)
+                for _ in range(args.processes)
+            )
             fewest = fewest or peak_mb
             results.append(
                 {
@@ -98,7 +98,7 @@ def time_rows(what: str, timed: dict[str, list[float]]) -> list[dict]:
             "contender": name,
             "ms": round(1000 * min(times), 1),
             "median_ms": round(1000 * statistics.median(times), 1),
-            "ratio": round(statistics.median(a / b for a, b in zip(times, bare, strict=True)), 3),
+            "ratio": round(median_ratio(times, bare), 3),
         }
         for name, times in timed.items()
     ]
@@ -176,9 +176,7 @@ def our_pass(
     return run_forward(model, traces, prompt_lens, list(layers), TOP_K, columns)
 
 
-def passes(
-    model: PreTrainedModel, batches: Traces, directory: Path
-) -> dict[str, Callable[[int], None]]:
+def passes(model: PreTrainedModel, batches: Traces, directory: Path) -> dict[str, Epoch]:
     """The bare pass, the columns, and the columns in a store."""
     schema = default_schema(model)
     path = directory / "passes.zarr"
@@ -219,7 +217,7 @@ def llama_source(args: Namespace, model: PreTrainedModel) -> HuggingFaceSource:
     )
 
 
-def extractions(source: HuggingFaceSource, directory: Path) -> dict[str, Callable[[int], None]]:
+def extractions(source: HuggingFaceSource, directory: Path) -> dict[str, Epoch]:
     """`generate` and the bare pass, and a whole store."""
     path = directory / "extracted.zarr"
     prompts = [source.prompts.encode(question).ids for question in source.questions]
@@ -273,65 +271,24 @@ def peak_of_a_pass(args: Namespace, n_layers: int, contender: str) -> float:
     one_pass(*random_traces(1, 4))
     traces = random_traces(args.traces, args.tokens)
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-    before = memory_mb("VmRSS")
+    before = status_bytes("VmRSS")
     kept = one_pass(*traces)
-    peak = memory_mb("VmHWM")
+    peak = status_bytes("VmHWM")
     assert len(kept)
-    return peak - before
+    return (peak - before) / 1e6
 
 
-def memory_mb(key: str) -> float:
-    """A line of this process's status, in megabytes."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.split(f"{key}:")[1].split()[0]) * 1024 / 1e6
-
-
-def options() -> Parser:
-    """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=5)
-    made.add_argument("--traces", type=int, default=4, help="batch size (default %(default)s)")
-    made.add_argument(
-        "--tokens",
-        type=int,
-        default=1024,
-        help="of a trace where memory is measured (default %(default)s)",
-    )
-    made.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        default=[8, 32],
-        help="of the models whose memory is compared (default 8 32)",
-    )
-    made.add_argument(
-        "--processes",
-        type=int,
-        default=2,
-        help="in which memory is measured, one after the other (default %(default)s)",
-    )
-    made.add_argument(
-        "--timed-tokens",
-        type=int,
-        default=512,
-        help="of a trace where time is measured (default %(default)s)",
-    )
-    made.add_argument(
-        "--timed-layers",
-        type=int,
-        default=8,
-        help="of the model whose time is measured (default %(default)s)",
-    )
-    made.add_argument(
-        "--hidden-size", type=int, default=512, help="of the random Llamas (default %(default)s)"
-    )
-    made.add_argument(
-        "--heads", type=int, default=16, help="of the random Llamas (default %(default)s)"
-    )
-    made.add_argument(
-        "--questions", type=int, default=5000, help="of the embedded example (default %(default)s)"
-    )
-    return made
-
+OPTIONS = {
+    "--traces": (4, "batch size"),
+    "--tokens": (1024, "of a trace where memory is measured"),
+    "--layers": ([8, 32], "of the models whose memory is compared"),
+    "--processes": (2, "in which memory is measured, one after the other"),
+    "--timed-tokens": (512, "of a trace where time is measured"),
+    "--timed-layers": (8, "of the model whose time is measured"),
+    "--hidden-size": (512, "of the random Llamas"),
+    "--heads": (16, "of the random Llamas"),
+    "--questions": (5000, "of the embedded example"),
+}
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=0, epochs=5, options=OPTIONS))

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.page_cache import read_back
+from benchmarks.data import made_once
 from store import TraceStore, permutation
 
 __all__ = ["FlatCopy", "copy_rows", "copy_share"]
@@ -23,23 +24,25 @@ class FlatCopy:
     """
 
     def __init__(self, store: TraceStore, column: str = "x") -> None:
-        self.path = store.path.with_suffix(f".{column}.flat")
         described = store.schema.columns[column]
-        if not self.path.exists():
-            partial = self.path.with_suffix(".partial")
-            with partial.open("wb") as file:
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
                 file.writelines(np.ascontiguousarray(trace[column]).data for trace in store)
-            partial.rename(self.path)
-            read_back(self.path)
+
+        self.path = made_once(store.path.with_suffix(f".{column}.flat"), write)
         lengths = [len(trace[column]) if described.axis else 1 for trace in store]
         self.offsets = np.r_[0, np.cumsum(lengths)]
-        self.items = np.memmap(self.path, described.storage_dtype, "r").reshape(
-            -1, *described.item_shape
-        )
+        self.dtype, self.item_shape = described.storage_dtype, described.item_shape
+        self.items = self.mapped()
         self.n_bytes = self.path.stat().st_size
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def mapped(self) -> np.memmap:
+        """A new map of the items, of whose pages the process has none yet."""
+        return np.memmap(self.path, self.dtype, "r").reshape(-1, *self.item_shape)
 
     def batches(self, epoch: int, batch_size: int) -> list[list[int]]:
         """The global shuffle that every contender reads, cut into batches."""
@@ -92,9 +95,11 @@ class FlatCopy:
 
     def expected(self, rows: Sequence[int]) -> np.ndarray:
         """The packed batch of these rows."""
-        return np.concatenate(
-            [self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows]
-        )
+        return np.concatenate([self.row(row) for row in rows])
+
+    def row(self, row: int) -> np.ndarray:
+        """The items of a row, a view of the map."""
+        return self.items[self.offsets[row] : self.offsets[row + 1]]
 
 
 def copy_rows(

@@ -25,7 +25,6 @@ Tried and left out, each as the ratio to layer by layer, where slices of complet
 """
 
 import copy
-import multiprocessing
 import resource
 import statistics
 from argparse import Namespace
@@ -38,7 +37,8 @@ from torch_geometric.data import Batch as PygBatch
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv
 
-from benchmarks.harness import Parser, alternate, alternate_long, finish, parser, run
+from benchmarks.harness import Epoch, Parser, alternate, alternate_long, in_new_process, parser, run
+from benchmarks.tables import finish, median_ratio
 from models.gnn import GnnDetLstm, two_linear
 from models.graphs import build_graphs
 from store import Batch, Ragged
@@ -51,8 +51,7 @@ def main(args: Namespace) -> None:
     """Steps, their memory, then building alone, for each number of threads."""
     results = []
     for n_threads in args.threads or [default_threads(args.hidden_size)]:
-        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            peak_mb = {name: pool.apply(peak_of_a_step, (args, n_threads, name)) for name in STEPS}
+        peak_mb = {name: in_new_process(peak_of_a_step, args, n_threads, name) for name in STEPS}
         with cpu_arithmetic(n_threads):
             batch, steps = make_steps(args)
             check_equal({name: steps[name] for name in STEPS[:3]})
@@ -61,14 +60,9 @@ def main(args: Namespace) -> None:
             results += rows("training step", n_threads, timed, "x_layer_by_layer", peak_mb)
             timed = alternate(builders(batch), 10 * args.epochs)
             results += rows("graph batch", n_threads, timed, "x_from_data_list", {})
-    finish(
-        "graphs",
-        args.results,
-        results,
-        "median_ms",
-        main=("x_layer_by_layer", "x_from_data_list"),
-        named_by=("what", "contender", "threads"),
-    )
+    main_figures = ("x_layer_by_layer", "x_from_data_list")
+    named_by = ("what", "contender", "threads")
+    finish("graphs", args.results, results, "median_ms", main_figures, named_by)
 
 
 def rows(
@@ -87,7 +81,7 @@ def rows(
             "threads": n_threads,
             "ms": round(1000 * min(times), 2),
             "median_ms": round(1000 * statistics.median(times), 2),
-            ratio: round(statistics.median(a / b for a, b in zip(anchor, times, strict=True)), 2),
+            ratio: round(median_ratio(anchor, times), 2),
         }
         | ({"peak_MB": peak_mb[name]} if name in peak_mb else {})
         for name, times in seconds.items()
@@ -230,7 +224,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def builders(batch: Batch) -> dict[str, Callable[[int], object]]:
+def builders(batch: Batch) -> dict[str, Epoch]:
     """Ways to the graph batch of all layers."""
     hidden, attn = batch["hidden_states"], batch["attn_mean"]
 
@@ -249,17 +243,13 @@ def builders(batch: Batch) -> dict[str, Callable[[int], object]]:
 
 def options() -> Parser:
     """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=5, makes_data=False)
-    made.add_argument("--traces", type=int, default=16, help="batch size (default %(default)s)")
-    made.add_argument(
-        "--tokens", type=int, default=50, help="of a trace, 20%% more or less (default %(default)s)"
-    )
-    made.add_argument(
-        "--layers", type=int, default=32, help="of the language model (default %(default)s)"
-    )
-    made.add_argument(
-        "--hidden-size", type=int, default=256, help="of the language model (default %(default)s)"
-    )
+    own = {
+        "--traces": (16, "batch size"),
+        "--tokens": (50, "of a trace, 20%% more or less"),
+        "--layers": (32, "of the language model"),
+        "--hidden-size": (256, "of the language model"),
+    }
+    made = parser(__doc__, size_mb=0, epochs=5, makes_data=False, options=own)
     made.add_argument(
         "--threads", type=int, nargs="+", help="default: as many as training would use"
     )

@@ -1,4 +1,4 @@
-"""What the benchmarks share: command line, data, alternating timing.
+"""What the benchmarks share: command line, alternating timing, processes, memory.
 
 Contenders take turns within one run, so that a noisy neighbour hurts all alike; figures are medians
 of the turns. Every byte that is counted is copied by the contender, and what it delivers is
@@ -9,53 +9,46 @@ table is only printed.
 """
 
 import argparse
-import shutil
+import multiprocessing
 import signal
 import sys
 import tempfile
+import threading
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
-import numpy as np
-
-from benchmarks.flat_copy import FlatCopy
-from benchmarks.page_cache import drop_caches, read_back, sequential
-from benchmarks.program import fail, installed, module_name, needs_extra, program
-from benchmarks.tables import GB, finish, plot_bars, pyplot, ratio_to, ratios
-from store import Column, Schema, StoreError, StoreWriter, TraceStore
+from benchmarks.data import drop_caches
+from benchmarks.program import fail, module_name, program
+from benchmarks.tables import pyplot
+from store import StoreError, TraceLoader, TraceStore
 from store.cli.arguments import path as path_argument
 from store.extras import find_checkout
 
 __all__ = [
-    "GB",
-    "FlatCopy",
+    "Epoch",
     "Parser",
     "alternate",
-    "alternate_cold",
     "alternate_long",
-    "drop_caches",
+    "clocks",
     "epoch_of",
-    "example_store",
-    "fail",
-    "finish",
-    "installed",
-    "make_store",
-    "needs_extra",
+    "in_new_process",
+    "loader_epoch",
     "parser",
-    "plot_bars",
     "private_bytes",
-    "pyplot",
-    "ragged_rows",
-    "ratio_to",
-    "ratios",
     "run",
-    "sequential",
     "show",
+    "status_bytes",
+    "take_turns",
+    "watching",
 ]
+
+T = TypeVar("T")
+Epoch = Callable[[int], object]
 
 RESULTS = Path(__file__).parent / "results"
 TERMINATED = 128 + signal.SIGTERM  # exit status of a terminated command, as shells count
@@ -73,8 +66,15 @@ class Parser(ArgumentParser):
         fail(f"{message}; see {self.prog} --help")
 
 
-def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) -> Parser:
-    """The options every benchmark takes.
+def parser(
+    doc: str,
+    size_mb: int,
+    epochs: int = 5,
+    *,
+    makes_data: bool = True,
+    options: Mapping[str, tuple[Any, str]] | None = None,
+) -> Parser:
+    """The options every benchmark takes, and its own.
 
     Parameters
     ----------
@@ -86,6 +86,9 @@ def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) 
         Default number of turns of each contender.
     makes_data
         Whether it writes test data. The options that concern none are taken and not shown.
+    options
+        Its own: flag -> default value and help text. The type is that of the default; a type in its
+        place is that of an option without a default, and False is a switch.
     """
     made = Parser(doc)
     made.add_argument(
@@ -128,7 +131,23 @@ def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) 
         help="write both over the committed ones in benchmarks/results of this checkout",
     )
     made.set_defaults(makes_data=makes_data)
+    for flag, (default, text) in (options or {}).items():
+        add_option(made, flag, default, text)
     return made
+
+
+def add_option(made: Parser, flag: str, default: Any, text: str) -> None:
+    """Add an option, whose help text ends with its default where it has one."""
+    if default is False:
+        made.add_argument(flag, action="store_true", help=text)
+    elif callable(default):
+        made.add_argument(flag, type=default, help=text)
+    elif isinstance(default, list):
+        text += f" (default {' '.join(map(str, default))})"
+        made.add_argument(flag, type=type(default[0]), nargs="+", default=default, help=text)
+    else:
+        text += " (default %(default)s)"
+        made.add_argument(flag, type=type(default), default=default, help=text)
 
 
 def shown(is_shown: bool, text: str) -> str:
@@ -200,78 +219,49 @@ def data_directory(args: Namespace) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def make_store(
-    path: Path, columns: dict[str, Column], rows: Callable[[], Iterator[tuple[str, dict]]]
-) -> TraceStore:
-    """The store at `path`, written now unless it is there."""
-    if not (path / "zarr.json").exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)  # of a run with --keep that was stopped
-        with StoreWriter.create(partial, Schema(columns)) as writer:
-            for trace_id, row in rows():
-                writer.append(trace_id, row)
-        partial.rename(path)
-        read_back(path)
-    return TraceStore.open(path)
-
-
-def example_store(directory: Path) -> TraceStore:
-    """The embedded example's traces, built now unless they are there."""
-    with needs_extra("extract"):
-        from store.sources.example import ExampleSource
-        from store.write.build import build_store
-
-    path = directory / "example.zarr"
-    return TraceStore.open(path) if path.exists() else build_store(path, ExampleSource())
-
-
-def ragged_rows(
-    size_mb: int, row_bytes: int, item_bytes: int, seed: int = 0
-) -> Iterator[tuple[str, dict]]:
-    """Rows of random bits in a column `x`, float16 `(n, item_bytes / 2)`, n 20% about its mean."""
-    rng = np.random.default_rng(seed)
-    n_rows, mean = size_mb * 10**6 // row_bytes, row_bytes // item_bytes
-    for i in range(n_rows):
-        n = int(rng.integers(mean - mean // 5, mean + mean // 5 + 1))
-        yield (
-            f"trace_{i}",
-            {"x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(n, -1)},
-        )
-
-
-def ragged_store(directory: Path, size_mb: int, row_bytes: int, item_bytes: int) -> TraceStore:
-    """A store of such rows, made if it is not there."""
-    columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
-    path = directory / f"rows-{row_bytes}-{size_mb}.zarr"
-    return make_store(path, columns, lambda: ragged_rows(size_mb, row_bytes, item_bytes))
+def take_turns(contenders: Mapping[str, Callable[[int], T]], epochs: int) -> dict[str, list[T]]:
+    """What every contender gives in each of its turns, which it is told the number of."""
+    found: dict[str, list[T]] = {name: [] for name in contenders}
+    for number in range(epochs):
+        for name, contender in contenders.items():
+            show(f"turn {number + 1} of {epochs}: {name}")
+            found[name].append(contender(number))
+    show("")
+    return found
 
 
 def alternate(
-    contenders: Mapping[str, Callable[[int], None]], epochs: int, warm: bool = True
+    contenders: Mapping[str, Epoch], epochs: int, warm: bool = True, cold: Sequence[Path] = ()
 ) -> dict[str, list[float]]:
     """Seconds of every epoch of every contender, taking turns.
 
-    Warm: a turn begins with an epoch that is not timed. While the others had theirs, the kernel may
-    have unmapped or dropped a contender's pages and the processor's cache holds theirs; who comes
-    next to a reader of the same file would be spared that.
+    Parameters
+    ----------
+    contenders
+        Name -> an epoch, which is told its number.
+    epochs
+        Turns of each.
+    warm
+        Whether a turn begins with an epoch that is not timed. While the others had theirs, the
+        kernel may have unmapped or dropped a contender's pages and the processor's cache holds
+        theirs; who comes next to a reader of the same file would be spared that.
+    cold
+        Files and folders of which nothing is in the page cache when a turn begins; then no epoch
+        comes before it.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(epochs):
-        for name, contender in contenders.items():
-            if warm:
-                contender(number + epochs)
-            start = time.perf_counter()
-            contender(number)
-            seconds[name].append(time.perf_counter() - start)
-            show(f"turn {number + 1} of {epochs}: {name} {seconds[name][-1]:.2f} s")
-    show("")
-    return seconds
+
+    def turn(contender: Epoch, number: int) -> float:
+        if cold:
+            drop_caches(cold)
+        elif warm:
+            contender(number + epochs)
+        return clocks(partial(contender, number))[0]
+
+    turns = {name: partial(turn, contender) for name, contender in contenders.items()}
+    return take_turns(turns, epochs)
 
 
-def alternate_long(
-    contenders: dict[str, Callable[[int], None]], epochs: int
-) -> dict[str, list[float]]:
+def alternate_long(contenders: Mapping[str, Epoch], epochs: int) -> dict[str, list[float]]:
     """The same where a turn takes seconds of arithmetic: one before all turns is enough to load
     what it needs, and what the others left in caches is gone at once."""
     for name, contender in contenders.items():
@@ -280,32 +270,23 @@ def alternate_long(
     return alternate(contenders, epochs, warm=False)
 
 
-def alternate_cold(
-    contenders: dict[str, Callable[[int], None]], epochs: int, paths: Sequence[Path]
-) -> dict[str, list[float]]:
-    """The same with nothing of these files and folders in the page cache when a turn begins."""
-    timed = {name: _WithoutCache(contender, paths) for name, contender in contenders.items()}
-    seconds = alternate(timed, epochs, warm=False)
-    return {
-        name: [s - d for s, d in zip(times, timed[name].dropped_s, strict=True)]
-        for name, times in seconds.items()
-    }
+def clocks(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds that it takes, and those of the processor, of all threads: what other programs do at
+    the same time disturbs these less."""
+    start, cpu_start = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - start, time.process_time() - cpu_start
 
 
-class _WithoutCache:
-    """An epoch that begins with nothing cached; the time that takes is kept apart."""
-
-    def __init__(self, epoch: Callable[[int], None], paths: Sequence[Path]) -> None:
-        self.epoch, self.paths, self.dropped_s = epoch, paths, []
-
-    def __call__(self, number: int) -> None:
-        start = time.perf_counter()
-        drop_caches(self.paths)
-        self.dropped_s.append(time.perf_counter() - start)
-        self.epoch(number)
+def loader_epoch(
+    store: TraceStore | Path, batch_size: int, num_workers: int = 0, **options: object
+) -> Epoch:
+    """An epoch of the shuffled loader of the column `x`, with nothing done to its batches."""
+    loader = TraceLoader(store, ["x"], batch_size, shuffle=True, num_workers=num_workers, **options)
+    return epoch_of(loader)
 
 
-def epoch_of(loader: object) -> Callable[[int], None]:
+def epoch_of(loader: Any) -> Epoch:
     """An epoch of a loader, or of a sampler's loader, with nothing done to its batches."""
 
     def epoch(number: int) -> None:
@@ -316,13 +297,44 @@ def epoch_of(loader: object) -> Callable[[int], None]:
     return epoch
 
 
+def in_new_process(function: Callable[..., T], *arguments: object) -> T:
+    """What a function of a module gives in a process that has just started."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+@contextmanager
+def watching(pid: int | str = "self", every_s: float = 0.02) -> Iterator[Callable[[], int]]:
+    """Watch the private memory of a process while the block runs; gives a function that tells how
+    many bytes it had at its highest."""
+    most = [private_bytes(pid)]
+    done = threading.Event()
+
+    def note() -> None:
+        while not done.wait(every_s):
+            most[0] = max(most[0], private_bytes(pid))
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    try:
+        yield lambda: most[0]
+    finally:
+        done.set()
+        thread.join()
+
+
+def private_bytes(pid: int | str = "self") -> int:
+    """Memory of a process that no file backs and no process shares (RssAnon)."""
+    return status_bytes("RssAnon", pid)
+
+
+def status_bytes(key: str, pid: int | str = "self") -> int:
+    """A line of a process's status, which the kernel gives in kB of 1024."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.split(f"{key}:")[1].split()[0]) * 1024
+
+
 def show(text: str) -> None:
     """Progress, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def private_bytes() -> int:
-    """Memory of this process that no file backs and no process shares (RssAnon)."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.split("RssAnon:")[1].split()[0]) * 1024

@@ -9,28 +9,23 @@ not count what other processes take.
 """
 
 import statistics
-import time
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
-import torch
 
-from benchmarks.harness import Parser, finish, make_store, needs_extra, parser, run, show
-from benchmarks.tables import median_ratio
-from store import Column, TraceStore
+from benchmarks.data import make_store
+from benchmarks.epochs import Contender, alternate_epochs, open_data, start
+from benchmarks.harness import parser, run
+from benchmarks.program import needs_extra
+from benchmarks.tables import finish, median_ratio
+from store import Column
 
 with needs_extra("train"):
     from train.config import Config
     from train.data.batches import TrainingData
-    from train.data.splits import read_splits
     from train.fit.cpu import cpu_arithmetic, default_threads
-    from train.fit.device import build_fabric
-    from train.fit.loop import Hooks, Training
-    from train.run.detectors import build_detector
 
 N_LAYERS, STATE_SIZE = 32, 4096
 MIN_TOKENS, MAX_TOKENS = 64, 128
@@ -44,39 +39,29 @@ CACHES = {"none": 0, "all": 1}  # share of the images that fit
 UNCACHED = ("none", "off")
 
 
-@dataclass
-class Contender:
-    """One way to train, and the seconds of its epochs: of the clock, and of the processor."""
-
-    training: Training
-    first_s: float = 0.0
-    seconds: tuple[float, ...] = ()
-    cpu_seconds: tuple[float, ...] = ()
-
-
 def main(args: Namespace) -> None:
     """All contenders of a detector, taking turns."""
-    data = open_data(args.dir, args.size_mb)
+    path = args.dir / f"images-{args.size_mb}.zarr"
+    data = open_data(make_store(path, COLUMNS, lambda: random_rows(args.size_mb)))
     rows = []
     for name in args.detectors.split(","):
         with cpu_arithmetic(args.threads or default_threads(STATE_SIZE)):
             contenders = {
-                key: start(name, data, args, *key) for key in product(CACHES, ("off", "on"))
+                key: start(name, data, config_of(data, args, *key))
+                for key in product(CACHES, ("off", "on"))
             }
-            take_turns(contenders, args.epochs, name)
-        rows += [describe(name, key, contenders) for key in contenders]
+            alternate_epochs(contenders, args.epochs)
+        uncached = contenders[UNCACHED]
+        rows += [describe(name, *key, one, uncached) for key, one in contenders.items()]
     named_by = ("detector", "device", "image_cache", "channels_last")
     finish("images", args.results, rows, "rows_per_s", main="x_uncached", named_by=named_by)
 
 
-def start(
-    name: str, data: TrainingData, args: Namespace, cache: str, channels_last: str
-) -> Contender:
-    """A training whose first epoch is done."""
-    torch.manual_seed(0)
+def config_of(data: TrainingData, args: Namespace, cache: str, channels_last: str) -> Config:
+    """The settings of a contender."""
     n_visited = len(data.splits.train) + len(data.splits.val)
     n_bytes = n_visited * 8 * args.image_tokens * STATE_SIZE * 2
-    config = Config(
+    return Config(
         batch_size=args.batch_size,
         epochs=args.epochs + 1,
         schedule="constant",
@@ -85,66 +70,23 @@ def start(
         channels_last=channels_last,
         num_workers=1,
     )
-    detector = build_detector(name, data, config)
-    one = Contender(Training(build_fabric(config), detector, data, config, Hooks()))
-    one.first_s, _ = run_epoch(one)
-    return one
 
 
-def run_epoch(one: Contender) -> tuple[float, float]:
-    """Seconds of an epoch, and of the processor; the device has nothing left to do at its end."""
-    start, cpu_start = time.perf_counter(), time.process_time()
-    one.training.run_epoch()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start, time.process_time() - cpu_start
-
-
-def take_turns(contenders: dict[tuple[str, str], Contender], epochs: int, name: str) -> None:
-    """An epoch of each, several times."""
-    for number in range(epochs):
-        for key, one in contenders.items():
-            seconds, cpu_seconds = run_epoch(one)
-            one.seconds += (seconds,)
-            one.cpu_seconds += (cpu_seconds,)
-            show(f"turn {number + 1} of {epochs}: {name} {key} {one.seconds[-1]:.2f} s")
-    show("")
-
-
-def describe(name: str, key: tuple[str, str], contenders: dict[tuple[str, str], Contender]) -> dict:
+def describe(
+    name: str, cache: str, channels_last: str, one: Contender, uncached: Contender
+) -> dict:
     """A line of the table."""
-    one = contenders[key]
-    fabric = one.training.fabric
-    device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else "CPU"
-    uncached = contenders[UNCACHED]
-    median = statistics.median(one.seconds)
-    cache = one.training.kept
-    return {
-        "detector": name,
-        "device": device,
-        "image_cache": key[0],
-        "channels_last": key[1],
-        "median_epoch_s": round(median, 2),
-        "best_epoch_s": round(min(one.seconds), 2),
-        "first_epoch_s": round(one.first_s, 2),
-        "step_ms": round(1000 * median / one.training.n_batches, 1),
-        "rows_per_s": round(one.training.n_rows / median, 1),
+    found = one.described()
+    kept = one.training.kept
+    label = {"detector": name, "device": found["device"]}
+    measured = {
+        "step_ms": round(1000 * statistics.median(one.seconds) / one.training.n_batches, 1),
         "x_uncached": round(median_ratio(uncached.seconds, one.seconds), 2),
         "median_epoch_cpu_s": round(statistics.median(one.cpu_seconds), 2),
         "x_uncached_cpu": round(median_ratio(uncached.cpu_seconds, one.cpu_seconds), 2),
-        "kept_rows": 0 if cache is None else len(cache),
+        "kept_rows": 0 if kept is None else len(kept),
     }
-
-
-def open_data(directory: Path, size_mb: int) -> TrainingData:
-    """The store, in the page cache."""
-    path = directory / f"images-{size_mb}.zarr"
-    make_store(path, COLUMNS, lambda: random_rows(size_mb))
-    for file in path.rglob("*"):
-        if file.is_file():
-            file.read_bytes()
-    store = TraceStore.open(path)
-    return TrainingData(store, read_splits(store, Config()))
+    return label | {"image_cache": cache, "channels_last": channels_last} | found | measured
 
 
 def random_rows(size_mb: int) -> Iterator[tuple[str, dict]]:
@@ -160,23 +102,12 @@ def random_rows(size_mb: int) -> Iterator[tuple[str, dict]]:
         yield f"t{i}", row
 
 
-def options() -> Parser:
-    """The command line."""
-    made = parser(__doc__, size_mb=1000, epochs=3)
-    made.add_argument(
-        "--detectors", default="act_conv", help="separated by commas (default %(default)s)"
-    )
-    made.add_argument(
-        "--image-tokens", type=int, default=32, help="width of an image (default %(default)s)"
-    )
-    made.add_argument(
-        "--batch-size", type=int, default=16, help="traces per step (default %(default)s)"
-    )
-    made.add_argument(
-        "--threads", type=int, help="of the CPU's arithmetic (default: as python -m train)"
-    )
-    return made
-
+OPTIONS = {
+    "--detectors": ("act_conv", "separated by commas"),
+    "--image-tokens": (32, "width of an image"),
+    "--batch-size": (16, "traces per step"),
+    "--threads": (int, "of the CPU's arithmetic (default: as python -m train)"),
+}
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=1000, epochs=3, options=OPTIONS))

@@ -5,20 +5,27 @@ question-answering lengths, 11 MB each; ours reduces the attention maps and sync
 Each contender runs in a process of its own, on files that are in the page cache.
 """
 
-import multiprocessing
 import pickle
 import shutil
 import statistics
-import threading
-import time
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import finish, parser, private_bytes, run
-from benchmarks.tables import median_ratio
+from benchmarks.data import made_once
+from benchmarks.harness import (
+    clocks,
+    in_new_process,
+    parser,
+    private_bytes,
+    run,
+    take_turns,
+    watching,
+)
+from benchmarks.tables import finish, median_ratio
 
 ANCHOR = "pickle.load + np.save"
 N_LAYERS, N_HEADS, HIDDEN, N_TOKENS, N_FILES = 32, 32, 4096, 34, 4
@@ -29,25 +36,20 @@ def main(args: Namespace) -> None:
     files = make_files(args.dir / f"imports-{args.size_mb}", args.size_mb)
     contenders = {ANCHOR: load_and_save, "ours": import_files}
     n_bytes = sum(file.stat().st_size for file in files)
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    private: dict[str, list[int]] = {name: [] for name in contenders}
-    for _ in range(args.epochs):
-        for name, work in contenders.items():
-            out = args.dir / "imports.out"
-            shutil.rmtree(out, ignore_errors=True)
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                elapsed, most = pool.apply(measured, (work, files, out))
-            seconds[name].append(elapsed)
-            private[name].append(most)
-            shutil.rmtree(out, ignore_errors=True)
+    out = args.dir / "imports.out"
+    alone = partial(in_new_process, measured, files, out)
+    contenders = {name: partial(alone, work) for name, work in contenders.items()}
+    turns = take_turns(contenders, args.epochs)
+    seconds = {name: [elapsed for elapsed, _ in found] for name, found in turns.items()}
+    private = {name: max(most for _, most in found) for name, found in turns.items()}
     largest = max(file.stat().st_size for file in files)
     rows = [
         {
             "contender": name,
             "GB_per_s": round(n_bytes / statistics.median(times) / 1e9, 3),
-            "private_MB": round(max(private[name]) / 1e6),
+            "private_MB": round(private[name] / 1e6),
             "x_pickle_save": round(median_ratio(seconds[ANCHOR], times), 3),
-            "beyond_one_file_MB": round((max(private[name]) - largest) / 1e6),
+            "beyond_one_file_MB": round((private[name] - largest) / 1e6),
         }
         for name, times in seconds.items()
     ]
@@ -61,12 +63,13 @@ def make_files(folder: Path, size_mb: int) -> list[Path]:
     rng = np.random.default_rng(0)
     one = 2 * N_TOKENS * N_LAYERS * (HIDDEN + N_HEADS * N_TOKENS)
     n = max(1, size_mb * 10**6 // one // N_FILES)
-    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(path: Path, first: int) -> None:
+        traces = [trace(rng, f"tc_{i}") for i in range(first, first + n)]
+        path.write_bytes(pickle.dumps(traces))
+
     for i, file in enumerate(files):
-        if not file.exists():
-            with file.with_suffix(".partial").open("wb") as target:
-                pickle.dump([trace(rng, f"tc_{n * i + k}") for k in range(n)], target)
-            file.with_suffix(".partial").rename(file)
+        made_once(file, partial(write, first=n * i))
     return files
 
 
@@ -84,23 +87,14 @@ def trace(rng: np.random.Generator, question_id: str) -> dict:
     }
 
 
-def measured(work: Callable, files: list[Path], out: Path) -> tuple[float, int]:
+def measured(files: list[Path], out: Path, work: Callable, turn: int) -> tuple[float, int]:
     """Seconds, and the most private memory beyond what the process had before."""
     work(files[:0], out)  # imports what it needs
-    before, most, done = private_bytes(), [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.02):
-            most[0] = max(most[0], private_bytes())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    start = time.perf_counter()
-    work(files, out)
-    seconds = time.perf_counter() - start
-    done.set()
-    thread.join()
-    return seconds, most[0] - before
+    before = private_bytes()
+    with watching() as most:
+        seconds, _ = clocks(partial(work, files, out))
+    shutil.rmtree(out)
+    return seconds, most() - before
 
 
 def load_and_save(files: list[Path], out: Path) -> None:

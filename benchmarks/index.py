@@ -4,16 +4,17 @@ Each size is measured in a process of its own: the time to open, the private mem
 one look-up add, and look-ups of ids chosen at random (found, and absent).
 """
 
-import multiprocessing
-import shutil
 import statistics
 import time
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Parser, finish, parser, private_bytes, run
+from benchmarks.data import made_once
+from benchmarks.harness import clocks, in_new_process, parser, private_bytes, run
+from benchmarks.tables import finish
 from benchmarks.view_stores import BLOCK_ROWS, append_block, encode
 from store import Column, Schema, StoreWriter, TraceStore
 from store.format.schema import TRACE_ID
@@ -25,14 +26,8 @@ def main(args: Namespace) -> None:
     """Every power of ten up to the size asked for."""
     results, n_ids = [], 10**4
     while n_ids <= args.max_ids:
-        path = args.dir / f"index-{n_ids}.zarr"
-        if not path.exists():
-            partial = path.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)  # of a run with --keep that was stopped
-            write_ids(partial, n_ids)
-            partial.rename(path)
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            results.append({"ids": n_ids} | pool.apply(measure, (path, n_ids, args.epochs)))
+        path = made_once(args.dir / f"index-{n_ids}.zarr", partial(write_ids, n_ids=n_ids))
+        results.append({"ids": n_ids} | in_new_process(measure, path, n_ids, args.epochs))
         n_ids *= 10
     finish("index", args.results, results, "median_lookup_us", "median_lookup_us", ["ids"])
 
@@ -68,20 +63,11 @@ def measure(path: Path, n_ids: int, epochs: int) -> dict:
 
 
 def lookup_us(store: TraceStore, ids: list[str]) -> float:
-    start = time.perf_counter()
-    for trace_id in ids:
-        trace_id in store  # noqa: B015
-    return 1e6 * (time.perf_counter() - start) / len(ids)
+    seconds, _ = clocks(lambda: [trace_id in store for trace_id in ids])
+    return 1e6 * seconds / len(ids)
 
 
-def options() -> Parser:
-    """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=5)
-    made.add_argument(
-        "--max-ids", type=int, default=10**7, help="largest store (default %(default)s)"
-    )
-    return made
-
+OPTIONS = {"--max-ids": (10**7, "largest store")}
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=0, epochs=5, options=OPTIONS))

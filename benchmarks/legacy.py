@@ -10,15 +10,18 @@ import statistics
 import time
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from benchmarks.harness import finish, make_store, parser, run
-from benchmarks.tables import median_ratio
+from benchmarks.data import made_once, make_store
+from benchmarks.harness import parser, run, take_turns
+from benchmarks.tables import finish, median_ratio
 from store import Column, TraceLoader, TraceStore
 
 SHAPE, FILE_ROWS, BATCH_SIZE, BUFFER_ROWS = (32, 4096), 250, 32, 1000
@@ -34,22 +37,16 @@ def main(args: Namespace) -> None:
         lambda: rows(n_rows),
     )
     files = write_files(store, args.dir / f"legacy-{args.size_mb}-pt")
+    cached = DataLoader(CachedFiles(files, n_rows), BATCH_SIZE, shuffle=True)
+    ours = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True)
+    threads = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=2)
     contenders = {
-        "LRU(2) of .pt, shuffled": (
-            DataLoader(CachedFiles(files, n_rows), BATCH_SIZE, shuffle=True),
-            4,
-        ),
-        "iterable .pt, buffer": (DataLoader(ShuffleBuffer(files), BATCH_SIZE), None),
-        "ours": (TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True), None),
-        "ours, 2 threads": (
-            TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=2),
-            None,
-        ),
+        "LRU(2) of .pt, shuffled": seconds_a_row(cached, n_batches=4),
+        "iterable .pt, buffer": seconds_a_row(DataLoader(ShuffleBuffer(files), BATCH_SIZE)),
+        "ours": seconds_a_row(ours),
+        "ours, 2 threads": seconds_a_row(threads),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(args.epochs):
-        for name, (loader, n_batches) in contenders.items():
-            seconds[name].append(seconds_a_row(loader, n_batches))
+    seconds = take_turns(contenders, args.epochs)
     lru, buffer = list(seconds.values())[:2]
     found = [
         {
@@ -71,15 +68,15 @@ def rows(n_rows: int) -> Iterator[tuple[str, dict]]:
 
 def write_files(store: TraceStore, directory: Path) -> list[Path]:
     """The store's rows as `.pt` files of `FILE_ROWS`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for start in range(0, len(store), FILE_ROWS):
-        path = directory / f"batch_{start:06}.pt"
-        paths.append(path)
-        if not path.exists():
-            block = range(start, min(start + FILE_ROWS, len(store)))
-            torch.save({"sequences": store.read(block, ["x"])["x"]}, path)
-    return paths
+
+    def write(path: Path, start: int) -> None:
+        block = range(start, min(start + FILE_ROWS, len(store)))
+        torch.save({"sequences": store.read(block, ["x"])["x"]}, path)
+
+    return [
+        made_once(directory / f"batch_{start:06}.pt", partial(write, start=start))
+        for start in range(0, len(store), FILE_ROWS)
+    ]
 
 
 class CachedFiles(Dataset):
@@ -122,14 +119,15 @@ class ShuffleBuffer(IterableDataset):
         yield from buffer
 
 
-def seconds_a_row(loader: object, n_batches: int | None) -> float:
+def seconds_a_row(loader: object, n_batches: int | None = None) -> Callable[[int], float]:
     """Of an epoch, or of its first batches."""
-    start, n = time.perf_counter(), 0
-    for i, batch in enumerate(loader):
-        n += len(batch)
-        if i + 1 == n_batches:
-            break
-    return (time.perf_counter() - start) / n
+
+    def turn(number: int) -> float:
+        start = time.perf_counter()
+        n_rows = sum(map(len, islice(loader, n_batches)))
+        return (time.perf_counter() - start) / n_rows
+
+    return turn
 
 
 if __name__ == "__main__":

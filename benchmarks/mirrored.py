@@ -7,21 +7,13 @@ follow, none asks for anything; they take turns with those of the local store.
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable
 
-from benchmarks.harness import (
-    alternate,
-    epoch_of,
-    finish,
-    parser,
-    ragged_store,
-    ratio_to,
-    ratios,
-    run,
-)
+from benchmarks.data import ragged_store
+from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
 from benchmarks.remote import BUCKET, served_bucket
 from benchmarks.remote import SIZES as FETCHED
-from store import TraceLoader, TraceStore
+from benchmarks.tables import finish, ratio_to, ratios
+from store import TraceStore
 
 # bytes of a row, bytes of an item, rows of a batch
 SIZES = {"4 KB": (4096, 128, 256), **FETCHED}
@@ -36,14 +28,8 @@ def main(args: Namespace) -> None:
             store = ragged_store(bucket, args.size_mb, row_bytes, item_bytes)
             rows = measure(args, store, batch_size)
             results += [{"rows": size} | row for row in rows]
-    finish(
-        "mirrored",
-        args.results,
-        results,
-        "median_GB_per_s",
-        ratio_to(LOCAL),
-        ("rows", "contender"),
-    )
+    named_by = ("rows", "contender")
+    finish("mirrored", args.results, results, "median_GB_per_s", ratio_to(LOCAL), named_by)
 
 
 def measure(args: Namespace, store: TraceStore, batch_size: int) -> list[dict]:
@@ -53,11 +39,11 @@ def measure(args: Namespace, store: TraceStore, batch_size: int) -> list[dict]:
     url = f"s3://{BUCKET}/{store.path.name}"
     mirrored = TraceStore.open(url, cache_dir=cache, cache_bytes=4 * args.size_mb * 10**6 + 10**8)
     n_bytes = store.n_items("x") * store.schema.columns["x"].item_bytes
-    contenders: dict[str, Callable[[int], None]] = {}
+    contenders: dict[str, Epoch] = {}
     for n in (0, 2):
         ending = f", {n} threads" if n else ""
-        contenders[f"{LOCAL}{ending}"] = epochs_of(store, batch_size, n)
-        contenders[f"mirrored{ending}"] = epochs_of(mirrored, batch_size, n)
+        contenders[f"{LOCAL}{ending}"] = loader_epoch(store, batch_size, n)
+        contenders[f"mirrored{ending}"] = loader_epoch(mirrored, batch_size, n)
     contenders["mirrored"](0)
     fetched = mirrored.mirror.stats()["fetched_bytes"]
     seconds = alternate(contenders, args.epochs)
@@ -67,10 +53,6 @@ def measure(args: Namespace, store: TraceStore, batch_size: int) -> list[dict]:
     return [
         row | ({"fetched_x_rows": share} if row["contender"] == "mirrored" else {}) for row in rows
     ]
-
-
-def epochs_of(store: TraceStore, batch_size: int, num_workers: int) -> Callable[[int], None]:
-    return epoch_of(TraceLoader(store, ["x"], batch_size, shuffle=True, num_workers=num_workers))
 
 
 if __name__ == "__main__":

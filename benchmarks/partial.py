@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import drop_caches, finish, make_store, parser, run
+from benchmarks.data import drop_caches, make_store
+from benchmarks.harness import parser, run
+from benchmarks.tables import finish
 from store import Column, TraceLoader
 
 N_LAYERS, HIDDEN, BATCH_SIZE = 32, 4096, 16
@@ -37,14 +39,8 @@ def rows(size_mb: int) -> Iterator[tuple[str, dict]]:
     item_bytes = 2 * N_LAYERS * HIDDEN
     for i in range(size_mb * 10**6 // (34 * item_bytes)):
         n = int(rng.integers(28, 41))
-        yield (
-            f"trace_{i}",
-            {
-                "x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(
-                    n, N_LAYERS, HIDDEN
-                )
-            },
-        )
+        values = np.frombuffer(rng.bytes(n * item_bytes), np.float16)
+        yield f"trace_{i}", {"x": values.reshape(n, N_LAYERS, HIDDEN)}
 
 
 def measure(path: Path, select: dict | None, whole: int) -> dict:

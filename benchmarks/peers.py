@@ -5,52 +5,40 @@ the same packed batch (values, row after row). The ceiling is a memcpy of the sa
 from a flat map into one buffer. Peers that are not installed are named: pip install '.[peers]'.
 """
 
-import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
 import torch
 
-from benchmarks.harness import (
-    FlatCopy,
-    alternate,
-    epoch_of,
-    finish,
-    installed,
-    make_store,
-    parser,
-    ragged_rows,
-    ratios,
-    run,
-)
-from store import Column, TraceLoader
+from benchmarks.data import MEGABYTE_ROWS, made_once, ragged_store
+from benchmarks.flat_copy import FlatCopy
+from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
+from benchmarks.program import installed
+from benchmarks.tables import finish, ratios
 
-ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
+BATCH_SIZE = 32
 
-Epoch = Callable[[int], None]
 Fetch = Callable[[list[int]], object]
 
 
 def main(args: Namespace) -> None:
     """Run all contenders that are installed."""
-    path = args.dir / f"peers-{args.size_mb}.zarr"
-    columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
-    store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
+    store = ragged_store(args.dir, args.size_mb, *MEGABYTE_ROWS)
     flat = FlatCopy(store)
     contenders: dict[str, Epoch] = {
         "ceiling": flat.ceiling(BATCH_SIZE),
-        "ours": ours(store, 0),
-        "ours, 2 threads": ours(store, 2),
+        "ours": loader_epoch(store, BATCH_SIZE),
+        "ours, 2 threads": loader_epoch(store, BATCH_SIZE, num_workers=2),
         "memmap + concatenate": flat.concatenate(BATCH_SIZE),
     }
     missing = []
     for name, (package, build) in PEERS.items():
         try:
-            fetch = build(flat, path)
+            fetch = build(flat, store.path)
         except ImportError as error:
             missing.append(f"{name} ({error})")
             continue
@@ -61,11 +49,6 @@ def main(args: Namespace) -> None:
     finish("peers", args.results, rows, "median_GB_per_s", main="x_ceiling")
     if missing:
         print(f"not measured: {', '.join(missing)}")
-
-
-def ours(store: object, num_workers: int) -> Epoch:
-    loader = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=num_workers)
-    return epoch_of(loader)
 
 
 def epoch_with(fetch: Fetch, flat: FlatCopy) -> Epoch:
@@ -83,28 +66,26 @@ def check(fetch: Fetch, flat: FlatCopy) -> None:
     assert np.array_equal(found, flat.expected(rows).reshape(-1).view(np.uint8)), fetch
 
 
-def made_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """A peer's own copy of the data, made unless it is there."""
-    if not path.exists():
-        partial = path.with_name(f"{path.name}.partial")
-        if partial.is_dir():
-            shutil.rmtree(partial)
-        make(partial)
-        partial.rename(path)
-    return path
+def row_bytes(flat: FlatCopy) -> Iterator[bytes]:
+    """The rows as values of bytes, one after the other."""
+    return (flat.row(row).tobytes() for row in range(len(flat)))
 
 
-def row_values(flat: FlatCopy, row: int) -> np.ndarray:
-    return np.asarray(flat.items[flat.offsets[row] : flat.offsets[row + 1]])
+def joined(values: Iterable[object]) -> np.ndarray:
+    """The packed batch of rows that came as buffers of bytes."""
+    return np.concatenate([np.frombuffer(value, np.float16) for value in values])
+
+
+def sliced(array: object, flat: FlatCopy) -> Fetch:
+    """Slices of an array that has the items of all rows."""
+    offsets = flat.offsets
+    return lambda rows: np.concatenate([array[offsets[row] : offsets[row + 1]] for row in rows])
 
 
 def zarr_python(flat: FlatCopy, path: Path) -> Fetch:
     import zarr
 
-    array = zarr.open_array(path / "x", mode="r")
-    return lambda rows: np.concatenate(
-        [array[flat.offsets[row] : flat.offsets[row + 1]] for row in rows]
-    )
+    return sliced(zarr.open_array(path / "x", mode="r"), flat)
 
 
 def zarrs(flat: FlatCopy, path: Path) -> Fetch:
@@ -114,9 +95,7 @@ def zarrs(flat: FlatCopy, path: Path) -> Fetch:
     with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
         array = zarr.open_array(path / "x", mode="r")
         array[:1]
-    return lambda rows: np.concatenate(
-        [array[flat.offsets[row] : flat.offsets[row + 1]] for row in rows]
-    )
+    return sliced(array, flat)
 
 
 def tensorstore(flat: FlatCopy, path: Path) -> Fetch:
@@ -181,10 +160,7 @@ def lance_copy(flat: FlatCopy, path: Path) -> Path:
 
     def make(target: Path) -> None:
         batches = (
-            pa.record_batch(
-                [pa.array([row_values(flat, row).tobytes()], pa.large_binary())], schema
-            )
-            for row in range(len(flat))
+            pa.record_batch([pa.array([row], pa.large_binary())], schema) for row in row_bytes(flat)
         )
         lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(target))
 
@@ -198,7 +174,7 @@ def lance(flat: FlatCopy, path: Path) -> Fetch:
 
     def fetch(rows: list[int]) -> np.ndarray:
         column = dataset.take(rows, columns=["x"])["x"]
-        return np.concatenate([np.frombuffer(value.as_buffer(), np.float16) for value in column])
+        return joined(value.as_buffer() for value in column)
 
     return fetch
 
@@ -210,19 +186,13 @@ def hf_datasets(flat: FlatCopy, path: Path) -> Fetch:
     features = datasets.Features({"x": datasets.Value("large_binary")})
 
     def make(target: Path) -> None:
-        rows = ({"x": row_values(flat, row).tobytes()} for row in range(len(flat)))
-        made = datasets.Dataset.from_list(list(rows), features=features)
+        rows = [{"x": row} for row in row_bytes(flat)]
+        made = datasets.Dataset.from_list(rows, features=features)
         made.save_to_disk(str(target))
 
-    data = datasets.load_from_disk(str(made_once(path.with_suffix(".hf"), make))).with_format(
-        "arrow"
-    )
-
-    def fetch(rows: list[int]) -> np.ndarray:
-        column = data[rows]["x"]
-        return np.concatenate([np.frombuffer(value.as_buffer(), np.float16) for value in column])
-
-    return fetch
+    data = datasets.load_from_disk(str(made_once(path.with_suffix(".hf"), make)))
+    arrow = data.with_format("arrow")
+    return lambda rows: joined(value.as_buffer() for value in arrow[rows]["x"])
 
 
 def litdata_copy(flat: FlatCopy, path: Path, file_bytes: int | str = "64MB") -> Path:
@@ -232,8 +202,8 @@ def litdata_copy(flat: FlatCopy, path: Path, file_bytes: int | str = "64MB") -> 
     def make(target: Path) -> None:
         target.mkdir()
         writer = BinaryWriter(str(target), chunk_bytes=file_bytes)
-        for row in range(len(flat)):
-            writer[row] = {"x": row_values(flat, row).tobytes()}
+        for number, row in enumerate(row_bytes(flat)):
+            writer[number] = {"x": row}
         writer.done()
         writer.merge()
 
@@ -244,35 +214,22 @@ def litdata(flat: FlatCopy, path: Path) -> Fetch:
     from litdata.streaming import StreamingDataset
 
     dataset = StreamingDataset(str(litdata_copy(flat, path)), max_cache_size="100GB")
-    return lambda rows: np.concatenate(
-        [np.frombuffer(dataset[row]["x"], np.float16) for row in rows]
-    )
-
-
-def mosaic_copy(flat: FlatCopy, path: Path, **options: int) -> Path:
-    """The rows in MosaicML's files beside the store; the options are those of its writer."""
-    if (
-        installed("torchvision") is None
-    ):  # needed by its image datasets only, and there is no build of it for every torch
-        sys.modules.setdefault("streaming.vision", MagicMock())
-    from streaming import MDSWriter
-
-    def make(target: Path) -> None:
-        with MDSWriter(out=str(target), columns={"x": "bytes"}, **options) as writer:
-            for row in range(len(flat)):
-                writer.write({"x": row_values(flat, row).tobytes()})
-
-    return made_once(path.with_suffix(".mds"), make)
+    return lambda rows: joined(dataset[row]["x"] for row in rows)
 
 
 def mosaic(flat: FlatCopy, path: Path) -> Fetch:
-    copy = mosaic_copy(flat, path)
-    from streaming import LocalDataset
+    # needed by its image datasets only, and there is no build of it for every torch
+    if installed("torchvision") is None:
+        sys.modules.setdefault("streaming.vision", MagicMock())
+    from streaming import LocalDataset, MDSWriter
 
-    dataset = LocalDataset(str(copy))
-    return lambda rows: np.concatenate(
-        [np.frombuffer(dataset[row]["x"], np.float16) for row in rows]
-    )
+    def make(target: Path) -> None:
+        with MDSWriter(out=str(target), columns={"x": "bytes"}) as writer:
+            for row in row_bytes(flat):
+                writer.write({"x": row})
+
+    dataset = LocalDataset(str(made_once(path.with_suffix(".mds"), make)))
+    return lambda rows: joined(dataset[row]["x"] for row in rows)
 
 
 def array_record(flat: FlatCopy, path: Path) -> Fetch:
@@ -280,16 +237,14 @@ def array_record(flat: FlatCopy, path: Path) -> Fetch:
 
     def make(target: Path) -> None:
         writer = ArrayRecordWriter(str(target), "group_size:1,uncompressed")
-        for row in range(len(flat)):
-            writer.write(row_values(flat, row).tobytes())
+        for row in row_bytes(flat):
+            writer.write(row)
         writer.close()
 
     reader = ArrayRecordReader(
         str(made_once(path.with_suffix(".arrayrecord"), make)), "readahead_buffer_size:0"
     )
-    return lambda rows: np.concatenate(
-        [np.frombuffer(data, np.float16) for data in reader.read(rows)]
-    )
+    return lambda rows: joined(reader.read(rows))
 
 
 PEERS: dict[str, tuple[str, Callable[[FlatCopy, Path], Fetch]]] = {

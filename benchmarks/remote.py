@@ -5,54 +5,45 @@ The anchor asks obstore for the chunks of the same rows in the same order, 64 re
 and drops them. Every turn begins with an empty cache; opening a store or dataset is not timed.
 
 The peers read copies of the same rows in their own formats. `order` says how they are shuffled:
-"global": any row may come next. "blocks": LitData shuffles files, and rows within each; MosaicML
-streaming shuffles files, and rows within blocks of some of them. They are given the same cache.
+"global": any row may come next. "blocks": LitData shuffles files, and rows within each. They are
+given the same cache. Left out: zarr-python and MosaicML streaming, measured once, with less than a
+tenth of the anchor's speed, and MosaicML's less than a thirtieth.
 `--far` puts the server as far away as a bucket is: 50 ms a request, 90 MB/s an answer.
 """
 
 import os
 import shutil
 import sys
-import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import (
-    FlatCopy,
-    Parser,
-    fail,
-    finish,
-    installed,
-    needs_extra,
-    parser,
-    ragged_store,
-    ratio_to,
-    ratios,
-    run,
-    show,
-)
+from benchmarks.data import MEGABYTE_ROWS, ragged_store
+from benchmarks.flat_copy import FlatCopy
+from benchmarks.harness import clocks, loader_epoch, parser, run, take_turns
 from benchmarks.object_server import find_nginx, served
-from benchmarks.peers import lance_copy, litdata_copy, mosaic_copy
-from store import TraceLoader, TraceStore
+from benchmarks.peers import lance_copy, litdata_copy
+from benchmarks.program import fail, installed, needs_extra
+from benchmarks.tables import finish, ratio_to, ratios
+from store import TraceStore
 from store.read.location import locate
 
 BUCKET = "traces"
-SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (1_000_000, 4096, 16)}
+SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (*MEGABYTE_ROWS, 16)}
 N_REQUESTS = 64
 LATENCY_MS, STREAM_MB_S = 50.0, 90.0
 CACHED = 0.1  # of the data
 LEAST_CACHE = 100_000_000
-MOSAIC_BYTES = 500_000_000  # of which it reads tens of rows a second
 PEER_FILE_BYTES = 16_000_000  # by default 64 MB, of which such a cache would hold one or two
 RAW = "obstore"
 
-Epoch = Callable[[], int]  # -> rows that were read
+Epoch = Callable[[], object]
 Opened = Callable[[int], AbstractContextManager[Epoch]]
 
 
@@ -63,14 +54,8 @@ def main(args: Namespace) -> None:
     with served_bucket(args.dir, *distance) as bucket:
         for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
             results += measure(args, bucket, size, row_bytes, item_bytes, batch_size)
-    finish(
-        "remote_far" if args.far else "remote",
-        args.results,
-        results,
-        "median_GB_per_s",
-        ratio_to(RAW),
-        ("rows", "contender"),
-    )
+    name, named_by = "remote_far" if args.far else "remote", ("rows", "contender")
+    finish(name, args.results, results, "median_GB_per_s", ratio_to(RAW), named_by)
 
 
 @contextmanager
@@ -119,9 +104,6 @@ def measure(
     }
     orders = dict.fromkeys(contenders, "global")
     for name, (package, order, build) in PEERS.items():
-        if args.far and name in SLOW_FAR:
-            print(f"not measured: {name} (with such a cache it fetches its files again and again)")
-            continue
         try:
             opened = build(data)
         except ImportError as error:
@@ -129,11 +111,13 @@ def measure(
             continue
         contenders[f"{name} {installed(package)}"] = opened
         orders[f"{name} {installed(package)}"] = order
-    seconds = alternate_opened(contenders, args.epochs, len(flat))
+    turns = {name: partial(once_opened, opened) for name, opened in contenders.items()}
+    seconds = take_turns(turns, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, RAW)
     return [{"rows": size, "order": orders[row["contender"]]} | row for row in rows]
 
 
+@dataclass(frozen=True)
 class Data:
     """The rows of one size, and how they are read.
 
@@ -149,14 +133,11 @@ class Data:
         For caches.
     """
 
-    def __init__(
-        self, flat: FlatCopy, path: Path, batch_size: int, cache_bytes: int, folder: Path
-    ) -> None:
-        self.flat = flat
-        self.path = path
-        self.batch_size = batch_size
-        self.cache_bytes = cache_bytes
-        self.folder = folder
+    flat: FlatCopy
+    path: Path
+    batch_size: int
+    cache_bytes: int
+    folder: Path
 
     def url(self, path: Path) -> str:
         """Address of a folder in the bucket."""
@@ -172,25 +153,10 @@ class Data:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def alternate_opened(
-    contenders: Mapping[str, Opened], turns: int, n_rows: int
-) -> dict[str, list[float]]:
-    """Seconds of an epoch of each contender, in turns. Opening it is not timed.
-
-    An epoch returns how many rows it has read. A slow contender reads fewer than there are; its
-    seconds are scaled up to all rows.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(turns):
-        for name, opened in contenders.items():
-            with opened(number) as epoch:
-                start = time.perf_counter()
-                n_read = epoch()
-                taken = time.perf_counter() - start
-            seconds[name].append(taken * n_rows / n_read)
-            show(f"turn {number + 1} of {turns}: {name} {taken:.2f} s for {n_read:,} rows")
-    show("")
-    return seconds
+def once_opened(opened: Opened, number: int) -> float:
+    """Seconds of an epoch. Opening what it reads is not timed."""
+    with opened(number) as epoch:
+        return clocks(epoch)[0]
 
 
 def raw(data: Data, store: TraceStore) -> Opened:
@@ -209,12 +175,11 @@ def raw(data: Data, store: TraceStore) -> Opened:
                 found = obstore.get_range(client, key, start=start, end=stop)
                 assert len(found) == stop - start
 
-        def epoch() -> int:
+        def epoch() -> None:
             order = [row for rows in data.flat.batches(number, data.batch_size) for row in rows]
             with ThreadPoolExecutor(N_REQUESTS) as pool:
                 for _ in pool.map(read, order):
                     pass
-            return len(order)
 
         yield epoch
 
@@ -247,44 +212,8 @@ def ours(data: Data, num_workers: int) -> Opened:
             store = TraceStore.open(
                 data.url(data.path), cache_dir=cache, cache_bytes=data.cache_bytes
             )
-            loader = TraceLoader(
-                store, ["x"], data.batch_size, shuffle=True, num_workers=num_workers
-            )
-            loader.set_epoch(number)
-
-            def epoch() -> int:
-                return sum(map(len, loader))
-
-            yield epoch
+            yield partial(loader_epoch(store, data.batch_size, num_workers), number)
             print(store.mirror.summary(), file=sys.stderr)
-
-    return opened
-
-
-def sampled(data: Data, n_bytes: int = 100_000_000) -> int:
-    """Rows that a slow contender reads."""
-    return max(data.batch_size, round(len(data.flat) * min(1.0, n_bytes / data.flat.n_bytes)))
-
-
-def zarr_python(data: Data) -> Opened:
-    import zarr
-    from obstore.store import from_url
-    from zarr.storage import ObjectStore
-
-    @contextmanager
-    def opened(number: int) -> Iterator[Epoch]:
-        client = ObjectStore(from_url(data.url(data.path)), read_only=True)
-        array = zarr.open_array(client, path="x", mode="r", zarr_format=3)
-        offsets = data.flat.offsets
-        n_read = sampled(data)
-
-        def epoch() -> int:
-            order = [row for rows in data.flat.batches(number, data.batch_size) for row in rows]
-            with ThreadPoolExecutor(N_REQUESTS) as pool:
-                read = pool.map(lambda row: array[offsets[row] : offsets[row + 1]], order[:n_read])
-                return sum(len(items) > 0 for items in read)
-
-        yield epoch
 
     return opened
 
@@ -298,9 +227,9 @@ def lance(data: Data) -> Opened:
     def opened(number: int) -> Iterator[Epoch]:
         dataset = lance.dataset(data.url(path))
 
-        def epoch() -> int:
-            batches = data.flat.batches(number, data.batch_size)
-            return sum(dataset.take(rows, columns=["x"]).num_rows for rows in batches)
+        def epoch() -> None:
+            for rows in data.flat.batches(number, data.batch_size):
+                dataset.take(rows, columns=["x"])
 
         yield epoch
 
@@ -325,58 +254,19 @@ def litdata(data: Data) -> Opened:
                 max_cache_size=data.cache_bytes,
                 storage_options={"endpoint_url": os.environ["AWS_ENDPOINT_URL"]},
             )
-            yield lambda: sum(len(sample["x"]) > 0 for sample in dataset)
-
-    return opened
-
-
-def mosaic(data: Data) -> Opened:
-    path = mosaic_copy(data.flat, data.path, size_limit=PEER_FILE_BYTES)
-    from streaming import StreamingDataset
-    from streaming.base.util import clean_stale_shared_memory
-
-    @contextmanager
-    def opened(number: int) -> Iterator[Epoch]:
-        clean_stale_shared_memory()
-        with data.empty_cache() as cache:
-            dataset = StreamingDataset(
-                remote=data.url(path),
-                local=str(cache),
-                shuffle=True,
-                shuffle_seed=number,
-                cache_limit=data.cache_bytes,
-                batch_size=data.batch_size,
-                num_canonical_nodes=1,
-            )
-            n_read = sampled(data, MOSAIC_BYTES)
-            yield lambda: sum(len(sample["x"]) > 0 for sample in islice(dataset, n_read))
-            dataset._iterator.exit()  # its threads would go on fetching
+            yield lambda: [len(sample["x"]) for sample in dataset]
 
     return opened
 
 
 # name -> package, how it shuffles, how it is opened
 PEERS: dict[str, tuple[str, str, Callable[[Data], Opened]]] = {
-    "zarr-python": ("zarr", "global", zarr_python),
     "Lance": ("pylance", "global", lance),
     "LitData": ("litdata", "blocks", litdata),
-    "MosaicML streaming": ("mosaicml-streaming", "blocks", mosaic),
 }
 
 
-SLOW_FAR = ("MosaicML streaming",)  # near, it reads a hundredth of what others do
-
-
-def options() -> Parser:
-    """The options of every benchmark, and where the server stands."""
-    made = parser(__doc__, size_mb=2000, epochs=3)
-    made.add_argument(
-        "--far",
-        action="store_true",
-        help=f"each request waits {LATENCY_MS:g} ms, each answer comes at {STREAM_MB_S:g} MB/s",
-    )
-    return made
-
+FAR = f"each request waits {LATENCY_MS:g} ms, each answer comes at {STREAM_MB_S:g} MB/s"
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=2000, epochs=3, options={"--far": (False, FAR)}))

@@ -1,62 +1,61 @@
 """Is this checkout as fast as an earlier revision of it?
 
-Runs other benchmarks of both in turns, each in a process of its own, on the same stores. A ratio
-above 1 means that this checkout is faster; `spread` says how far the turns of the earlier revision
-lie apart by themselves, which no ratio can be more exact than.
+Two processes that stay, one for each revision, do the same work in turns: packed reads of the same
+stores, appends, the extraction of the embedded example. Who is first changes from turn to turn, and
+a turn takes at least --turn-ms. `x_earlier` is the median of the turns' ratios, above 1 where this
+checkout is faster; half of the ratios lie between `low` and `high`.
 
     python -m benchmarks.revisions v0.3
-    python -m benchmarks.revisions 0646b43 --only decode workers --epochs 9
+    python -m benchmarks.revisions 08728c1 --only "read 1 MB" extract --epochs 60
 """
 
-import csv
+import json
+import math
+import os
 import statistics
 import subprocess
 import sys
 from argparse import Namespace
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.harness import Parser, fail, finish, parser, run, show
+import numpy as np
+
+from benchmarks.data import MEGABYTE_ROWS, ragged_store
+from benchmarks.harness import Parser, parser, run, show
+from benchmarks.program import fail
+from benchmarks.tables import finish, median_ratio
 
 ROOT = Path(__file__).parent.parent
-SETTINGS = {  # large enough for a turn of some seconds
-    "row_sizes": ["--size-mb", "400", "--epochs", "3"],
-    "write": ["--size-mb", "400", "--epochs", "3"],
-    "peers": ["--size-mb", "400", "--epochs", "3"],
-    "small_records": ["--size-mb", "100", "--epochs", "5"],
-    "workers": ["--size-mb", "400", "--epochs", "2"],
-    "decode": ["--size-mb", "100", "--epochs", "3"],
-    "graphs": ["--epochs", "2", "--threads", "1"],
+WORKER = Path(__file__).with_name("revision_worker.py")
+# bytes of a row, bytes of an item, rows of a batch
+READ = {
+    "read 1 KB": (1024, 32, 256),
+    "read 64 KB": (65_536, 2048, 64),
+    "read 256 KB": (262_144, 4096, 32),
+    "read 1 MB": (*MEGABYTE_ROWS, 32),
 }
-SPEEDS = {"median_GB_per_s": 1, "median_ms": -1}  # a column, and the power that makes it a speed
-MEASURED = {*SPEEDS, "GB_per_s", "ms"}  # the last two come first in tables of earlier versions
+APPENDED = {"append 1 KB": (1024, 20_000), "append 64 KB": (65_536, 1000)}  # bytes of a row, rows
+WORK = [*READ, *APPENDED, "extract"]
 
-Speeds = dict[tuple[str, str], list[float]]  # of a benchmark's row, one for each turn
+Request = dict[str, object]
 
 
 def main(args: Namespace) -> None:
-    """Both revisions, several times, taking turns."""
-    speeds: dict[str, Speeds] = {"earlier": defaultdict(list), "this": defaultdict(list)}
-    with checked_out(args.revision, args.dir / "earlier") as earlier:
-        checkouts = {"earlier": earlier, "this": ROOT}
-        for turn in range(args.epochs):
-            sides = ["earlier", "this"] if turn % 2 == 0 else ["this", "earlier"]
-            for name in args.only:
-                for side in sides:
-                    show(f"turn {turn + 1} of {args.epochs}: {name}, {side}")
-                    rows = measured(checkouts[side], name, args.dir)
-                    for key, speed in rows.items():
-                        speeds[side][key].append(speed)
-    show("")
-    compared = [
-        ratio(key, speeds["earlier"][key], speeds["this"][key])
-        for key in speeds["this"]
-        if key in speeds["earlier"]
-    ]
-    named_by = ("benchmark", "contender")
-    finish("revisions", args.results, compared, "x_median", "x_median", named_by)
+    """Both revisions, work by work."""
+    results = []
+    with ExitStack() as stack:
+        earlier = stack.enter_context(checked_out(args.revision, args.dir / "earlier"))
+        sides = {
+            "earlier": stack.enter_context(started(earlier, args.dir)),
+            "this": stack.enter_context(started(ROOT, args.dir)),
+        }
+        for name in args.only:
+            request = request_of(name, args)
+            seconds = alternate_sides(sides, request, args.epochs, args.turn_ms / 1000)
+            results.append(compared(name, seconds))
+    finish("revisions", args.results, results, "x_earlier", "x_earlier", named_by=["work"])
 
 
 @contextmanager
@@ -72,66 +71,102 @@ def checked_out(revision: str, folder: Path) -> Iterator[Path]:
 
 def git(*arguments: str) -> None:
     """Run git on this checkout."""
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         fail(f"git {' '.join(arguments)}: {done.stderr.strip().splitlines()[-1]}")
 
 
-def measured(checkout: Path, name: str, folder: Path) -> dict[tuple[str, str], float]:
-    """The speeds that a benchmark of a checkout measures, by benchmark and contender."""
-    output = folder / "output"
-    data = folder / f"{name}-data"
-    places = ["--dir", str(data.resolve()), "--keep", "--output", str(output.resolve())]
-    command = [sys.executable, "-m", f"benchmarks.{name}", *SETTINGS[name], *places]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        fail(f"benchmarks.{name} of {checkout}: {done.stderr.strip().splitlines()[-1]}")
-    lines = (output / f"{name}.csv").read_text().splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    return {(name, contender(row)): speed(row) for row in rows}
+class Side:
+    """A process of one revision, which answers each line of JSON with another."""
+
+    def __init__(self, checkout: Path, process: subprocess.Popen) -> None:
+        self.checkout, self.process = checkout, process
+
+    def seconds(self, request: Request) -> float:
+        """Have it do some work, and give the seconds that this took."""
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            fail(f"{self.checkout}: it ended with status {self.process.wait()}, as it says above")
+        return json.loads(answer)["seconds"]
 
 
-def contender(row: dict[str, str]) -> str:
-    """What a row of results is about: its cells before the first measurement."""
-    keys = list(row)
-    first = next(i for i, key in enumerate(keys) if key in MEASURED)
-    return ", ".join(row[key] for key in keys[:first])
+@contextmanager
+def started(checkout: Path, folder: Path) -> Iterator[Side]:
+    """A process that imports `store` from a checkout, and writes below a folder."""
+    command = [sys.executable, "-P", str(WORKER), str(checkout), str(folder.resolve())]
+    process = subprocess.Popen(
+        command,
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:  # which closes its input, and so ends it
+        yield Side(checkout, process)
 
 
-def speed(row: dict[str, str]) -> float:
-    """The median speed of a row of results."""
-    key = next(key for key in row if key in SPEEDS)
-    return float(row[key]) ** SPEEDS[key]
+def request_of(name: str, args: Namespace) -> Request:
+    """What both processes are asked to do; stores to read are made here, once for both."""
+    if name in READ:
+        row_bytes, item_bytes, batch_size = READ[name]
+        store = ragged_store(args.dir, args.size_mb, row_bytes, item_bytes)
+        return {"work": "read", "path": str(store.path.resolve()), "batch_size": batch_size}
+    if name in APPENDED:
+        row_bytes, n_rows = APPENDED[name]
+        return {"work": "append", "row_bytes": row_bytes, "n_rows": n_rows}
+    return {"work": "extract", "n_questions": args.questions}
 
 
-def ratio(key: tuple[str, str], earlier: list[float], this: list[float]) -> dict:
-    """A result row: this checkout's speed over the earlier one's."""
-    benchmark, name = key
+def alternate_sides(
+    sides: Mapping[str, Side], request: Request, epochs: int, turn_s: float
+) -> dict[str, list[float]]:
+    """Seconds of both in turns, in each of which the work is repeated equally often."""
+    for _ in range(2):  # the first time loads what it needs
+        once_s = [side.seconds(request | {"repeats": 1}) for side in sides.values()]
+    timed = request | {"repeats": math.ceil(turn_s / min(once_s))}
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(epochs):
+        show(f"turn {number + 1} of {epochs}: {request}")
+        for name in list(sides)[:: -1 if number % 2 else 1]:
+            found[name].append(sides[name].seconds(timed))
+    show("")
+    return found
+
+
+def compared(name: str, seconds: Mapping[str, list[float]]) -> dict:
+    """A result row: the earlier revision's seconds over this one's: median and quartiles."""
+    earlier, this = seconds["earlier"], seconds["this"]
+    ratios = [theirs / ours for theirs, ours in zip(earlier, this, strict=True)]
+    low, high = np.quantile(ratios, [0.25, 0.75]).tolist()
     return {
-        "benchmark": benchmark,
-        "contender": name,
-        "x_best": round(max(this) / max(earlier), 3),
-        "x_median": round(statistics.median(this) / statistics.median(earlier), 3),
-        "spread": round(max(earlier) / min(earlier), 3),
+        "work": name,
+        "x_earlier": round(median_ratio(earlier, this), 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "turns": len(ratios),
+        "earlier_s": round(statistics.median(earlier), 4),
+        "this_s": round(statistics.median(this), 4),
     }
 
 
 def options() -> Parser:
     """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=5)
+    own = {
+        "--turn-ms": (200, "milliseconds that a turn takes at least"),
+        "--questions": (1000, "of the extraction"),
+    }
+    made = parser(__doc__, size_mb=100, epochs=40, options=own)
     made.add_argument("revision", help="of this repository, as git names it")
     made.add_argument(
         "--only",
         nargs="+",
-        choices=list(SETTINGS),
-        default=list(SETTINGS),
-        metavar="NAME",
-        help=f"benchmarks to run, of {', '.join(SETTINGS)} (default: all)",
+        choices=WORK,
+        default=WORK,
+        metavar="WORK",
+        help=f"what to compare, of {', '.join(WORK)} (default: all)",
     )
     return made
 

@@ -8,24 +8,16 @@ interpreter, whose lock a second core would only wait for.
 
 from argparse import Namespace
 
-from benchmarks.harness import (
-    FlatCopy,
-    alternate,
-    epoch_of,
-    finish,
-    parser,
-    ragged_store,
-    ratio_to,
-    ratios,
-    run,
-)
-from store import TraceLoader
+from benchmarks.data import MEGABYTE_ROWS, ragged_store
+from benchmarks.flat_copy import FlatCopy
+from benchmarks.harness import alternate, loader_epoch, parser, run
+from benchmarks.tables import finish, ratio_to, ratios
 
 # bytes of a row, bytes of an item, rows of a batch
 SIZES = {
     "4 KB": (4096, 128, 256),
     "64 KB": (65_536, 2048, 64),
-    "1 MB": (1_000_000, 4096, 32),
+    "1 MB": (*MEGABYTE_ROWS, 32),
     "10 MB": (10_000_000, 4096, 8),
 }
 ONE_CORE, TWO_CORES = "memcpy, 1 core", "memcpy, 2 cores"
@@ -44,9 +36,8 @@ def main(args: Namespace) -> None:
         if row_bytes >= LEAST_SHARED_BYTES:
             contenders[TWO_CORES] = flat.ceiling(batch_size, n_threads=2)
         ceilings = list(contenders)
-        for name, num_workers in (("ours", 0), ("ours, 2 threads", 2)):
-            loader = TraceLoader(store, ["x"], batch_size, shuffle=True, num_workers=num_workers)
-            contenders[name] = epoch_of(loader)
+        contenders["ours"] = loader_epoch(store, batch_size)
+        contenders["ours, 2 threads"] = loader_epoch(store, batch_size, num_workers=2)
         seconds = alternate(contenders, args.epochs)
         rows = ratios(seconds, len(flat), flat.n_bytes, *ceilings)
         results += [{"rows": size} | row for row in rows]

@@ -8,83 +8,63 @@ a plain map of the same ranges in a group like it; medians of alternating turns,
 within each turn.
 """
 
-import multiprocessing
 import os
 import statistics
-import threading
-import time
 from argparse import Namespace
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from benchmarks.cold import pread, remapped
+from benchmarks.cold import ANCHOR, BATCH_SIZE, ours, pread, remapped
+from benchmarks.data import MEGABYTE_ROWS, drop_caches, ragged_store
+from benchmarks.flat_copy import FlatCopy
 from benchmarks.harness import (
-    FlatCopy,
-    Parser,
-    drop_caches,
-    finish,
-    make_store,
+    clocks,
+    in_new_process,
+    loader_epoch,
     parser,
     private_bytes,
-    ragged_rows,
     run,
+    status_bytes,
+    take_turns,
+    watching,
 )
-from store import Column, TraceLoader, TraceStore
+from benchmarks.tables import finish, ratio_to
+from store import TraceStore
 
-ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
-
-LIMITED = ("pread, 32 threads", "plain map", "ours")
+LIMITED = (ANCHOR, "plain map", "ours")
 
 
 def main(args: Namespace) -> None:
-    """Every size, doubled from 500 MB."""
-    sizes = (
-        [args.size_mb]
-        if args.limit_mb
-        else [s for s in (500, 1000, 2000, 4000, 8000, 16000, 32000) if s <= args.size_mb]
-    )
-    results = []
-    for size_mb in sizes:
-        path = args.dir / f"scale-{size_mb}.zarr"
-        columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
-        make_store(
-            path, columns, lambda size_mb=size_mb: ragged_rows(size_mb, ROW_BYTES, ITEM_BYTES)
-        )
-        if args.limit_mb:
-            in_new_process(copy_flat, path)
-            results += alternate_limited(path, args.epochs, args.limit_mb)
-        else:
-            results.append(in_new_process(measure, path, args.epochs))
+    """Every size, doubled from 500 MB; or the largest inside a limit."""
     if args.limit_mb:
+        path = ragged_store(args.dir, args.size_mb, *MEGABYTE_ROWS).path
+        in_new_process(copy_flat, path)
+        results = alternate_limited(path, args.epochs, args.limit_mb)
         named_by = ("contender", "limit_MB")
         finish("scale_limited", args.results, results, "GB_per_s", "GB_per_s", named_by)
-    else:
-        main_figures = ("rows_per_s", "private_MB")
-        finish("scale", args.results, results, "rows_per_s", main_figures, ["GB"])
-
-
-def in_new_process(function: object, *arguments: object) -> dict:
-    """In a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
+        return
+    results = []
+    for size_mb in (500 * 2**i for i in range(7)):
+        if size_mb <= args.size_mb:
+            path = ragged_store(args.dir, size_mb, *MEGABYTE_ROWS).path
+            results.append(in_new_process(measure, path, args.epochs))
+    main_figures = ("rows_per_s", "private_MB")
+    finish("scale", args.results, results, "rows_per_s", main_figures, ["GB"])
 
 
 def measure(path: Path, epochs: int) -> dict:
+    """Epochs of a store, the first of which is not timed."""
     store = TraceStore.open(path)
-    loader = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True)
-    before, most, seconds = private_bytes(), 0, []
-    for _ in range(epochs + 1):
-        start = time.perf_counter()
-        for i, _ in enumerate(loader):
-            if i % 16 == 0:
-                most = max(most, private_bytes())
-        seconds.append(time.perf_counter() - start)
-    mapped = int(Path("/proc/self/status").read_text().split("RssFile:")[1].split()[0]) / 1e3
+    epoch = loader_epoch(store, BATCH_SIZE)
+    before = private_bytes()
+    with watching() as most:
+        seconds = [clocks(partial(epoch, number))[0] for number in range(epochs + 1)]
     return {
-        "GB": round(store.n_items("x") * ITEM_BYTES / 1e9, 2),
+        "GB": round(store.n_items("x") * store.schema.columns["x"].item_bytes / 1e9, 2),
         "rows_per_s": round(len(store) / statistics.median(seconds[1:])),
-        "private_MB": round((most - before) / 1e6, 1),
-        "mapped_MB": round(mapped, 1),
+        "private_MB": round((most() - before) / 1e6, 1),
+        "mapped_MB": round(status_bytes("RssFile") / 1e6, 1),
     }
 
 
@@ -96,16 +76,17 @@ def copy_flat(path: Path) -> None:
 
 def alternate_limited(path: Path, n_turns: int, limit_mb: int) -> list[dict]:
     """Turns of every contender, each in a control group of its own."""
-    turns: dict[str, list[dict]] = {name: [] for name in LIMITED}
-    for _ in range(n_turns):
-        for name, results in turns.items():
-            group, processes = make_group(limit_mb * 2**20)
-            try:
-                results.append(in_new_process(limited, path, name, processes))
-            finally:
-                with suppress(OSError):  # interrupted: the process is still in it
-                    group.rmdir()
-    anchor = [result["GB_per_s"] for result in turns[LIMITED[0]]]
+
+    def turn(contender: str, number: int) -> dict:
+        group, processes = make_group(limit_mb * 2**20)
+        try:
+            return in_new_process(limited, path, contender, processes)
+        finally:
+            with suppress(OSError):  # interrupted: the process is still in it
+                group.rmdir()
+
+    turns = take_turns({name: partial(turn, name) for name in LIMITED}, n_turns)
+    anchor = [result["GB_per_s"] for result in turns[ANCHOR]]
     rows = []
     for name, results in turns.items():
         speeds = [result["GB_per_s"] for result in results]
@@ -115,7 +96,7 @@ def alternate_limited(path: Path, n_turns: int, limit_mb: int) -> list[dict]:
                 "contender": name,
                 "limit_MB": limit_mb,
                 "GB_per_s": round(statistics.median(speeds), 3),
-                "x_pread,_32_threads": round(statistics.median(within), 3),
+                ratio_to(ANCHOR): round(statistics.median(within), 3),
                 "private_MB": max(result["private_MB"] for result in results),
             }
         )
@@ -125,23 +106,12 @@ def alternate_limited(path: Path, n_turns: int, limit_mb: int) -> list[dict]:
 def limited(path: Path, contender: str, processes: Path) -> dict:
     """One cold epoch inside a control group, which has this file of its processes."""
     flat = FlatCopy(TraceStore.open(path))
-    epoch = (
-        ours(path)
-        if contender == "ours"
-        else {"pread, 32 threads": pread, "plain map": remapped}[contender](flat)
-    )
+    epochs = {ANCHOR: pread(flat), "plain map": remapped(flat), "ours": ours(path, 0)}
     drop_caches([path, flat.path])
     processes.write_text("0")
-    most = [0]
-    done = threading.Event()
-    watch = threading.Thread(target=watch_private, args=(done, most))
-    watch.start()
-    start = time.perf_counter()
-    epoch(0)
-    seconds = time.perf_counter() - start
-    done.set()
-    watch.join()
-    return {"GB_per_s": flat.n_bytes / seconds / 1e9, "private_MB": round(most[0] / 1e6, 1)}
+    with watching() as most:
+        seconds, _ = clocks(partial(epochs[contender], 0))
+    return {"GB_per_s": flat.n_bytes / seconds / 1e9, "private_MB": round(most() / 1e6, 1)}
 
 
 def make_group(n_bytes: int) -> tuple[Path, Path]:
@@ -159,25 +129,7 @@ def make_group(n_bytes: int) -> tuple[Path, Path]:
     return group, group / "cgroup.procs"
 
 
-def watch_private(done: threading.Event, most: list[int]) -> None:
-    while not done.wait(0.05):
-        most[0] = max(most[0], private_bytes())
-
-
-def ours(path: Path) -> object:
-    def epoch(number: int) -> None:
-        for _ in TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True):
-            pass
-
-    return epoch
-
-
-def options() -> Parser:
-    """The command line."""
-    made = parser(__doc__, size_mb=8000, epochs=3)
-    made.add_argument("--limit-mb", type=int, help="run the largest size inside so much memory")
-    return made
-
+OPTIONS = {"--limit-mb": (int, "run the largest size inside so much memory")}
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=8000, epochs=3, options=OPTIONS))

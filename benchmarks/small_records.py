@@ -5,12 +5,14 @@ which knows no offsets and packs nothing.
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.harness import alternate, epoch_of, finish, make_store, parser, ratios, run
-from store import Column, TraceLoader, permutation
+from benchmarks.data import make_store
+from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
+from benchmarks.tables import finish, ratios
+from store import Column, permutation
 
 ROW_BYTES, BATCH_SIZE = 1024, 256
 KINDS = {"equal rows": (512, 513), "ragged rows": (412, 613)}
@@ -30,8 +32,8 @@ def main(args: Namespace) -> None:
         store = make_store(
             path, {"x": Column("float16", axis="t")}, lambda lengths=lengths: rows(n_rows, lengths)
         )
-        contenders[name] = ours(store, 0)
-        contenders[f"{name}, 2 threads"] = ours(store, 2)
+        contenders[name] = loader_epoch(store, BATCH_SIZE)
+        contenders[f"{name}, 2 threads"] = loader_epoch(store, BATCH_SIZE, num_workers=2)
     seconds = alternate(contenders, args.epochs)
     found = ratios(seconds, n_rows, n_rows * ROW_BYTES, "fancy indexing")
     finish("small_records", args.results, found, "median_GB_per_s", main="x_fancy_indexing")
@@ -46,18 +48,13 @@ def rows(n_rows: int, lengths: tuple[int, int]) -> Iterator[tuple[str, dict]]:
         )
 
 
-def fancy(array: np.ndarray) -> Callable[[int], None]:
+def fancy(array: np.ndarray) -> Epoch:
     def epoch(number: int) -> None:
         order = permutation(len(array), 0, number)
         for i in range(0, len(order), BATCH_SIZE):
             array[order[i : i + BATCH_SIZE]]
 
     return epoch
-
-
-def ours(store: object, num_workers: int) -> Callable[[int], None]:
-    loader = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=num_workers)
-    return epoch_of(loader)
 
 
 if __name__ == "__main__":

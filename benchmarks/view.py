@@ -24,8 +24,11 @@ import numpy as np
 from packaging.requirements import Requirement
 
 import store
-from benchmarks.harness import Parser, finish, needs_extra, parser, run
-from benchmarks.view_page import Page, Server, browsing, serving, watch
+from benchmarks.data import made_once
+from benchmarks.harness import parser, run, watching
+from benchmarks.program import needs_extra
+from benchmarks.tables import finish
+from benchmarks.view_page import Page, Server, browsing, serving
 from benchmarks.view_stores import write_long_trace, write_scores, write_table
 from store import TraceStore
 
@@ -59,10 +62,13 @@ def main(args: Namespace) -> None:
     figures = Figures()
     with browsing() as browser:
         page = Page(browser) if browser else None
-        with serving(stores.one_row) as server:
-            idle_mb = watch(server, lambda: look_around(server, page))
+        with (
+            serving(stores.one_row) as server,
+            watching(server.pid, every_s=0.01) as idle_bytes,
+        ):
+            look_around(server, page)
         for _ in range(args.epochs):
-            measure_table(stores, figures, page, idle_mb)
+            measure_table(stores, figures, page, idle_bytes() / 1e6)
             measure_long_trace(stores, figures, page)
             measure_map(stores, figures, page)
         if browser:
@@ -86,17 +92,11 @@ def write_stores(args: Namespace) -> Stores:
         args.dir / f"view-{'-'.join(map(str, shape))}.zarr",
         args.dir / f"view-{args.rows}-{args.scored}",
     )
-    for path, write in {
-        stores.table: lambda path: write_table(path, args.rows),
-        stores.points: lambda path: write_table(path, args.points),
-        stores.one_row: lambda path: write_table(path, 1),
-        stores.long_trace: lambda path: write_long_trace(path, *shape),
-        stores.scores: lambda path: write_scores(path, args.rows, args.scored),
-    }.items():
-        if not path.exists():
-            partial = path.with_suffix(".partial")
-            write(partial)
-            partial.rename(path)
+    made_once(stores.table, partial(write_table, n_rows=args.rows))
+    made_once(stores.points, partial(write_table, n_rows=args.points))
+    made_once(stores.one_row, partial(write_table, n_rows=1))
+    made_once(stores.long_trace, lambda path: write_long_trace(path, *shape))
+    made_once(stores.scores, lambda path: write_scores(path, args.rows, args.scored))
     return stores
 
 
@@ -104,13 +104,11 @@ def measure_table(stores: Stores, figures: "Figures", page: Page | None, idle_mb
     """The table: until it is there, its orders and filters, and the memory of all that."""
     with serving(stores.table, "--run", stores.scores) as server:
         figures.add("command to address", "ms", None, server.start_ms)
-
-        def look() -> None:
+        with watching(server.pid, every_s=0.01) as most:
             if page:
                 measure_page(stores, figures, page, server)
             measure_answers(figures, server, ("entropy", "score_gvae"))
-
-        figures.add("memory of the server", "MB", MEMORY_MB, watch(server, look) - idle_mb)
+        figures.add("memory of the server", "MB", MEMORY_MB, most() / 1e6 - idle_mb)
 
 
 def measure_page(stores: Stores, figures: "Figures", page: Page, server: Server) -> None:
@@ -271,21 +269,14 @@ def add_package(name: str, found: set[str]) -> None:
             add_package(needed.name, found)
 
 
-def options() -> Parser:
-    """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=3)
-    sizes = {
-        "--rows": (5_000_000, "rows of the table"),
-        "--points": (1_000_000, "points of the map"),
-        "--scored": (50_000, "rows that the run scored"),
-        "--tokens": (512, "tokens of the long trace"),
-        "--layers": (32, "its layers"),
-        "--hidden-size": (4096, "its width"),
-    }
-    for flag, (default, text) in sizes.items():
-        made.add_argument(flag, type=int, default=default, help=f"{text} (default %(default)s)")
-    return made
-
+OPTIONS = {
+    "--rows": (5_000_000, "rows of the table"),
+    "--points": (1_000_000, "points of the map"),
+    "--scored": (50_000, "rows that the run scored"),
+    "--tokens": (512, "tokens of the long trace"),
+    "--layers": (32, "its layers"),
+    "--hidden-size": (4096, "its width"),
+}
 
 if __name__ == "__main__":
-    run(main, options())
+    run(main, parser(__doc__, size_mb=0, epochs=3, options=OPTIONS))

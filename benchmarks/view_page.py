@@ -6,9 +6,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -21,7 +20,7 @@ from benchmarks.view_stores import trace_id
 if TYPE_CHECKING:
     from tests.store.view.browser import Browser
 
-__all__ = ["Page", "Server", "browsing", "check", "serving", "watch"]
+__all__ = ["Page", "Server", "browsing", "check", "serving"]
 
 SETTLED_S = 0.3  # what the page still asks for after it has painted
 N_STEPS = 12  # of a drag
@@ -77,30 +76,6 @@ class Server:
         """Time of a core that the thread that answers has had since its start."""
         nanoseconds, *_ = Path(f"/proc/{self.pid}/schedstat").read_text().split()
         return int(nanoseconds) / 1e6
-
-    def private_mb(self) -> float:
-        """Memory that no file backs and no process shares."""
-        text = Path(f"/proc/{self.pid}/status").read_text()
-        return int(text.split("RssAnon:")[1].split()[0]) * 1024 / 1e6
-
-
-def watch(server: Server, look: Callable[[], None]) -> float:
-    """The server's private memory at its highest while something is done, in megabytes."""
-    most = [server.private_mb()]
-    done = threading.Event()
-
-    def note() -> None:
-        while not done.wait(0.01):
-            most[0] = max(most[0], server.private_mb())
-
-    thread = threading.Thread(target=note)
-    thread.start()
-    try:
-        look()
-    finally:
-        done.set()
-        thread.join()
-    return most[0]
 
 
 @contextmanager

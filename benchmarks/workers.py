@@ -13,21 +13,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.harness import (
-    FlatCopy,
-    alternate,
-    epoch_of,
-    finish,
-    make_store,
-    parser,
-    ragged_rows,
-    ratio_to,
-    ratios,
-    run,
-)
-from store import Batch, Column, GlobalShuffleSampler, TraceDataset, TraceLoader
+from benchmarks.data import MEGABYTE_ROWS, ragged_store
+from benchmarks.flat_copy import FlatCopy
+from benchmarks.harness import Epoch, alternate, epoch_of, loader_epoch, parser, run
+from benchmarks.tables import finish, ratio_to, ratios
+from store import Batch, GlobalShuffleSampler, TraceDataset
 
-ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
+BATCH_SIZE = 32
 MAPPED = "DataLoader, memmap + cat, 2 processes"
 PLAIN = "DataLoader, plain tensors, 2 processes"
 IN_PROCESS = "TraceLoader, 0 threads"
@@ -35,18 +27,20 @@ IN_PROCESS = "TraceLoader, 0 threads"
 
 def main(args: Namespace) -> None:
     """Run threads 0 to 4 and processes 0 to 2."""
-    path = args.dir / f"peers-{args.size_mb}.zarr"
-    columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
-    store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
+    store = ragged_store(args.dir, args.size_mb, *MEGABYTE_ROWS)
     flat = FlatCopy(store)
     contenders = {
         MAPPED: processes(MappedRows(flat), 2, torch.cat),
-        PLAIN: processes(PlainTensors(path, ["x"]), 2),
+        PLAIN: processes(PlainTensors(store.path, ["x"]), 2),
     }
     for n in (0, 1, 2):
-        contenders[f"DataLoader, ours, {n} processes"] = processes(TraceDataset(path, ["x"]), n)
+        contenders[f"DataLoader, ours, {n} processes"] = processes(
+            TraceDataset(store.path, ["x"]), n
+        )
     for n in (0, 1, 2, 4):
-        contenders[f"TraceLoader, {n} threads"] = threads(path, n)
+        contenders[f"TraceLoader, {n} threads"] = loader_epoch(
+            store.path, BATCH_SIZE, num_workers=n
+        )
     seconds = alternate(contenders, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, MAPPED, PLAIN, IN_PROCESS)
     main_figures = [ratio_to(anchor) for anchor in (MAPPED, PLAIN, IN_PROCESS)]
@@ -77,7 +71,7 @@ class PlainTensors(TraceDataset):
         return self.store.read_batch(self._plan, self.store.check_rows(rows))
 
 
-def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Callable[[int], None]:
+def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Epoch:
     sampler = GlobalShuffleSampler(dataset)
     loader = DataLoader(
         dataset,
@@ -87,11 +81,6 @@ def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Call
         collate_fn=collate,
         persistent_workers=n > 0,
     )
-    return epoch_of(loader)
-
-
-def threads(path: object, n: int) -> Callable[[int], None]:
-    loader = TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True, num_workers=n)
     return epoch_of(loader)
 
 

@@ -6,15 +6,16 @@
 import os
 import shutil
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import alternate, finish, parser, ratios, run
+from benchmarks.data import MEGABYTE_ROWS
+from benchmarks.harness import Epoch, alternate, parser, run
+from benchmarks.tables import finish, ratios
 from store import Column, Schema, StoreWriter
 
-ROW_BYTES, ITEM_BYTES = 1_000_000, 4096
+ROW_BYTES, ITEM_BYTES = MEGABYTE_ROWS
 
 
 def main(args: Namespace) -> None:
@@ -37,7 +38,7 @@ def main(args: Namespace) -> None:
     finish("write", args.results, found, "median_GB_per_s", main="x_plain_file")
 
 
-def plain(path: Path, rows: list[np.ndarray]) -> Callable[[int], None]:
+def plain(path: Path, rows: list[np.ndarray]) -> Epoch:
     def epoch(number: int) -> None:
         path.unlink(missing_ok=True)
         with path.open("wb") as file:
@@ -49,7 +50,7 @@ def plain(path: Path, rows: list[np.ndarray]) -> Callable[[int], None]:
     return epoch
 
 
-def ours(path: Path, rows: list[np.ndarray], codec: str | None) -> Callable[[int], None]:
+def ours(path: Path, rows: list[np.ndarray], codec: str | None) -> Epoch:
     schema = Schema({"x": Column("float16", (ITEM_BYTES // 2,), "t", codec=codec)})
 
     def epoch(number: int) -> None:

@@ -10,7 +10,7 @@ convolutions (Hu et al., arXiv:1905.12265):
 - `GraphEncoder`: states as they are stored, and sums.
 
 A trace is read at its last token by default: the mean over all tokens is that of the prompt where
-the prompt is long (`python -m benchmarks.long_prompts` has the numbers).
+the prompt is long (`benchmarks/results/long_prompts.csv` has the numbers).
 
 States of one layer are alike in all traces: on one scale, but not standardised, they differ by .15
 to .5 in each dimension where their mean is some 1, and the detectors learn slowly.

@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 
 from store.format.schema import Column
 
-__all__ = ["BY_HAND", "SIZES", "STATE_DTYPES", "TRACE_COLUMNS", "TraceColumn", "columns_of"]
+__all__ = [
+    "BY_HAND",
+    "SIZES",
+    "STATE_DTYPES",
+    "TABLE_FIRST",
+    "TRACE_COLUMNS",
+    "TraceColumn",
+    "columns_of",
+]
 
 SIZES = {  # axis -> its length in the documents
     "tokens": "T",
@@ -43,6 +51,8 @@ class TraceColumn:
         The commands that write it.
     of
         What it is computed from: 'states', 'attention', 'predictions' or 'lens'; '' is the record.
+    in_table
+        Whether the page's table of traces has it without being asked for it.
     """
 
     doc: str
@@ -51,6 +61,7 @@ class TraceColumn:
     made_by: tuple[str, ...] = ("extract",)
     of: str = ""
     codec: str | None = None
+    in_table: bool = True
 
     @property
     def axis(self) -> str | None:
@@ -82,16 +93,22 @@ BY_HEAD = ("tokens", "layers", "heads")
 CANDIDATES = ("tokens", "candidates")
 
 TRACE_COLUMNS: dict[str, TraceColumn] = {
-    "question_id": TraceColumn("traces of one question stay in one split", "utf8", (), ALL),
+    "question_id": TraceColumn(
+        "traces of one question stay in one split", "utf8", (), ALL, in_table=False
+    ),
     "tokens": TraceColumn("token ids of prompt and answer", "int32", ("tokens",), ALL),
     "token_texts": TraceColumn(
-        "JSON list of the texts of the tokens", "utf8", (), ("extract", "import")
+        "JSON list of the texts of the tokens",
+        "utf8",
+        (),
+        ("extract", "import"),
+        in_table=False,
     ),
-    "prompt_len": TraceColumn("tokens of the prompt", "int32", (), ALL),
+    "prompt_len": TraceColumn("tokens of the prompt", "int32", (), ALL, in_table=False),
     "answer_len": TraceColumn("tokens of the answer", "int32", (), ALL),
     "question": TraceColumn("as it was asked", "utf8", (), ALL),
     "answer": TraceColumn("what the model answered", "utf8", (), ALL),
-    "references": TraceColumn("JSON list of right answers", "utf8", (), ALL),
+    "references": TraceColumn("JSON list of right answers", "utf8", (), ALL, in_table=False),
     "score": TraceColumn(
         "of the answer, higher is better; NaN: none", "float32", (), (*ALL, "label")
     ),
@@ -99,9 +116,11 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         "1 = hallucination, 0 = right, -1 = unlabelled", "int8", (), (*ALL, "label")
     ),
     "context_start": TraceColumn(
-        "position of the context's first token; -1 without a context", "int32"
+        "position of the context's first token; -1 without a context", "int32", in_table=False
     ),
-    "context_len": TraceColumn("tokens of the context in the prompt; 0 without one", "int32"),
+    "context_len": TraceColumn(
+        "tokens of the context in the prompt; 0 without one", "int32", in_table=False
+    ),
     "token_label": TraceColumn(
         "1 = in a hallucinated span, 0 = answer outside, -1 = prompt, or no spans",
         "int8",
@@ -248,8 +267,11 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         (),
         ("derive",),
     ),
-    "source_file": TraceColumn("file that the trace was in", "utf8", (), ("import", "vLLM")),
+    "source_file": TraceColumn(
+        "file that the trace was in", "utf8", (), ("import", "vLLM"), in_table=False
+    ),
 }
+TABLE_FIRST = ("label", "question", "answer")  # of the columns that the page's table has
 
 
 def columns_of(of: str = "", *, command: str = "", by_default: bool = False) -> tuple[str, ...]:

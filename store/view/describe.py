@@ -4,6 +4,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from store.format.schema import TRACE_ID
+from store.traces.columns import TABLE_FIRST, TRACE_COLUMNS
 from store.view.attention import has_attention
 from store.view.columns import Table
 from store.view.heads import head_columns
@@ -11,7 +13,9 @@ from store.view.layers import pictures
 from store.view.maps import map_states
 from store.view.traces import token_columns
 
-__all__ = ["describe"]
+__all__ = ["describe", "shown_columns"]
+
+N_SHOWN = 14
 
 
 def describe(table: Table, path: Path) -> dict[str, Any]:
@@ -33,6 +37,7 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
             {"name": name, "kind": kind, "is_score": name in table.scores}
             for name, kind in table.kinds.items()
         ],
+        "shown": shown_columns(table),
         "tokens": token_columns(store.schema),
         "pictures": pictures(store.schema),
         "layers": store.layers("hidden_states") if "hidden_states" in columns else [],
@@ -41,3 +46,15 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
         "maps": [found._asdict() for found in table.maps.values()],
         "states": map_states(store),
     }
+
+
+def shown_columns(table: Table) -> list[str]:
+    """The columns of the table until somebody chooses others: the id, what the trace is about,
+    scores of runs, and the rest but for what `store.traces.columns` leaves out."""
+    known = TRACE_COLUMNS.items()
+    left_out = {name for name, column in known if not column.in_table}
+    lead = [name for name in (TRACE_ID, *TABLE_FIRST) if name in table.kinds]
+    rest = [name for name in table.kinds if name not in left_out and name not in lead]
+    rest.sort(key=lambda name: name not in table.scores)
+    chosen = [*lead, *rest] if len(lead) + len(rest) > 2 else [*table.kinds]
+    return chosen[:N_SHOWN]

@@ -9,6 +9,7 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
+from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS
 from store.view.columns import Table, json_number
 
@@ -26,7 +27,12 @@ __all__ = [
 
 TOKENS = "tokens"
 RECEIVED = "attn_colsum"
-NOT_COLOURS = ("tokens", "topk_id", "hidden_states")
+# ids of tokens are names, and states are vectors: no number of theirs is a colour
+NOT_COLOURS = {
+    name
+    for name, column in TRACE_COLUMNS.items()
+    if column.of == "states" or (column.axis == TOKENS and column.dtype == "int32")
+}
 
 
 class Texts(Protocol):

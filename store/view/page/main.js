@@ -14,15 +14,6 @@ import { change, changeStore, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
 import { reads as traceReads, showTrace } from "/page/trace.js";
 
-const LEFT_OUT = new Set([
-  "token_texts",
-  "question_id",
-  "source_file",
-  "references",
-  "context_start",
-  "context_len",
-  "prompt_len",
-]);
 const TABS = new Map([
   ["trace", { draw: showTrace, reads: traceReads }],
   ["layers", { draw: showLayers, reads: layersReads }],
@@ -31,7 +22,6 @@ const TABS = new Map([
   ["scores", { draw: showScores, reads: scoresReads }],
 ]);
 const FIRST_TAB = "trace";
-const LEAD = ["trace_id", "label", "question", "answer"];
 const POLL_MS = 15_000;
 const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
 
@@ -46,18 +36,10 @@ const tabName = () => (TABS.has(state.tab) ? state.tab : FIRST_TAB);
 const query = () => ({ filter: state.filter, sort: state.sort, descending: state.descending });
 
 function shownColumns() {
-  const { columns } = store();
-  const named = state.columns
-    .split(",")
-    .map((name) => columns.find((column) => column.name === name))
-    .filter(Boolean);
-  if (named.length) return named;
-  const lead = LEAD.map((name) => columns.find((column) => column.name === name)).filter(Boolean);
-  const rest = columns.filter((column) => !LEFT_OUT.has(column.name) && !lead.includes(column));
-  const scores = rest.filter((column) => column.is_score);
-  const others = rest.filter((column) => !column.is_score);
-  const chosen = lead.length + rest.length > 2 ? [...lead, ...scores, ...others] : columns;
-  return chosen.slice(0, 14);
+  const columns = new Map(store().columns.map((column) => [column.name, column]));
+  const chosen = (names) => names.map((name) => columns.get(name)).filter(Boolean);
+  const named = chosen(state.columns.split(","));
+  return named.length ? named : chosen(store().shown);
 }
 
 // The last parts of a store's path, as few as tell it from the others.
