@@ -16,7 +16,7 @@ from train.data.batches import TrainingData
 from train.data.splits import read_splits, split_rows
 from train.errors import CheckpointError
 from train.evaluate.judge import Scored, judge
-from train.evaluate.metrics import threshold_metrics, youden_threshold
+from train.evaluate.metrics import measure, youden_threshold
 from train.fit.device import build_fabric
 from train.fit.loop import Hooks, fit
 from train.fit.probes import score_probe
@@ -99,7 +99,7 @@ def test_threshold_is_finite_and_applied_as_chosen():
     labels, scores = np.array([0, 1]), np.array([0.4, 0.6])
     threshold = youden_threshold(labels, scores)
     assert threshold == 0.6
-    assert threshold_metrics(labels, scores, threshold)["accuracy"] == 1.0
+    assert measure(labels, scores, threshold).accuracy == 1.0
 
 
 def test_the_verdict_is_of_the_test_side(data):
@@ -108,10 +108,10 @@ def test_the_verdict_is_of_the_test_side(data):
     labels = data.splits.labels
     good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
     verdict = judge(Scored(good(data.splits.val)[None], bad(data.splits.test)[None]), data.splits)
-    assert verdict["val"]["auroc"] == 1.0
-    assert verdict["test"]["auroc"] == 0.0
-    assert verdict["test"]["threshold"] == verdict["val"]["threshold"] == pytest.approx(0.9)
-    assert verdict["test"]["accuracy"] == 0.0
+    assert verdict.val.auroc == 1.0
+    assert verdict.test.auroc == 0.0
+    assert verdict.test.threshold == verdict.val.threshold == pytest.approx(0.9)
+    assert verdict.test.accuracy == 0.0
 
 
 def test_sides_are_70_15_15():
@@ -150,9 +150,7 @@ def test_a_stale_checkpoint_is_never_used(data, tmp_path):
         load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": "mine"})
     config = Config(epochs=1, run_gnn_det=False, run_gvae=False, force_cpu=True)
     made = experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
-    checkpoint = load_checkpoint(
-        tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results["run"]}
-    )
+    checkpoint = load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results.run})
     assert "poison" not in checkpoint["weights"]
 
 
@@ -174,4 +172,4 @@ def test_scaling_and_layer_are_fitted_without_the_test_side(
             for store in (TraceStore.open(store_path), other)
         )
         np.testing.assert_array_equal(before.val, after.val)
-        assert before.facts.get("layer") == after.facts.get("layer")
+        assert before.facts.layer == after.facts.layer

@@ -11,9 +11,8 @@ import numpy as np
 
 from train.commands.side_by_side import Common, Key, Runs, choose_pairs, find_common
 from train.evaluate.metrics import Areas, auroc
-from train.evaluate.over_splits import corrected_t_test
-from train.evaluate.paired_tests import holm
-from train.files import Json
+from train.evaluate.over_splits import mean_differences
+from train.evaluate.results import PairedTest
 from train.run.results import read_run
 
 __all__ = ["compare_across_splits", "read_splits_of"]
@@ -42,20 +41,15 @@ def read_splits_of(runs: Runs) -> list[Runs]:
     ]
 
 
-def compare_across_splits(splits: Sequence[Runs]) -> list[Json]:
+def compare_across_splits(splits: Sequence[Runs]) -> list[PairedTest[Key]]:
     """The mean difference of each pair of scores over the splits, with Holm's correction.
 
     The test is that of a run's own table, `corrected_t_test`. Of the runs the one with the fewest
-    training rows says how many the splits share.
+    training rows says how many the splits share. The best of a run is that of the mean AUROC on
+    validation.
 
     There are at least two splits, as `read_splits_of` has them, with runs by name. Raises DataError
     as `compare_runs` does, of any split.
-
-    Returns
-    -------
-    list of dict
-        `what`, `a` and `b` as `compare_models` has them, the best being that of the mean AUROC on
-        validation; `difference`, its interval `ci`, `p`, `p_holm`, and the `differences`.
     """
     commons = [find_common(runs) for runs in splits]
     pairs = choose_pairs(with_mean_validation(splits), commons[0])
@@ -71,21 +65,8 @@ def compare_across_splits(splits: Sequence[Runs]) -> list[Json]:
     differences = {
         (a, b): [area_of(common, a) - area_of(common, b) for common in commons] for a, b in pairs
     }
-    tests = {pair: corrected_t_test(found, n_test / n_train) for pair, found in differences.items()}
-    p_holm = holm({pair: test.p for pair, test in tests.items()})
-    return [
-        {
-            "what": what,
-            "a": pair[0],
-            "b": pair[1],
-            "difference": tests[pair].mean,
-            "ci": [tests[pair].low, tests[pair].high],
-            "p": tests[pair].p,
-            "p_holm": p_holm[pair],
-            "differences": differences[pair],
-        }
-        for pair, what in pairs.items()
-    ]
+    tests = mean_differences(differences, n_test / n_train)
+    return [replace(test, what=pairs[test.a, test.b]) for test in tests]
 
 
 def area_of(common: Common, key: Key) -> float:

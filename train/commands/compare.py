@@ -6,7 +6,7 @@ Only --output is written.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from store.cli.arguments import path, program
 from train.config import Parser
@@ -71,6 +71,7 @@ def main(argv: Sequence[str]) -> None:
     from train.commands.across_splits import compare_across_splits, read_splits_of
     from train.commands.comparison import print_comparison, write_comparison
     from train.commands.side_by_side import compare_runs, name_runs
+    from train.evaluate.results import as_json
     from train.report.console import OutputConsole
     from train.run.results import read_run
 
@@ -84,6 +85,6 @@ def main(argv: Sequence[str]) -> None:
     if options.output is not None:
         write_comparison(options.output, comparison)
     if options.json:
-        print(json.dumps(asdict(comparison), indent=1, allow_nan=False))
+        print(json.dumps(as_json(comparison), indent=1, allow_nan=False))
     else:
         print_comparison(comparison, OutputConsole())

@@ -2,36 +2,45 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from store.reports import terminal_text
-from train.commands.side_by_side import ComparedRun, Comparison
-from train.files import Json, replace_file
-from train.report.differences import P_VALUES, comparison_cells, split_cells
-from train.report.markdown import escape, format_table
+from train.commands.side_by_side import ComparedRun, Comparison, Key
+from train.evaluate.results import PairedTest
+from train.files import replace_file
+from train.report.console import print_line, print_table
 from train.report.numbers import clean_text, short, with_interval
-from train.report.table import Table, print_terminal
+from train.report.render import Section, Table, render_markdown
+from train.report.tables import comparison_cells
 
 __all__ = ["build_areas", "describe_rows", "notes_on", "print_comparison", "write_comparison"]
 
+P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print both tables."""
-    console.print(terminal_text(describe_rows(comparison)), highlight=False, markup=False)
-    areas = build_areas(comparison)
-    print_terminal(areas, console, "")
-    if comparison.comparisons:
-        tests = build_tests(comparison)
-        print_terminal(tests, console, "paired tests of AUROC")
-    if comparison.over_splits:
-        means = build_means(comparison)
-        print_terminal(means, console, title_of_means(comparison))
+    print_line(console, describe_rows(comparison))
+    for title, table in build_tables(comparison).items():
+        print_table(table, console, title)
     for note in notes_on(comparison):
-        console.print(terminal_text(note), highlight=False, markup=False)
+        print_line(console, note)
+
+
+def build_tables(comparison: Comparison) -> dict[str, Table]:
+    """Title -> table: AUROCs, without a title, paired tests, and means over several splits."""
+    tables = {"": build_areas(comparison)}
+    if comparison.comparisons:
+        header = ("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm")
+        tables["paired tests of AUROC"] = build_tests(header, comparison.comparisons)
+    if comparison.over_splits:
+        n_splits = len(comparison.over_splits[0].differences or ())
+        header = ("runs", "of", "mean difference [95%]", "in the splits", "p", "Holm")
+        title = f"mean differences of AUROC over {n_splits} splits"
+        tables[title] = build_tests(header, comparison.over_splits)
+    return tables
 
 
 def describe_rows(comparison: Comparison) -> str:
@@ -112,30 +121,17 @@ def area_lines(run: ComparedRun) -> list[tuple[str, str, str]]:
     return lines
 
 
-def build_tests(comparison: Comparison) -> Table:
-    """Both paired tests, a line per pair."""
-    rows = [(*name_pair(test), *comparison_cells(test)) for test in comparison.comparisons]
-    return Table(("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm"), rows, n_left=2)
-
-
-def build_means(comparison: Comparison) -> Table:
-    """Tests over the splits, a line per pair."""
-    rows = [(*name_pair(test), *split_cells(test)) for test in comparison.over_splits]
-    header = "runs", "of", "mean difference [95%]", "in the splits", "p", "Holm"
+def build_tests(header: Sequence[str], tests: Sequence[PairedTest[Key]]) -> Table:
+    rows = [(*name_pair(test), *comparison_cells(test)) for test in tests]
     return Table(header, rows, n_left=2)
 
 
-def title_of_means(comparison: Comparison) -> str:
-    n_splits = len(comparison.over_splits[0]["differences"])
-    return f"mean differences of AUROC over {n_splits} splits"
-
-
-def name_pair(test: Json) -> tuple[str, str]:
+def name_pair(test: PairedTest[Key]) -> tuple[str, str]:
     """The two runs, and what of them was compared; a star marks the best of each."""
-    a_run, a = test["a"]
-    b_run, b = test["b"]
+    a_run, a = test.a
+    b_run, b = test.b
     names = a if a == b else f"{a} - {b}"
-    star = " *" if test["what"] == "best" else ""
+    star = " *" if test.what == "best" else ""
     return clean_text(f"{a_run} - {b_run}"), clean_text(names + star)
 
 
@@ -147,15 +143,12 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 
 def format_markdown(comparison: Comparison) -> str:
-    summary = escape(describe_rows(comparison))
-    parts = ["# Runs side by side", f"{summary}.", format_table(build_areas(comparison))]
-    if comparison.comparisons:
-        parts += ["## Paired tests of AUROC", format_table(build_tests(comparison))]
-    if comparison.over_splits:
-        title = title_of_means(comparison)
-        parts += [f"## {title[0].upper()}{title[1:]}", format_table(build_means(comparison))]
-    parts += [f"{escape(note)}." for note in notes_on(comparison)]
-    return "\n\n".join(parts) + "\n"
+    tables = build_tables(comparison)
+    sections = [Section("", f"{describe_rows(comparison)}.", [tables.pop("")])]
+    for title, table in tables.items():
+        sections.append(Section(title[0].upper() + title[1:], tables=[table]))
+    sections += [Section("", f"{note}.") for note in notes_on(comparison)]
+    return render_markdown("Runs side by side", sections, "")
 
 
 def format_csv(comparison: Comparison) -> str:
@@ -167,9 +160,9 @@ def format_csv(comparison: Comparison) -> str:
         for model, area in run.auroc.items():
             writer.writerow(["auroc", name, model, "", "", area.auroc, *area.ci, "", "", ""])
     for test in comparison.comparisons:
-        numbers = [test["difference"], *test["ci"], *(test[key] for key in P_VALUES)]
-        writer.writerow([f"difference of {test['what']}", *test["a"], *test["b"], *numbers])
+        numbers = [test.difference, *test.ci, *(getattr(test, key) for key in P_VALUES)]
+        writer.writerow([f"difference of {test.what}", *test.a, *test.b, *numbers])
     for test in comparison.over_splits:
-        numbers = [test["difference"], *test["ci"], "", "", test["p_holm"]]
-        writer.writerow([f"mean difference of {test['what']}", *test["a"], *test["b"], *numbers])
+        numbers = [test.difference, *test.ci, "", "", test.p_holm]
+        writer.writerow([f"mean difference of {test.what}", *test.a, *test.b, *numbers])
     return text.getvalue()

@@ -7,7 +7,7 @@ the others were.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from store.cli.arguments import path, program
@@ -115,6 +115,7 @@ def main(argv: Sequence[str]) -> int:
     from train.commands.evaluate_runs import evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
+    from train.evaluate.results import as_json
     from train.outside.methods import load_methods
     from train.report.console import OutputConsole
 
@@ -134,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
     if options.output is not None:
         write_evaluation(options.output, evaluation, is_matrix=is_matrix)
     if options.json:
-        print(json.dumps(asdict(evaluation), indent=1, allow_nan=False))
+        print(json.dumps(as_json(evaluation), indent=1, allow_nan=False))
     else:
         print_evaluation(evaluation, OutputConsole(), is_matrix=is_matrix)
     return 0 if evaluation.is_complete else 1

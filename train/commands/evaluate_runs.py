@@ -37,7 +37,7 @@ from train.data.splits import Splits, all_as_test, check_labels
 from train.errors import DataError
 from train.evaluate.elsewhere import judge_elsewhere
 from train.evaluate.metrics import auroc, youden_threshold
-from train.files import Json
+from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
 from train.run.results import FinishedRun, Texts, best_on_validation, read_run
 
@@ -92,8 +92,8 @@ class Tested:
         What the reader should know of these numbers.
     problem : str or None
         Why there are no metrics.
-    metrics : dict
-        Detector, probe or baseline -> those of `judge_elsewhere`, and `own_test_auroc`.
+    metrics : dict of Metrics
+        By the name of a detector, probe or baseline.
     """
 
     __test__ = False
@@ -106,8 +106,8 @@ class Tested:
     hallucinations: int
     unlabelled: int
     remarks: list[str]
-    problem: str | None = None
-    metrics: dict[str, Json] = field(default_factory=dict)
+    problem: str | None
+    metrics: dict[str, Metrics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     labels, of_labels = read_labels(data, config)
     remarks += of_labels
     question_ids = np.array(cast(list[str], store.column("question_id")), dtype=object)
-    is_own = run.models.store.get("uuid") == store.uuid
+    is_own = run.models.store.uuid == store.uuid
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.record, trace_ids, question_ids, labels, is_own, rules)
     if run.record.n_splits > 1:
@@ -299,6 +299,7 @@ def judge_pair(pair: Pair) -> Tested:
         hallucinations=n_positive,
         unlabelled=pair.chosen.n_unlabelled,
         remarks=[*describe_choice(pair.chosen), *pair.remarks],
+        problem=None,
     )
     if not 0 < n_positive < len(labels):
         problem = (
@@ -311,7 +312,7 @@ def judge_pair(pair: Pair) -> Tested:
     metrics = {}
     for name, scores in score_names(pair, tested.remarks):
         judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
-        metrics[name] = judged | {"own_test_auroc": own_test[name]}
+        metrics[name] = replace(judged, own_test_auroc=own_test[name])
     return replace(tested, metrics=metrics)
 
 

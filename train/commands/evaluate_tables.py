@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,20 +9,19 @@ from rich.console import Console
 
 from store.reports import count
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
+from train.evaluate.results import as_json
 from train.files import make_directory, replace_file
+from train.report.console import print_line, print_table
 from train.report.heat_map import Cell, draw_heat_maps
-from train.report.html import render_html
-from train.report.markdown import render_markdown
 from train.report.numbers import clean_text, short, with_interval
-from train.report.sections import Picture, Section
-from train.report.table import METRICS, Table, print_terminal
+from train.report.render import Picture, Section, Table, render_html, render_markdown, sentence
+from train.report.tables import METRICS
 
 __all__ = ["choose_notes", "print_evaluation", "write_evaluation"]
 
 BESIDE_AUROC = {  # header -> key
     header: key for header, key in METRICS.items() if not key.startswith("auroc")
 }
-WITH_INTERVAL = ("f1", "mcc", "accuracy")
 MAX_WIDTH = 100  # columns of a terminal that tables use
 MAX_INTERVALS = 4  # stores in a matrix on the terminal whose intervals have room
 N_OF_STORE = 17  # characters of a store's name above a column of numbers
@@ -48,18 +46,16 @@ def print_evaluation(evaluation: Evaluation, console: Console, *, is_matrix: boo
     else:
         print_metrics(evaluation, console)
     for note in choose_notes(is_matrix):
-        console.print(note, highlight=False, markup=False)
+        print_line(console, note)
 
 
 def print_metrics(evaluation: Evaluation, console: Console) -> None:
     for tested in evaluation.results:
-        console.print(
-            f"{clean_text(tested.store)}: {describe(tested)}", highlight=False, markup=False
-        )
+        print_line(console, f"{clean_text(tested.store)}: {describe(tested)}")
         for remark in tested.remarks:
-            console.print(f"  {clean_text(remark, 1000)}", highlight=False, markup=False)
+            print_line(console, f"  {clean_text(remark, 1000)}")
         if tested.metrics:
-            print_terminal(build_metrics(tested, intervals=False), console, "")
+            print_table(build_metrics(tested, intervals=False), console, "")
         else:
             console.print()
 
@@ -68,11 +64,11 @@ def print_matrices(evaluation: Evaluation, console: Console) -> None:
     has_intervals = len(evaluation.stores) <= MAX_INTERVALS
     for name in names_of_matrices(evaluation):
         table = build_matrix(evaluation, name, intervals=has_intervals)
-        print_terminal(table, console, f"AUROC of {name}")
+        print_table(table, console, f"AUROC of {name}")
     for text in describe_pairs(evaluation):
-        console.print(text, highlight=False, markup=False)
+        print_line(console, text)
     if not has_intervals:
-        console.print("--output and --json have the intervals", highlight=False, markup=False)
+        print_line(console, "--output and --json have the intervals")
 
 
 def choose_notes(is_matrix: bool) -> Sequence[str]:
@@ -104,14 +100,13 @@ def build_metrics(tested: Tested, *, intervals: bool) -> Table:
     rows = []
     for name, metrics in tested.metrics.items():
         cells = [
-            with_interval(metrics["auroc"], metrics["auroc_ci"]),
-            short(metrics["own_test_auroc"]),
+            with_interval(metrics.auroc, metrics.auroc_ci),
+            short(metrics.own_test_auroc),
         ]
         for key in BESIDE_AUROC.values():
-            has_interval = intervals and key in WITH_INTERVAL
-            number = metrics[key]
-            interval = metrics.get(f"{key}_ci", ())
-            cells.append(with_interval(number, interval) if has_interval else short(number))
+            number = getattr(metrics, key)
+            interval = getattr(metrics, f"{key}_ci", None) if intervals else None
+            cells.append(with_interval(number, interval) if interval else short(number))
         rows.append((clean_text(name), *cells))
     return Table(("", "AUROC [95%]", "own", *BESIDE_AUROC), rows)
 
@@ -138,7 +133,7 @@ def find_cell(evaluation: Evaluation, name: str, tested: Tested) -> Cell | None:
     """AUROC and interval of a name in a run on a store; None where there is none."""
     name = evaluation.best[tested.run] if name == BEST else name
     metrics = tested.metrics.get(name)
-    return None if metrics is None else (metrics["auroc"], metrics["auroc_ci"])
+    return None if metrics is None else (metrics.auroc, metrics.auroc_ci or ())
 
 
 def build_matrix(evaluation: Evaluation, name: str, *, intervals: bool) -> Table:
@@ -176,7 +171,7 @@ def write_evaluation(path: Path, evaluation: Evaluation, *, is_matrix: bool) -> 
     The pictures of Markdown are in a folder beside it, NAME-figures.
     """
     if path.suffix == ".json":
-        text = json.dumps(asdict(evaluation), indent=1, allow_nan=False) + "\n"
+        text = json.dumps(as_json(evaluation), indent=1, allow_nan=False) + "\n"
     else:
         title = "Trained on one store, tested on others"
         sections = list(build_sections(evaluation, is_matrix=is_matrix))
@@ -211,14 +206,9 @@ def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Secti
         yield from build_matrix_sections(evaluation)
     for tested in evaluation.results:
         title = clean_text(f"{tested.run} on {tested.store}")
-        lines = [as_sentence(text) for text in [describe(tested), *tested.remarks]]
+        lines = [sentence(clean_text(text, 1000)) for text in [describe(tested), *tested.remarks]]
         tables = [build_metrics(tested, intervals=True)] if tested.metrics else []
         yield Section(title, "\n".join(lines), tables)
-
-
-def as_sentence(text: str) -> str:
-    line = clean_text(text, 1000)
-    return f"{line[:1].upper()}{line[1:]}."
 
 
 def build_matrix_sections(evaluation: Evaluation) -> Iterator[Section]:

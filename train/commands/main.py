@@ -74,8 +74,8 @@ def train(arguments: Arguments) -> None:
     from train.data.requirements import open_data
     from train.files import make_directory
     from train.fit.device import launched
-    from train.report import print_table, write_report
-    from train.report.console import OutputConsole
+    from train.report import write_report
+    from train.report.console import OutputConsole, print_results
     from train.run.directory import lock_directory
     from train.run.experiment import run_experiment
 
@@ -100,7 +100,7 @@ def train(arguments: Arguments) -> None:
             if experiment is None:  # the first process writes for all
                 return
             write_report(experiment, data, output_dir)
-    print_table(experiment.results, OutputConsole())
+    print_results(experiment.results, OutputConsole())
     if data.store.mirror is not None:
         say(data.store.mirror.summary())
     say(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")

@@ -31,7 +31,8 @@ from train.data.requirements import (
 from train.data.splits import BY_QUESTION, all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
-from train.files import Json, replace_file
+from train.evaluate.results import StoreRecord
+from train.files import replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
@@ -76,8 +77,8 @@ class TrainedModels:
         Those whose classes this process knows.
     unknown : list of str
         Detectors and probes that this process does not know: plug-ins that were not imported.
-    store : dict
-        What they were trained on, as `train.run.directory.describe_store` has it.
+    store : StoreRecord
+        What they were trained on.
     layers : dict
         Column -> its layers that were read, as the model numbers them.
     split_by : str
@@ -88,7 +89,7 @@ class TrainedModels:
     config: Config
     names: list[str]
     unknown: list[str]
-    store: Json
+    store: StoreRecord
     layers: dict[str, list[int]]
     split_by: str = BY_QUESTION
 
@@ -97,24 +98,20 @@ def open_models(directory: Path) -> TrainedModels:
     """Read what a finished run has trained; raises TrainError where there is no such run."""
     path = directory / "results.json"
     results = read_results(path)
-    config = Config(**settings_of_run(results, str(path)))
+    config = Config(**settings_of_run(results.config, str(path)))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in REFERENCES:
         raise CheckpointError(
             f"{path}: on_top_of: expected a baseline, found {config.on_top_of!r:.80}; train again"
         )
-    run = results.get("run")
-    if not isinstance(run, str):
-        raise CheckpointError(f"{path}: the results do not name their run; train again")
-    names = [*results["models"], *results["baselines"]]
     return TrainedModels(
-        directory=RunDirectory(directory, run, resumed=True),
+        directory=RunDirectory(directory, results.run, resumed=True),
         config=config,
-        names=[name for name in names if name in METHODS],
-        unknown=[name for name in results["models"] if name not in METHODS],
-        store=results["store"],
-        layers=results["layers"],
-        split_by=results["split"].get("by", BY_QUESTION),
+        names=[name for name in results.entries if name in METHODS],
+        unknown=[name for name in results.models if name not in METHODS],
+        store=results.store,
+        layers=results.layers,
+        split_by=results.split.by,
     )
 
 
@@ -167,7 +164,7 @@ def check_comparable(
 
     Returns a remark for the user, if there is one. Raises DataError if they are not, unless forced.
     """
-    if models.store.get("uuid") == data.store.uuid:
+    if models.store.uuid == data.store.uuid:
         return None
     mismatch = find_mismatch(models, names, data)
     if mismatch and not force:
@@ -177,7 +174,7 @@ def check_comparable(
         )
     if mismatch:
         return f"forced, although {mismatch}"
-    origins = [*models.store["origins"], *origins_of(data.store.provenance)]
+    origins = [*models.store.origins, *origins_of(data.store.provenance)]
     if all("weights_sha256" in origin for origin in origins):
         return None
     return (
@@ -199,7 +196,7 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
             return mismatch
     read = [number for numbers in models.layers.values() for number in numbers]
     for origin in origins_of(data.store.provenance):
-        difference = find_difference(models.store["origins"], origin, read)
+        difference = find_difference(models.store.origins, origin, read)
         if difference:
             return (
                 f"{difference.key} {difference.found!r:.100}, "
@@ -216,7 +213,7 @@ def find_other_layers(
     `trained` is column -> the layers that the run read of it. A method that reads a column instead
     of another one, which the run had, has to read the layers of that.
     """
-    has_record = models.store.get("layers_recorded")
+    has_record = models.store.layers_recorded
     for role, numbers in read_layers([name], models.config, data).items():
         known = [trained[one] for one in (role, *roles_of(find(name))) if one in trained]
         if not known and has_record:

@@ -5,7 +5,7 @@ is trained.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +17,7 @@ from store.traces.origin import find_difference
 from train.errors import DataError
 from train.evaluate.metrics import Labels, Questions, Scores, auroc, bootstrap_auroc, ranking
 from train.evaluate.paired_tests import compare_pairs
-from train.files import Json
+from train.evaluate.results import PairedTest
 from train.report.numbers import clean_text
 from train.run.results import FinishedRun, Texts
 
@@ -98,7 +98,7 @@ class ComparedRun:
     best: str
     auroc: dict[str, Area]
     same_as: dict[str, str]
-    n_splits: int = 1
+    n_splits: int
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,10 @@ class Comparison:
         As `n_left_out` and `n_trained` of `Common`.
     runs : dict of ComparedRun
         By name.
-    comparisons : list of dict
-        Paired tests, as `compare_models` returns them.
-    over_splits : list of dict
-        Tests over several splits that all runs have, as `compare_across_splits` returns them;
-        everything else is of the first split.
+    comparisons : list of PairedTest
+        As `compare_models` returns them.
+    over_splits : list of PairedTest
+        Over several splits that all runs have; everything else is of the first split.
     """
 
     rows: int
@@ -129,8 +128,8 @@ class Comparison:
     left_out: int
     left_out_trained: int
     runs: dict[str, ComparedRun]
-    comparisons: list[Json]
-    over_splits: list[Json] = field(default_factory=list)
+    comparisons: list[PairedTest[Key]]
+    over_splits: list[PairedTest[Key]] = field(default_factory=list)
 
 
 def name_runs(directories: list[Path]) -> list[str]:
@@ -196,7 +195,7 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
     return ComparedRun(str(run.directory), run.best, areas, copies, run.n_splits)
 
 
-def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:
+def compare_models(runs: Runs, common: Common, seed: int) -> list[PairedTest[Key]]:
     """Both paired tests of each pair of scores, with Holm's correction over all of them.
 
     Returns what `compare_pairs` does, `a` and `b` being (run, detector or baseline), and `what`
@@ -205,11 +204,9 @@ def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:
     chosen = choose_pairs(runs, common)
     scores = {key: common.scores[key][None] for pair in chosen for key in pair}
     results = compare_pairs(common.labels, scores, list(chosen), common.questions, seed)
-    tests = [
-        {"what": what, **result} for what, result in zip(chosen.values(), results, strict=True)
-    ]
+    tests = [replace(test, what=chosen[test.a, test.b]) for test in results]
     baselines = {name for run in runs.values() for name in run.val_auroc["baselines"]}
-    return sorted(tests, key=lambda test: (test["what"] != "best", test["a"][1] in baselines))
+    return sorted(tests, key=lambda test: (test.what != "best", test.a[1] in baselines))
 
 
 def choose_pairs(runs: Runs, common: Common) -> dict[Pair, str]:

@@ -19,7 +19,6 @@ from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.own_split import describe_own_split, own_split
 from train.errors import DataError
-from train.files import Json
 
 __all__ = [
     "BY_QUESTION",
@@ -86,19 +85,6 @@ class Splits:
             rows = self.rows(split).astype("<i8")
             digest.update(len(rows).to_bytes(8, "little") + rows.tobytes())
         return digest.hexdigest()
-
-    def summary(self) -> Json:
-        """Counts for the report, JSON-able."""
-        summary: Json = {"seed": self.seed, "by": self.by, "outside": self.n_outside}
-        for split in SPLITS:
-            labels = self.labels_of(split)
-            summary[split] = {
-                "rows": len(labels),
-                "questions": len(np.unique(self.questions[self.rows(split)])),
-                "hallucinations": int(labels.sum()),
-            }
-        summary["unlabelled"] = int(np.sum(self.labels == UNLABELLED))
-        return summary
 
 
 def split_rows(

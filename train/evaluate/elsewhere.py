@@ -12,11 +12,10 @@ from train.evaluate.metrics import (
     Scores,
     bootstrap_auroc,
     drawn_counts,
+    measure,
     percentile_interval,
-    ranking_metrics,
-    threshold_metrics,
 )
-from train.files import Json
+from train.evaluate.results import Metrics
 
 __all__ = ["bootstrap_predictions", "judge_elsewhere"]
 
@@ -25,22 +24,19 @@ Counts = NDArray[np.int64]
 
 def judge_elsewhere(
     labels: Labels, scores: Scores, threshold: float, questions: Questions, seed: int
-) -> Json:
+) -> Metrics:
     """Every metric of one detector, the threshold being given.
 
     `labels` (n,) are 0 and 1, both present, `scores` (n,) finite, and `questions` (n,) equal for
     rows of the same question; the threshold was chosen on other rows.
 
-    Returns
-    -------
-    dict
-        Those of `ranking_metrics` and `threshold_metrics`; 95% intervals `auroc_ci`, `f1_ci`,
-        `mcc_ci` and `accuracy_ci`, of a bootstrap over questions.
+    The 95% intervals of AUROC, F1, MCC and accuracy are of a bootstrap over questions.
     """
-    metrics: Json = ranking_metrics(labels, scores) | threshold_metrics(labels, scores, threshold)
-    metrics["auroc_ci"] = bootstrap_auroc(labels, scores, questions, seed)
+    metrics = measure(labels, scores, threshold)
+    metrics.auroc_ci = bootstrap_auroc(labels, scores, questions, seed)
     intervals = bootstrap_predictions(labels, scores >= threshold, questions, seed)
-    return metrics | {f"{name}_ci": interval for name, interval in intervals.items()}
+    metrics.f1_ci, metrics.mcc_ci, metrics.accuracy_ci = intervals.values()
+    return metrics
 
 
 def bootstrap_predictions(

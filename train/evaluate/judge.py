@@ -1,6 +1,6 @@
 """Every metric, comparison and verdict of a run, computed from its scores.
 
-NumPy arrays in, JSON-able values out. Thresholds and the best of a group are chosen on validation.
+NumPy arrays in, records out. Thresholds and the best of a group are chosen on validation.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.labels.rule import UNLABELLED, label_scores
+from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
@@ -19,21 +20,31 @@ from train.evaluate.metrics import (
     Scores,
     bootstrap_auroc,
     mean_auroc,
+    measure,
     ranking,
-    ranking_metrics,
-    threshold_metrics,
     youden_threshold,
 )
 from train.evaluate.paired_tests import compare_pairs, find_verdict
+from train.evaluate.results import (
+    Counts,
+    Cut,
+    Entry,
+    Explained,
+    Facts,
+    Metrics,
+    PairedTest,
+    SplitCounts,
+    Verdict,
+    mean_record,
+)
 from train.evaluate.strata import Strata, judge_within, rank_correlation
-from train.files import Json
 
 __all__ = [
     "Scored",
     "ScoredByName",
     "compare_all",
     "correlate",
-    "describe_strata",
+    "count_splits",
     "judge",
     "label_sensitivity",
     "read_truth",
@@ -53,8 +64,6 @@ class Scored:
     ----------
     val, test : float64 (n_seeds, n_split)
         One row per training run.
-    facts : dict
-        What the results say besides the metrics, JSON-able.
     tokens : dict
         Split -> scores of its tokens, float32 (n_tokens,), one for each training run; empty where
         there are none.
@@ -62,14 +71,14 @@ class Scored:
 
     val: Scores
     test: Scores
-    facts: Json = field(default_factory=dict)
+    facts: Facts = field(default_factory=lambda: Facts(parameters=0, seconds=0.0))
     tokens: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
 
 
 ScoredByName = dict[str, Scored]
 
 
-def judge(scored: Scored, splits: Splits, strata: Strata | None = None) -> Json:
+def judge(scored: Scored, splits: Splits, strata: Strata | None = None) -> Entry:
     """Metrics of validation and test; each run's threshold is chosen on validation."""
     val_labels = splits.labels_of("val")
     test_labels = splits.labels_of("test")
@@ -77,22 +86,34 @@ def judge(scored: Scored, splits: Splits, strata: Strata | None = None) -> Json:
     thresholds = [youden_threshold(val_labels, scores) for scores in scored.val]
     val = mean_metrics(val_labels, scored.val, thresholds)
     test = mean_metrics(test_labels, scored.test, thresholds)
-    test["auroc_ci"] = bootstrap_auroc(test_labels, scored.test, questions, splits.seed)
+    test.auroc_ci = bootstrap_auroc(test_labels, scored.test, questions, splits.seed)
     if strata is not None:
-        test |= judge_within(test_labels, scored.test, strata, questions, splits.seed)
-    return {"val": val, "test": test, **scored.facts}
+        test.auroc_within, test.auroc_within_ci = judge_within(
+            test_labels, scored.test, strata, questions, splits.seed
+        )
+    return Entry(val=val, test=test, **vars(scored.facts))
 
 
-def describe_strata(strata: Strata, splits: Splits) -> Json:
-    return strata.summary(splits.labels_of("test"))
+def count_splits(splits: Splits) -> SplitCounts:
+    """Counts of the splits for the report."""
+    counts = {
+        split: Counts(
+            rows=len(splits.rows(split)),
+            questions=len(np.unique(splits.questions[splits.rows(split)])),
+            hallucinations=int(splits.labels_of(split).sum()),
+        )
+        for split in SPLITS
+    }
+    n_unlabelled = int(np.sum(splits.labels == UNLABELLED))
+    return SplitCounts(splits.seed, splits.by, splits.n_outside, **counts, unlabelled=n_unlabelled)
 
 
-def correlate(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Json | None:
+def correlate(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Explained | None:
     """How far the best control on validation ranks the test rows as the detectors do.
 
-    Returns `control`, and `rank_correlation` by the name of a detector; None without a control.
+    None without a control.
     """
-    controls = {name: scored for name, scored in baselines.items() if scored.facts.get("control")}
+    controls = {name: scored for name, scored in baselines.items() if scored.facts.control}
     if not controls:
         return None
     areas = val_areas(controls, splits)
@@ -100,26 +121,27 @@ def correlate(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> 
     correlations = {
         name: rank_correlation(scored.test, controls[best].test) for name, scored in models.items()
     }
-    return {"control": best, "rank_correlation": correlations}
+    return Explained(best, correlations)
 
 
-def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Json:
+def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Metrics:
     """Mean of each metric over the runs (n_seeds, n).
 
     Of several runs also each one's AUROC and their standard deviation.
     """
     runs = [
-        ranking_metrics(labels, run) | threshold_metrics(labels, run, threshold)
-        for run, threshold in zip(scores, thresholds, strict=True)
+        measure(labels, run, threshold) for run, threshold in zip(scores, thresholds, strict=True)
     ]
-    metrics: Json = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+    metrics = mean_record(runs)
     if len(runs) > 1:
-        metrics["auroc_runs"] = [run["auroc"] for run in runs]
-        metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))
+        metrics.auroc_runs = [run.auroc for run in runs]
+        metrics.auroc_sd = float(np.std(metrics.auroc_runs, ddof=1))
     return metrics
 
 
-def compare_all(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Json:
+def compare_all(
+    models: ScoredByName, baselines: ScoredByName, splits: Splits
+) -> tuple[list[PairedTest[str]], Verdict | None]:
     """Compare detectors with each other and with baselines; the verdict compares the best two.
 
     Controls are compared with, too, but corrected apart, and no rivals in the verdict: they say
@@ -129,12 +151,12 @@ def compare_all(models: ScoredByName, baselines: ScoredByName, splits: Splits) -
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
     questions = splits.questions[splits.test]
-    proper = {name: scored for name, scored in rivals.items() if "control" not in scored.facts}
+    proper = {name: scored for name, scored in rivals.items() if not scored.facts.control}
     labels = splits.labels_of("test")
     controls = rivals.keys() - proper.keys()
     comparisons = compare_pairs(labels, test, pairs, questions, splits.seed, controls)
-    verdict = find_verdict(comparisons, val_areas(models, splits), val_areas(proper, splits))
-    return {"comparisons": comparisons, "verdict": verdict}
+    areas = [val_areas(group, splits) for group in (models, proper)]
+    return comparisons, find_verdict(comparisons, *areas)
 
 
 def find_rivals(baselines: ScoredByName) -> ScoredByName:
@@ -158,7 +180,7 @@ def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
     return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
-def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshold: float) -> Json:
+def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshold: float) -> Cut:
     """Test AUROCs if label = 1 iff `truth` (n_test,) < threshold; nothing is trained again.
 
     Rows whose truth is NaN are left out; an AUROC is None where a single class remains.
@@ -171,9 +193,4 @@ def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshol
     if 0 < n_positive < len(labels):
         for name, of_name in scored.items():
             areas[name] = mean_auroc(labels, of_name.test[:, is_labelled])
-    return {
-        "threshold": threshold,
-        "rows": len(labels),
-        "hallucinations": n_positive,
-        "auroc": areas,
-    }
+    return Cut(threshold, len(labels), n_positive, areas)

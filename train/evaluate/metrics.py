@@ -1,4 +1,4 @@
-"""Metrics of scores: NumPy arrays in, plain floats out, without models, files or torch.
+"""Metrics of scores: NumPy arrays in, numbers out, without models, files or torch.
 
 Scores are probabilities of the positive class, 1 = hallucination. A threshold is applied as it was
 chosen: positive iff score >= threshold.
@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, roc_curve
+
+from train.evaluate.results import Metrics
 
 __all__ = [
     "auprc",
@@ -25,15 +27,14 @@ __all__ = [
     "drawn_counts",
     "expected_calibration_error",
     "mean_auroc",
+    "measure",
     "percentile_interval",
     "pr_points",
     "prediction_rejection_ratio",
     "ranking",
-    "ranking_metrics",
     "resampled_weights",
     "risk_coverage",
     "roc_points",
-    "threshold_metrics",
     "youden_threshold",
 ]
 
@@ -234,18 +235,6 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
     return float(thresholds[best])
 
 
-def threshold_metrics(labels: Labels, scores: Scores, threshold: float) -> dict[str, float]:
-    """F1, Matthews' correlation (0 where undefined), accuracy and AURC of `score >= threshold`."""
-    predicted = scores >= threshold
-    return {
-        "f1": float(f1_score(labels, predicted, zero_division=0)),
-        "mcc": float(matthews_corrcoef(labels, predicted)),
-        "accuracy": float(accuracy_score(labels, predicted)),
-        "aurc": aurc(labels, scores, threshold),
-        "threshold": threshold,
-    }
-
-
 def calibration_bins(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray, NDArray]:
     """Mean score, base rate and count of each non-empty bin, each (n_non_empty,)."""
     # a score of 1 belongs to the last bin
@@ -281,17 +270,27 @@ def brier(labels: Labels, scores: Scores) -> float:
     return float(np.mean((scores - labels) ** 2))
 
 
-def ranking_metrics(labels: Labels, scores: Scores) -> dict[str, float]:
-    """Every metric without a threshold; `base_rate` is the auprc of random scores."""
-    return {
-        "auroc": auroc(labels, scores),
-        "auprc": auprc(labels, scores),
-        "base_rate": float(np.mean(labels)),
-        "ece": expected_calibration_error(labels, scores),
-        "confidence_ece": confidence_error(labels, scores),
-        "brier": brier(labels, scores),
-        "prr": prediction_rejection_ratio(labels, scores),
-    }
+def measure(labels: Labels, scores: Scores, threshold: float) -> Metrics:
+    """Every metric, those of predictions of `score >= threshold`.
+
+    MCC, Matthews' correlation, is 0 where it is undefined; `base_rate` is the AUPRC of random
+    scores.
+    """
+    predicted = scores >= threshold
+    return Metrics(
+        auroc=auroc(labels, scores),
+        auprc=auprc(labels, scores),
+        base_rate=float(np.mean(labels)),
+        ece=expected_calibration_error(labels, scores),
+        confidence_ece=confidence_error(labels, scores),
+        brier=brier(labels, scores),
+        prr=prediction_rejection_ratio(labels, scores),
+        f1=float(f1_score(labels, predicted, zero_division=0)),
+        mcc=float(matthews_corrcoef(labels, predicted)),
+        accuracy=float(accuracy_score(labels, predicted)),
+        aurc=aurc(labels, scores, threshold),
+        threshold=threshold,
+    )
 
 
 def check_scores(labels: Labels, scores: Scores) -> None:

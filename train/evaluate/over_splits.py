@@ -1,26 +1,34 @@
 """Numbers of several splits of the same rows: means, spreads, and tests of differences.
 
-NumPy arrays in, plain numbers out. The splits share most of their rows, so their results are not
+The splits share most of their rows, so their results are not
 independent: a t-test that took them for independent would find too many differences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import t as student
 
-from train.evaluate.paired_tests import holm_of_rivals
-from train.files import Json
+from train.evaluate.paired_tests import find_verdict, holm_of_rivals
+from train.evaluate.results import (
+    Entries,
+    Entry,
+    Explained,
+    PairedTest,
+    Results,
+    SplitsSummary,
+    StrataRecord,
+    mean_record,
+)
 
-__all__ = ["ResampledTest", "corrected_t_test", "over_all_splits", "summarise_splits"]
+__all__ = ["ResampledTest", "corrected_t_test", "mean_differences", "summarise_splits"]
 
-GROUPS = ("models", "baselines")
-# of an entry: what has a mean over splits
-MEANT = ("val", "test", "parameters", "seconds", "ms_per_trace")
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class ResampledTest(NamedTuple):
@@ -54,179 +62,137 @@ def corrected_t_test(values: Sequence[float], test_over_train: float) -> Resampl
     return ResampledTest(mean, mean - margin, mean + margin, p)
 
 
-def summarise_splits(runs: Sequence[Json]) -> Json:
+def summarise_splits(runs: Sequence[Results]) -> SplitsSummary:
     """Means and spreads over the results of several splits, and paired tests of the methods.
 
-    `runs` are the results of each split, with `split`, `models`, `baselines` and `comparisons`, as
-    results.json has them.
-
-    Returns
-    -------
-    dict
-        JSON-able: `seeds`; `test_over_train`; `models` and `baselines`, whose entries have the form
-        of those of one split, with means over the splits, and on test `auroc_splits`, `auroc_sd`
-        (over the splits) and `auroc_ci` (of `corrected_t_test`, within 0 and 1); `strata` and
-        `explained` with means; `comparisons`, one a pair of methods, with the `differences` of each
-        split; `verdict`; `remarks` of any split; and `runs`, the results themselves.
+    The intervals on test are those of `corrected_t_test`, within 0 and 1. A method that a split
+    lacks has no mean.
     """
-    ratio = sum(count_rows(run, "test") for run in runs) / sum(
-        count_rows(run, "train") for run in runs
+    ratio = sum(run.split.test.rows for run in runs) / sum(run.split.train.rows for run in runs)
+    models = mean_entries([run.models for run in runs], ratio)
+    baselines = mean_entries([run.baselines for run in runs], ratio)
+    comparisons = compare_over_splits(runs, models | baselines, ratio)
+    compared = {test.b for test in comparisons}
+    rivals = {name: entry for name, entry in baselines.items() if name in compared}
+    val_areas = [
+        {name: entry.val.auroc for name, entry in group.items() if not entry.control}
+        for group in (models, rivals)
+    ]
+    return SplitsSummary(
+        seeds=[run.split.seed for run in runs],
+        test_over_train=ratio,
+        models=models,
+        baselines=baselines,
+        strata=mean_strata(runs),
+        explained=mean_explained(runs),
+        comparisons=comparisons,
+        verdict=find_verdict(comparisons, *val_areas),
+        remarks=merge_remarks(runs),
+        runs=list(runs),
     )
-    groups = {
-        group: {
-            name: mean_entry([run[group][name] for run in runs], ratio)
-            for name in in_all([run[group] for run in runs])
-        }
-        for group in GROUPS
-    }
-    comparisons = compare_over_splits(runs, groups["models"] | groups["baselines"], ratio)
-    return {
-        "seeds": [run["split"]["seed"] for run in runs],
-        "test_over_train": ratio,
-        **groups,
-        "strata": mean_strata(runs),
-        "explained": mean_explained(runs),
-        "comparisons": comparisons,
-        "verdict": find_verdict(comparisons, groups),
-        "remarks": merge_remarks(runs),
-        "runs": list(runs),
-    }
 
 
-def count_rows(run: Json, split: str) -> int:
-    return int(run["split"][split]["rows"])
+def in_all(objects: Sequence[dict[str, Value]]) -> dict[str, list[Value]]:
+    """The keys that each of them has, in the order of the first -> the values."""
+    first, *others = objects
+    shared = [key for key in first if all(key in other for other in others)]
+    return {key: [one[key] for one in objects] for key in shared}
 
 
-def in_all(entries: Sequence[Json]) -> list[str]:
-    """The names that each of them has, in the order of the first."""
-    return [name for name in entries[0] if all(name in other for other in entries)]
+def mean_entries(groups: Sequence[Entries], ratio: float) -> Entries:
+    return {name: mean_entry(entries, ratio) for name, entries in in_all(groups).items()}
 
 
-def mean_entry(entries: Sequence[Json], ratio: float) -> Json:
-    """An entry of the same form, with the means of metrics and costs that each split has."""
-    merged = mean_numbers([{key: entry[key] for key in MEANT if key in entry} for entry in entries])
-    areas = [entry["test"]["auroc"] for entry in entries]
-    test = corrected_t_test(areas, ratio)
-    merged["test"] |= {
-        "auroc_splits": areas,
-        "auroc_sd": float(np.std(areas, ddof=1)),
-        "auroc_ci": [max(0.0, test.low), min(1.0, test.high)],
-    }
-    if entries[0].get("control"):
-        merged["control"] = True
-    return merged
+def mean_entry(entries: Sequence[Entry], ratio: float) -> Entry:
+    """An entry with the means of metrics and costs that each split has."""
+    test = mean_record([entry.test for entry in entries])
+    test.auroc_splits = [entry.test.auroc for entry in entries]
+    test.auroc_sd = float(np.std(test.auroc_splits, ddof=1))
+    interval = corrected_t_test(test.auroc_splits, ratio)
+    test.auroc_ci = [max(0.0, interval.low), min(1.0, interval.high)]
+    costs = mean_record([entry.costs for entry in entries])
+    val = mean_record([entry.val for entry in entries])
+    return Entry(val=val, test=test, control=entries[0].control, **vars(costs))
 
 
-def mean_numbers(entries: Sequence[Json]) -> Json:
-    """Means of the numbers of nested objects; what is no number in one of them is left out."""
-    merged: Json = {}
-    for key in in_all(entries):
-        values: list[Any] = [entry[key] for entry in entries]
-        if all(isinstance(value, dict) for value in values):
-            merged[key] = mean_numbers(values)
-        elif all(type(value) in (int, float) for value in values):
-            merged[key] = float(np.mean(values))
-    return merged
-
-
-def mean_strata(runs: Sequence[Json]) -> Json | None:
+def mean_strata(runs: Sequence[Results]) -> StrataRecord | None:
     """What the strata are of, and means of their numbers; None where a split has none."""
-    strata = [run["strata"] for run in runs]
-    if not all(strata):
+    strata = [run.strata for run in runs if run.strata is not None]
+    if len(strata) < len(runs):
         return None
-    return {key: strata[0].get(key) for key in ("by", "control")} | mean_numbers(strata)
+    return mean_record(strata)
 
 
-def mean_explained(runs: Sequence[Json]) -> Json | None:
+def mean_explained(runs: Sequence[Results]) -> Explained | None:
     """Mean correlations with the best control, which is None where splits differ in it."""
-    explained = [run["explained"] for run in runs]
-    if not all(explained):
+    explained = [run.explained for run in runs if run.explained is not None]
+    if len(explained) < len(runs):
         return None
-    controls = {one["control"] for one in explained}
-    return {
-        "control": controls.pop() if len(controls) == 1 else None,
-        "rank_correlation": mean_numbers([one["rank_correlation"] for one in explained]),
-    }
+    controls = {one.control for one in explained}
+    correlations = in_all([one.rank_correlation for one in explained])
+    return Explained(
+        control=controls.pop() if len(controls) == 1 else None,
+        rank_correlation={
+            name: float(np.mean(found))
+            for name, values in correlations.items()
+            if len(found := [value for value in values if value is not None]) == len(runs)
+        },
+    )
 
 
-def merge_remarks(runs: Sequence[Json]) -> list[str]:
+def merge_remarks(runs: Sequence[Results]) -> list[str]:
     """Remarks of the splits, and on what some left out; with the seeds, unless all have them."""
     seeds: dict[str, list[int]] = {}
     for run in runs:
-        remarks = [*run.get("remarks", []), *remarks_on_left_out(run, runs)]
-        for remark in remarks:
-            seeds.setdefault(remark, []).append(run["split"]["seed"])
+        for remark in [*run.remarks, *remarks_on_left_out(run, runs)]:
+            seeds.setdefault(remark, []).append(run.split.seed)
     return [
         remark if len(of) == len(runs) else f"split of seed {', '.join(map(str, of))}: {remark}"
         for remark, of in seeds.items()
     ]
 
 
-def remarks_on_left_out(run: Json, runs: Sequence[Json]) -> list[str]:
+def remarks_on_left_out(run: Results, runs: Sequence[Results]) -> list[str]:
     """Why a baseline that other splits have is in no table."""
-    others = {name for other in runs for name in other["baselines"]}
+    others = {name for other in runs for name in other.baselines}
     return [
         f"{name} could not be fitted, and is in no table: {why}"
-        for name, why in run.get("left_out", {}).items()
+        for name, why in (run.left_out or {}).items()
         if name in others
     ]
 
 
-def over_all_splits(results: Json) -> Json:
-    """The results, of several splits with their means instead of what the first split has."""
-    splits = results.get("splits")
-    if not splits:
-        return results
-    return results | {key: value for key, value in splits.items() if key in results}
-
-
-def compare_over_splits(runs: Sequence[Json], entries: Json, ratio: float) -> list[Json]:
+def compare_over_splits(
+    runs: Sequence[Results], entries: Entries, ratio: float
+) -> list[PairedTest[str]]:
     """The mean difference of each pair of the first split, with Holm's correction."""
-    firsts = [(test["a"], test["b"]) for test in runs[0]["comparisons"]]
-    pairs = [(a, b) for a, b in firsts if a in entries and b in entries]
+    pairs = [(test.a, test.b) for test in runs[0].comparisons]
+    areas = {name: entry.test.auroc_splits or [] for name, entry in entries.items()}
     differences = {
-        (a, b): np.subtract(
-            entries[a]["test"]["auroc_splits"], entries[b]["test"]["auroc_splits"]
-        ).tolist()
+        (a, b): np.subtract(areas[a], areas[b]).tolist()
         for a, b in pairs
+        if a in areas and b in areas
     }
+    controls = [name for name, entry in entries.items() if entry.control]
+    return mean_differences(differences, ratio, controls)
+
+
+def mean_differences(
+    differences: dict[tuple[Key, Key], list[float]], ratio: float, controls: Collection[Key] = ()
+) -> list[PairedTest[Key]]:
+    """The corrected test of each pair's differences over the splits, with Holm's correction."""
     tests = {pair: corrected_t_test(found, ratio) for pair, found in differences.items()}
-    controls = [name for name, entry in entries.items() if entry.get("control")]
     p_holm = holm_of_rivals({pair: test.p for pair, test in tests.items()}, controls)
     return [
-        {
-            "a": a,
-            "b": b,
-            "difference": test.mean,
-            "ci": [test.low, test.high],
-            "p": test.p,
-            "p_holm": p_holm[a, b],
-            "differences": differences[a, b],
-            **({"control": True} if b in controls else {}),
-        }
+        PairedTest(
+            a=a,
+            b=b,
+            difference=test.mean,
+            ci=[test.low, test.high],
+            p=test.p,
+            p_holm=p_holm[a, b],
+            differences=differences[a, b],
+            control=b in controls,
+        )
         for (a, b), test in tests.items()
     ]
-
-
-def find_verdict(comparisons: list[Json], groups: Json) -> Json | None:
-    """The comparison of the best detector with the best baseline by mean AUROC on validation.
-
-    Controls are no rivals here, as in that of one split.
-    """
-    compared = {(test["a"], test["b"]): test for test in comparisons}
-    rivals = [
-        name
-        for name, entry in groups["baselines"].items()
-        if "control" not in entry and any(name == b for _, b in compared)
-    ]
-    if not rivals or not groups["models"]:
-        return None
-    detector = max(groups["models"], key=lambda name: val_area(groups["models"], name))
-    baseline = max(rivals, key=lambda name: val_area(groups["baselines"], name))
-    test = dict(compared[detector, baseline])
-    del test["a"], test["b"], test["differences"]
-    return {"detector": detector, "baseline": baseline, **test}
-
-
-def val_area(group: Json, name: str) -> float:
-    return float(group[name]["val"]["auroc"])

@@ -1,6 +1,6 @@
 """Paired tests of two AUROCs on the same rows, corrected for the number of pairs.
 
-NumPy arrays in, plain floats out. Since the tests are paired, a row that is hard for both detectors
+NumPy arrays in, records out. Since the tests are paired, a row that is hard for both detectors
 counts for neither, and a difference can be clear although the two intervals overlap.
 """
 
@@ -21,7 +21,7 @@ from train.evaluate.metrics import (
     mean_auroc,
     percentile_interval,
 )
-from train.files import Json
+from train.evaluate.results import PairedTest, Verdict
 
 __all__ = [
     "compare_pairs",
@@ -153,25 +153,14 @@ def compare_pairs(
     questions: Questions,
     seed: int,
     controls: Collection[Key] = (),
-) -> list[Json]:
+) -> list[PairedTest[Key]]:
     """Both tests for each pair of names, with Holm's correction.
 
-    Parameters
-    ----------
-    labels : (n,) of 0 and 1, both present
-    scores : by name, (n_runs, n) finite
-    pairs : of names (a, b); the difference is AUROC(a) - AUROC(b)
-    questions : (n,) integers, equal for rows of the same question
-    seed : of the resampling
-    controls : names whose pairs are corrected apart, see `holm_of_rivals`
-
-    Returns
-    -------
-    list of dict
-        JSON-able, one per pair: `a`, `b`, `difference`, `ci`, `p_bootstrap`, `p_bootstrap_least`,
-        `p_delong`, `p_holm`; and a true `control` where b is one. Of several runs everything is of
-        the mean of their AUROCs. No p of the bootstrap is below `p_bootstrap_least`, which its
-        number of resamples sets; `p_holm` corrects `p_delong`, which has no such limit.
+    `labels` (n,) are 0 and 1, both present; `scores`, by name, (n_runs, n) finite; `questions` (n,)
+    equal for rows of the same question. The difference of a pair (a, b) is AUROC(a) - AUROC(b), of
+    several runs that of the means of their AUROCs. Pairs of `controls` are corrected apart, see
+    `holm_of_rivals`. No p of the bootstrap is below a least one, which its number of resamples
+    sets; `p_holm` corrects `p_delong`, which has no such limit.
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
@@ -180,36 +169,36 @@ def compare_pairs(
     comparisons = []
     for a, b in pairs:
         bootstrap = _bootstrap_test(areas[a] - areas[b], samples[a] - samples[b])
-        comparison = {
-            "a": a,
-            "b": b,
-            "difference": bootstrap.difference,
-            "ci": [bootstrap.low, bootstrap.high],
-            "p_bootstrap": bootstrap.p,
-            "p_bootstrap_least": 2 / (len(samples[a]) + 1),
-            "p_delong": p_delong[a, b],
-            "p_holm": p_holm[a, b],
-        }
-        if b in controls:
-            comparison["control"] = True
-        comparisons.append(comparison)
+        comparisons.append(
+            PairedTest(
+                a=a,
+                b=b,
+                difference=bootstrap.difference,
+                ci=[bootstrap.low, bootstrap.high],
+                p_bootstrap=bootstrap.p,
+                p_bootstrap_least=2 / (len(samples[a]) + 1),
+                p_delong=p_delong[a, b],
+                p_holm=p_holm[a, b],
+                control=b in controls,
+            )
+        )
     return comparisons
 
 
-def find_verdict(comparisons: list[Json], detectors: Areas, baselines: Areas) -> Json | None:
-    """The comparison of the best detector with the best baseline; None without baselines.
+def find_verdict(
+    comparisons: Sequence[PairedTest[str]], detectors: Areas, baselines: Areas
+) -> Verdict | None:
+    """The comparison of the best detector with the best baseline; None without one of them.
 
-    Every (detector, baseline) is among the `comparisons` of `compare_pairs`; the AUROC on
-    validation, by name, chooses the best of the detectors and of the baselines.
+    Every (detector, baseline) is among the comparisons; the AUROC on validation, by name, chooses
+    the best of the detectors and of the baselines.
     """
-    if not baselines:
+    if not baselines or not detectors:
         return None
     detector = max(detectors, key=detectors.__getitem__)
     baseline = max(baselines, key=baselines.__getitem__)
-    by_pair = {(comparison["a"], comparison["b"]): comparison for comparison in comparisons}
-    tests = dict(by_pair[detector, baseline])
-    del tests["a"], tests["b"]
-    return {"detector": detector, "baseline": baseline, **tests}
+    (test,) = (test for test in comparisons if (test.a, test.b) == (detector, baseline))
+    return Verdict(detector=detector, baseline=baseline, **test.as_difference())
 
 
 def _bootstrap_test(difference: float, samples: Scores) -> BootstrapTest:

@@ -19,7 +19,7 @@ from train.evaluate.metrics import (
     percentile_interval,
     resampled_weights,
 )
-from train.files import Json
+from train.evaluate.results import Interval, StrataRecord
 
 __all__ = ["Strata", "auroc_within", "cut_by", "judge_within", "rank_correlation", "strata_of"]
 
@@ -44,19 +44,19 @@ class Strata:
     stratum: NDArray[np.int64]
     control: str | None = None
 
-    def summary(self, labels: Labels) -> Json:
+    def summary(self, labels: Labels) -> StrataRecord:
         """Their number, and the pairs of a hallucination and a right answer within them."""
         positives = np.bincount(self.stratum, labels)
         negatives = np.bincount(self.stratum, 1 - labels)
         n_pairs = float(positives @ negatives)
-        return {
-            "by": self.by,
-            "control": self.control,
-            "strata": len(np.unique(self.stratum)),
-            "strata_with_both_classes": int(np.sum(positives * negatives > 0)),
-            "pairs": int(n_pairs),
-            "share_of_pairs": n_pairs / float(labels.sum() * (1 - labels).sum()),
-        }
+        return StrataRecord(
+            by=self.by,
+            control=self.control,
+            strata=len(np.unique(self.stratum)),
+            strata_with_both_classes=int(np.sum(positives * negatives > 0)),
+            pairs=int(n_pairs),
+            share_of_pairs=n_pairs / float(labels.sum() * (1 - labels).sum()),
+        )
 
 
 def strata_of(by: str, values: NDArray) -> Strata:
@@ -126,30 +126,25 @@ def judge_within(
     questions: Questions,
     seed: int,
     n_resamples: int = 1000,
-) -> Json:
+) -> tuple[float, Interval] | tuple[None, None]:
     """AUROC within strata, the mean over the runs (n_runs, n), with its interval.
 
     The interval is that of a bootstrap over questions, as the AUROC's. Both are None where no
     stratum has both classes; resamples without such a stratum are left out.
-
-    Returns `auroc_within` and `auroc_within_ci`.
     """
     ties = [find_ties(run, strata.stratum) for run in runs]
     once = np.ones(len(labels))
     areas = [_auroc_of_ties(labels, one, once) for one in ties]
     found = [area for area in areas if area is not None]
     if not found:
-        return {"auroc_within": None, "auroc_within_ci": None}
+        return None, None
     samples = []
     for weights in resampled_weights(questions, seed, n_resamples):
         drawn = [_auroc_of_ties(labels, one, weights) for one in ties]
         kept = [area for area in drawn if area is not None]
         if kept:
             samples.append(np.mean(kept))
-    return {
-        "auroc_within": float(np.mean(found)),
-        "auroc_within_ci": percentile_interval(np.array(samples)),
-    }
+    return float(np.mean(found)), percentile_interval(np.array(samples))
 
 
 def rank_correlation(runs: Scores, control: Scores) -> float | None:

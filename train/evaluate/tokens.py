@@ -1,6 +1,6 @@
 """Metrics of scores of tokens: do they find where in an answer the hallucination is?
 
-NumPy arrays in, JSON-able values out. Only tokens with a label count; a span is a maximal run of
+NumPy arrays in, records out. Only tokens with a label count; a span is a maximal run of
 neighbouring ones. The threshold of a method is the score with the largest F1 over the tokens of
 validation, applied as chosen: hallucinated iff score >= threshold.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from train.data.batches import TrainingData
 from train.data.token_labels import find_unusable, has_token_labels, read_token_labels
 from train.evaluate.metrics import Scores, auprc, auroc, check_scores, percentile_interval
-from train.files import Json
+from train.evaluate.results import Interval, TokenCounts, TokenMetrics, mean_record
 
 __all__ = [
     "TokenTruth",
@@ -88,56 +88,58 @@ def read_truth_of(data: TrainingData, split: str) -> TokenTruth:
     )
 
 
-def describe_tokens(truth: TokenTruth) -> Json:
-    """Counts for the report, JSON-able."""
+def describe_tokens(truth: TokenTruth) -> TokenCounts:
+    """Counts for the report."""
     starts, _ = span_ends(truth.labels == 1, truth)
-    return {
-        "traces": len(np.unique(truth.traces)),
-        "tokens": len(truth.labels),
-        "hallucinated": int(truth.labels.sum()),
-        "spans": len(starts),
-    }
+    return TokenCounts(
+        traces=len(np.unique(truth.traces)),
+        tokens=len(truth.labels),
+        hallucinated=int(truth.labels.sum()),
+        spans=len(starts),
+    )
 
 
 def judge_tokens(
     val: Sequence[TokenScores], test: Sequence[TokenScores], truth: dict[str, TokenTruth], seed: int
-) -> Json:
+) -> TokenMetrics:
     """Metrics of the scores of tokens, means over training runs.
 
     `val` and `test` have the scores (n_tokens,) of all tokens of the split for each run; tokens
     whose score is not finite are left out, and counted. `truth` is that of `read_token_truth`.
-    Returns the metrics, or why there are none, as `left_out`.
+    A field `left_out` says why there are none.
     """
     for split, runs_of_split in (("val", val), ("test", test)):
         for scores in runs_of_split:
             labels = without_missing(scores, truth[split])[0].labels
             if len(np.unique(labels)) < 2:
-                return {"left_out": f"{split} split: scores of one class of tokens only"}
+                return TokenMetrics(left_out=f"{split} split: scores of one class of tokens only")
     runs = [judge_run(*scores, truth) for scores in zip(val, test, strict=True)]
-    entry: Json = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+    metrics = mean_record(runs)
     kept = [without_missing(scores, truth["test"]) for scores in test]
-    entry |= bootstrap_areas(kept[0][0], [scores for _, scores in kept], seed)
+    metrics.auroc_ci, metrics.auprc_ci = bootstrap_areas(
+        kept[0][0], [scores for _, scores in kept], seed
+    )
     n_missing = len(truth["test"].labels) - len(kept[0][0].labels)
-    if n_missing:
-        entry["tokens_without_score"] = n_missing
-    return entry
+    metrics.tokens_without_score = n_missing or None
+    return metrics
 
 
-def judge_run(
-    val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth]
-) -> dict[str, float]:
+def judge_run(val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth]) -> TokenMetrics:
     val_truth, val_scores = without_missing(val, truth["val"])
     test_truth, test_scores = without_missing(test, truth["test"])
     threshold = best_f1_threshold(val_truth.labels, val_scores)
-    return {
-        "val_auroc": auroc(val_truth.labels, val_scores),
-        "auroc": auroc(test_truth.labels, test_scores),
-        "auprc": auprc(test_truth.labels, test_scores),
-        "base_rate": float(test_truth.labels.mean()),
-        **span_metrics(test_scores >= threshold, test_truth),
-        "threshold": threshold,
-        **trace_auroc(test_scores, test_truth),
-    }
+    spans = span_metrics(test_scores >= threshold, test_truth)
+    return TokenMetrics(
+        val_auroc=auroc(val_truth.labels, val_scores),
+        auroc=auroc(test_truth.labels, test_scores),
+        auprc=auprc(test_truth.labels, test_scores),
+        base_rate=float(test_truth.labels.mean()),
+        f1=spans["f1"],
+        span_f1=spans["span_f1"],
+        iou=spans["iou"],
+        threshold=threshold,
+        trace_auroc=trace_auroc(test_scores, test_truth),
+    )
 
 
 def without_missing(scores: TokenScores, truth: TokenTruth) -> tuple[TokenTruth, Scores]:
@@ -223,13 +225,11 @@ def mean_iou(predicted: Bools, actual: Bools, truth: TokenTruth) -> float:
     return float(ratio.mean())
 
 
-def trace_auroc(scores: Scores, truth: TokenTruth) -> dict[str, float]:
-    """AUROC of the largest score of each trace for the labels of traces; empty for one class."""
+def trace_auroc(scores: Scores, truth: TokenTruth) -> float | None:
+    """AUROC of the largest score of each trace for the labels of traces; None for one class."""
     traces, largest = largest_by_trace(scores, truth)
     labels = truth.trace_labels[traces]
-    if len(np.unique(labels)) < 2:
-        return {}
-    return {"trace_auroc": auroc(labels, largest)}
+    return auroc(labels, largest) if len(np.unique(labels)) == 2 else None
 
 
 def largest_by_trace(scores: Scores, truth: TokenTruth) -> tuple[Integers, Scores]:
@@ -240,7 +240,7 @@ def largest_by_trace(scores: Scores, truth: TokenTruth) -> tuple[Integers, Score
 
 def bootstrap_areas(
     truth: TokenTruth, runs: Sequence[Scores], seed: int, n_resamples: int = N_RESAMPLES
-) -> dict[str, list[float]]:
+) -> tuple[Interval, Interval]:
     """95% intervals of AUROC and AUPRC, the means over the runs, by a bootstrap over questions.
 
     Tokens of one question are drawn together. Resamples with a single class are left out. `truth`
@@ -258,10 +258,7 @@ def bootstrap_areas(
         if not np.isnan(areas).any():
             samples.append(np.mean(areas, axis=0))
     both = np.array(samples)
-    return {
-        "auroc_ci": percentile_interval(both[:, 0]),
-        "auprc_ci": percentile_interval(both[:, 1]),
-    }
+    return percentile_interval(both[:, 0]), percentile_interval(both[:, 1])
 
 
 def sort_once(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -34,23 +34,15 @@ from train.data.batches import TrainingData
 from train.data.features import FeatureCache
 from train.errors import ConfigError, DataError
 from train.evaluate.metrics import Scores, auroc
+from train.evaluate.results import Epoch
 from train.files import Json
 from train.fit.device import compile_detector, gather_rows
 from train.fit.token_scores import validation_of_tokens
 
-__all__ = ["Best", "Epoch", "Hooks", "Training", "fit", "predict"]
+__all__ = ["Best", "Hooks", "Training", "fit", "predict"]
 
 CLIP_NORM = 1.0
 N_NAMED = 4  # traces that a message names
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One pass over the training rows: its number from 0, mean loss and validation AUROC."""
-
-    epoch: int
-    loss: float
-    val_auroc: float
 
 
 class Best(NamedTuple):

@@ -17,7 +17,7 @@ from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored
 from train.evaluate.metrics import Scores
-from train.files import Json
+from train.evaluate.results import Facts
 
 __all__ = [
     "fit_probe",
@@ -51,8 +51,8 @@ def score_probe(
     test = predict_probe(name, fitted, features["test"], data, "test")[None]
     ended_at = time.perf_counter()
     facts = describe_fit(probe, fitted, features, data)
-    facts["seconds"] = round(ended_at - started_at, 1)
-    facts["ms_per_trace"] = 1000 * (ended_at - fitted_at) / test.size
+    facts.seconds = round(ended_at - started_at, 1)
+    facts.ms_per_trace = 1000 * (ended_at - fitted_at) / test.size
     return Scored(val, test, facts), fitted
 
 
@@ -73,24 +73,22 @@ def predict_probe(
 
 def describe_fit(
     probe: AnyProbe, fitted: AnyFitted, features: Features, data: TrainingData
-) -> Json:
+) -> Facts:
     """What the results say of a fit: its size, and what validation chose."""
-    facts: Json = {"parameters": fitted.n_parameters()}
+    facts = Facts(parameters=fitted.n_parameters(), seconds=0.0)
     if len(fitted.weight) > 1:
-        facts["C"] = fitted.strength
+        facts.C = fitted.strength
     if isinstance(probe, TextProbe) or not isinstance(fitted, FittedProbe):
         return facts
-    n_imputed = count_imputed(features)
-    if n_imputed:
-        facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
+    # replaced by the mean over train
+    facts.traces_with_missing_numbers = count_imputed(features) or None
     n_alternatives = len(fitted.val_auroc)
     if probe.alternatives:
-        facts["alternative"] = probe.alternatives[fitted.alternative]
+        facts.alternative = probe.alternatives[fitted.alternative]
     elif n_alternatives > 1:
-        layers = data.layers_or_count(probe.columns[0], n_alternatives)
-        facts["layer"] = layers[fitted.alternative]
-        facts["layers"] = layers
-        facts["layer_val_auroc"] = list(fitted.val_auroc)
+        facts.layers = data.layers_or_count(probe.columns[0], n_alternatives)
+        facts.layer = facts.layers[fitted.alternative]
+        facts.layer_val_auroc = list(fitted.val_auroc)
     return facts
 
 

@@ -9,21 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from train.files import Json, make_directory, replace_file
+from train.files import make_directory, replace_file
 from train.report.evidence import Evidence, gather_evidence
-from train.report.html import render_html, save_figure
-from train.report.imputed import imputed_in_words
-from train.report.latex import render_latex
-from train.report.markdown import render_markdown
-from train.report.sections import PICTURES, Section, build_sections, find_title
-from train.report.table import build_metrics, describe_test, intervals_in_words, print_table
+from train.report.render import (
+    Section,
+    in_words,
+    render_html,
+    render_latex,
+    render_markdown,
+    save_figure,
+)
+from train.report.sections import PICTURES, build_sections, find_title
+from train.report.tables import build_metrics
 from train.run.results import write_results, write_scores
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
     from train.run.experiment import Experiment
 
-__all__ = ["print_table", "write_pages", "write_report", "write_results", "write_scores"]
+__all__ = ["write_pages", "write_report"]
 
 FOLDER = "figures"
 FORMATS = ("png", "pdf", "svg")
@@ -35,7 +39,7 @@ def write_report(experiment: Experiment, data: TrainingData, output_dir: Path) -
         write_split(other)
     write_scores(output_dir / "scores.csv", experiment, data)
     evidence = gather_evidence(experiment, data)
-    write_pages(evidence, output_dir, experiment.results["config"].get("figures"))
+    write_pages(evidence, output_dir, experiment.results.config.get("figures"))
     write_results(output_dir / "results.json", experiment.results)
 
 
@@ -54,20 +58,8 @@ def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None
     write_text(output_dir / "report.md", render_markdown(title, sections, FOLDER))
     write_text(output_dir / "report.html", render_html(title, sections))
     table = build_metrics(evidence.results)
-    caption = caption_of(evidence.results, title)
+    caption = in_words("caption", evidence.results, title)
     write_text(output_dir / "table.tex", render_latex(table, caption))
-
-
-def caption_of(results: Json, title: str) -> str:
-    """The caption of the table for a paper: on what it was measured, and what its numbers are."""
-    test = describe_test(results)
-    sentences = [
-        f"{title}. {test[0].upper()}{test[1:]}.",
-        intervals_in_words(results),
-        imputed_in_words(results),
-        "The best of each column is bold.",
-    ]
-    return " ".join(filter(None, sentences))
 
 
 def write_figures(sections: Sequence[Section], folder: Path, also: str | None = None) -> None:

@@ -1,11 +1,18 @@
-"""The console that tables are printed on."""
+"""What is printed on the terminal: texts, and tables in columns."""
 
 import os
 from typing import NoReturn
 
 from rich.console import Console
+from rich.table import Table as TerminalTable
+from rich.text import Text
 
-__all__ = ["OutputConsole"]
+from store.reports import terminal_text
+from train.evaluate.results import Results
+from train.report.render import Table, in_words
+from train.report.tables import build_metrics, build_tokens
+
+__all__ = ["OutputConsole", "print_line", "print_results", "print_table"]
 
 
 class OutputConsole(Console):
@@ -22,3 +29,50 @@ class OutputConsole(Console):
     def on_broken_pipe(self) -> NoReturn:
         """Raise, instead of ending the process with status 1 as rich does."""
         raise BrokenPipeError
+
+
+def print_line(console: Console, text: str, *, wraps: bool = True) -> None:
+    """Print a text as it is: no part of it is markup."""
+    console.print(terminal_text(text), highlight=False, markup=False, soft_wrap=not wraps)
+
+
+def print_results(results: Results, console: Console) -> None:
+    """Print test metrics, a line per detector and baseline, and the verdict, in 100 columns."""
+    shown = results.shown
+    print_table(build_metrics(results), console, in_words("measured_on", results))
+    notes = [in_words(what, results) for what in ("tuned", "columns", "imputed")]
+    for note in filter(None, [*notes, in_words("explained", shown)]):
+        print_line(console, note)
+    of_tokens = build_tokens(results)
+    if of_tokens is not None:
+        console.print()
+        print_table(of_tokens, console, in_words("tokens", results))
+    for remark in shown.remarks:
+        print_line(console, remark, wraps=False)
+    for note in filter(None, [in_words("verdict", shown), in_words("on_top", shown)]):
+        print_line(console, note)
+
+
+def print_table(table: Table, console: Console, title: str) -> None:
+    """Print a table without lines, with an empty row between groups of rows and at the end.
+
+    On a narrow terminal words are folded, never numbers.
+    """
+    heading = Text(title) if title else None
+    terminal = TerminalTable(title=heading, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for i, header in enumerate(table.header):
+        if i < table.n_left:
+            terminal.add_column(Text(header), overflow="fold")
+        else:
+            width = max(len(header), *(len(row[i]) for row in table.rows))
+            terminal.add_column(Text(header), justify="right", no_wrap=True, min_width=width)
+    for i, row in enumerate(table.rows):
+        if i in table.groups and i:
+            terminal.add_row()
+        if table.groups.get(i):
+            terminal.add_row(Text(table.groups[i], style="italic"))
+        styles = ["bold" if (i, j) in table.best else "" for j in range(len(row))]
+        # rich would take a string for markup
+        terminal.add_row(*(Text(*cell) for cell in zip(row, styles, strict=True)))
+    terminal.add_row()
+    console.print(terminal)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from train.evaluate.metrics import Areas, Labels, Scores, confidence, youden_threshold
-from train.evaluate.over_splits import over_all_splits
-from train.files import Json
-from train.report.methods import Kinds, choose_shown, find_kinds, ranks
+from train.evaluate.metrics import Areas, Curve, Labels, Scores, confidence, youden_threshold
+from train.evaluate.results import Entries, Results, TrainingFacts
+from train.report.methods import Kinds, choose_shown, find_kinds
 from train.report.provenance import describe_traces
 from train.run.results import best_on_validation, validation_aurocs
 
@@ -47,8 +47,6 @@ class Evidence:
 
     Attributes
     ----------
-    results : dict
-        As results.json holds them.
     val_labels, test_labels : int64 (n_split,)
         1 and 0.
     scored : dict of Scored
@@ -63,7 +61,7 @@ class Evidence:
         Of the run.
     """
 
-    results: Json
+    results: Results
     val_labels: Labels
     test_labels: Labels
     scored: ScoredByName
@@ -80,39 +78,59 @@ class Evidence:
     @property
     def shown(self) -> list[str]:
         """The names that figures of curves show."""
-        areas = {name: self.summary[name]["val"]["auroc"] for name in self.ranking}
+        areas = {name: self.summary[name].val.auroc for name in self.ranking}
         return choose_shown(self.kinds, areas)
 
     @property
-    def shown_results(self) -> Json:
+    def shown_results(self) -> Results:
         """The results; of several splits their means."""
-        return over_all_splits(self.results)
+        return self.results.shown
 
     @property
-    def summary(self) -> Json:
+    def summary(self) -> Entries:
         """Name -> entry; of several splits the means over them."""
-        return self.shown_results["models"] | self.shown_results["baselines"]
+        return self.shown_results.entries
 
     @property
-    def verdict(self) -> Json | None:
-        """The comparison of the best two; of several splits that over all of them."""
-        return self.shown_results["verdict"]
-
-    @property
-    def entries(self) -> dict[str, Json]:
+    def entries(self) -> Entries:
         """Name -> entry, of several splits that of the first one, whose curves are drawn."""
-        entries = self.results["models"] | self.results["baselines"]
-        return {name: entries[name] for name in self.summary}
+        return {name: self.results.entries[name] for name in self.summary}
 
     @property
     def ranking(self) -> list[str]:
         """Names by their AUROC on test, best first, without constant scores; as in `summary`."""
-        names = [name for name, entry in self.summary.items() if ranks(entry)]
-        return sorted(names, key=lambda name: -self.summary[name]["test"]["auroc"])
+        names = [name for name, entry in self.summary.items() if entry.test.ranks]
+        return sorted(names, key=lambda name: -self.summary[name].test.auroc)
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether a detector was trained more than once on a split."""
+        return any(len(scored.test) > 1 for scored in self.scored.values())
+
+    @property
+    def histories(self) -> dict[str, list[NDArray]]:
+        """Name -> (3, n_epochs) of each of its trainings: epoch from 1 on, loss, validation AUROC.
+
+        Epoch 0 is the start of a training on top of other log-odds. NaN is a gap in a line.
+        """
+        return {
+            name: [read_history(run) for run in entry.runs]
+            for name, entry in self.entries.items()
+            if entry.runs
+        }
+
+    @property
+    def layers(self) -> dict[str, Curve]:
+        """Name -> layers and the validation AUROC of each, both (n_layers,), of probes by layer."""
+        return {
+            name: (np.array(entry.layers), np.array(entry.layer_val_auroc, np.float64))
+            for name, entry in self.entries.items()
+            if entry.layers
+        }
 
     def measured(self, metric: str) -> Areas:
         """A metric on test of each name, in the order of `ranking`."""
-        return {name: self.entries[name]["test"][metric] for name in self.ranking}
+        return {name: getattr(self.entries[name].test, metric) for name in self.ranking}
 
     @property
     def best(self) -> str:
@@ -124,6 +142,13 @@ class Evidence:
         scored = self.scored[name]
         for val, test in zip(scored.val, scored.test, strict=True):
             yield test, youden_threshold(self.val_labels, val)
+
+
+def read_history(run: TrainingFacts) -> NDArray:
+    numbers = [(epoch.epoch + 1, epoch.loss, epoch.val_auroc) for epoch in run.history]
+    if run.start_val_auroc is not None:
+        numbers.insert(0, (0, np.nan, run.start_val_auroc))
+    return np.array(numbers, np.float64).T
 
 
 def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
@@ -154,8 +179,8 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
 def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
     """The `n` most confident wrong predictions on test; of several runs, of their mean scores."""
     scores = evidence.scored[name].test.mean(0)
-    threshold = evidence.entries[name]["test"]["threshold"]
-    if not math.isfinite(threshold):
+    threshold = evidence.entries[name].test.threshold
+    if threshold is None or not math.isfinite(threshold):
         return []
     labels = evidence.test_labels
     wrong = np.flatnonzero((scores >= threshold) != labels)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from train.files import Json
+from train.evaluate.results import Metrics
 from train.report.evidence import Evidence
-from train.report.methods import Styles, find_styles
+from train.report.methods import Style, find_styles
 from train.report.numbers import short
 from train.report.plots import FAINT, INK, styled
 
@@ -34,13 +34,13 @@ def draw_forest(evidence: Evidence) -> Figure:
     for kind, names in evidence.kinds.items():
         for name in names:
             if name in rows:
-                draw_row(axes, rows[name], evidence.summary[name]["test"], kind, styles, name)
+                draw_row(axes, rows[name], evidence.summary[name].test, kind, styles[name])
     axes.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
     draw_best_baseline(axes, evidence)
     axes.set(xlabel="AUROC on test", ylim=(n_rows - 0.4, -0.6))
     axes.set_yticks(list(rows.values()), list(rows))
     axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+    axes.spines.left.set_visible(False)
     draw_numbers(axes, rows, evidence)
     draw_kinds(axes, rows, evidence)
     return figure
@@ -59,13 +59,13 @@ def place_rows(evidence: Evidence) -> dict[str, float]:
     return rows
 
 
-def draw_row(axes: Axes, row: float, test: Json, kind: str, styles: Styles, name: str) -> None:
-    colour = styles[name]["color"]
-    interval = test["auroc_ci"]
+def draw_row(axes: Axes, row: float, test: Metrics, kind: str, style: Style) -> None:
+    colour = style["color"]
+    interval = test.auroc_ci or [test.auroc, test.auroc]
     axes.plot(interval, [row, row], color=colour, linewidth=1.4, solid_capstyle="butt")
     face = colour if kind in ("detectors", "probes") else "none"
     axes.plot(
-        test["auroc"],
+        test.auroc,
         row,
         marker=MARKERS[kind],
         markersize=5,
@@ -76,9 +76,9 @@ def draw_row(axes: Axes, row: float, test: Json, kind: str, styles: Styles, name
 
 
 def draw_best_baseline(axes: Axes, evidence: Evidence) -> None:
-    verdict = evidence.verdict
+    verdict = evidence.shown_results.verdict
     if verdict:
-        area = evidence.summary[verdict["baseline"]]["test"]["auroc"]
+        area = evidence.summary[verdict.baseline].test.auroc
         axes.axvline(area, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
 
 
@@ -103,7 +103,7 @@ def draw_kinds(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:
 def draw_numbers(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:
     """Write each AUROC at the right."""
     for name, row in rows.items():
-        number = short(evidence.summary[name]["test"]["auroc"])
+        number = short(evidence.summary[name].test.auroc)
         axes.annotate(
             number,
             (1, row),

@@ -10,8 +10,7 @@ from typing import Any
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES
 from train.evaluate.metrics import Areas
-from train.evaluate.over_splits import over_all_splits
-from train.files import Json
+from train.evaluate.results import Results
 
 __all__ = [
     "COLOURS",
@@ -22,7 +21,6 @@ __all__ = [
     "choose_shown",
     "find_kinds",
     "find_styles",
-    "ranks",
 ]
 
 Style = dict[str, Any]
@@ -50,24 +48,17 @@ N_SHOWN = 8  # curves in a figure: more cannot be told apart
 PLACES = {"detectors": 4, "probes": 1, "baselines": 2, "controls": 1}  # among them
 
 
-def find_kinds(results: Json) -> Kinds:
+def find_kinds(results: Results) -> Kinds:
     """Kind -> names of that kind in the order of the results; kinds without a name are left out.
 
     Of several splits the names that each of them has: the others have no mean to be shown.
     """
     kinds: Kinds = {kind: [] for kind in KINDS}
-    shown = over_all_splits(results)
-    for name in shown["models"]:  # means have no runs
-        kinds["detectors" if "runs" in results["models"][name] else "probes"].append(name)
-    for name in shown["baselines"]:
-        is_control = results["baselines"][name].get("control")
-        kinds["controls" if is_control else "baselines"].append(name)
+    for name in results.shown.models:  # means have no runs
+        kinds["detectors" if results.models[name].runs is not None else "probes"].append(name)
+    for name, entry in results.shown.baselines.items():
+        kinds["controls" if entry.control else "baselines"].append(name)
     return {kind: names for kind, names in kinds.items() if names}
-
-
-def ranks(entry: Json) -> bool:
-    """Whether a method ranks test rows at all; a constant score does not, like `majority`'s."""
-    return tuple(entry["test"]["auroc_ci"]) != (0.5, 0.5)
 
 
 def choose_shown(kinds: Kinds, areas: Areas, n: int = N_SHOWN) -> list[str]:

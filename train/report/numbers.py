@@ -8,13 +8,13 @@ import math
 import re
 from collections.abc import Sequence
 
-from train.files import Json
+from train.evaluate.results import Difference
 
 __all__ = [
-    "bootstrap_p",
     "clean_text",
+    "decimals",
     "equals",
-    "equals_p",
+    "p_value",
     "short",
     "short_count",
     "short_ms",
@@ -28,9 +28,14 @@ N_SHOWN = 200  # characters of a text
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def with_interval(number: float, interval: Sequence[float]) -> str:
+def with_interval(number: float | None, interval: Sequence[float] | None) -> str:
     """A number and its interval: .906 [.883, .925]."""
-    return f"{short(number)} [{', '.join(map(short, interval))}]"
+    return f"{short(number)} [{', '.join(map(short, interval or ()))}]"
+
+
+def decimals(number: float) -> str:
+    """Two decimals without the leading zero: .62, -.04, 1.00."""
+    return f"{number:.2f}".replace("0.", ".", 1)
 
 
 def short_ms(number: float) -> str:
@@ -64,16 +69,15 @@ def short_p(p: float | None) -> str:
     return "<.001" if p is not None and p < 0.001 else short(p)
 
 
-def bootstrap_p(test: Json) -> str:
-    """The p of a paired bootstrap; ≤ where no resample contradicts: it could not be smaller."""
-    p = test["p_bootstrap"]
-    is_least = p is not None and p <= test.get("p_bootstrap_least", 0)
+def p_value(test: Difference) -> str:
+    """The p of a paired bootstrap, or of a test over several splits.
+
+    ≤ where no resample contradicts: it could not be smaller.
+    """
+    p = test.p if test.p_bootstrap is None else test.p_bootstrap
+    least = test.p_bootstrap_least or 0
+    is_least = test.p_bootstrap is not None and test.p_bootstrap <= least
     return f"≤{short(p)}" if is_least else short_p(p)
-
-
-def equals_p(test: Json) -> str:
-    """The p of a paired bootstrap after its sign: = .021, ≤ .002, < .001."""
-    return equals(bootstrap_p(test))
 
 
 def equals(p: str) -> str:

@@ -7,7 +7,6 @@ over the seeds, as in the table. The constant baseline is not drawn.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -44,8 +43,6 @@ __all__ = [
     "draw_pr",
     "draw_risk_coverage",
     "draw_roc",
-    "find_histories",
-    "find_layers",
     "styled",
 ]
 
@@ -193,7 +190,7 @@ def draw_histograms(evidence: Evidence) -> Figure:
 @styled
 def draw_learning_curves(evidence: Evidence) -> Figure:
     """Training loss and validation AUROC by epoch; a dot is the epoch of the kept weights."""
-    histories = find_histories(evidence)
+    histories = evidence.histories
     styles = find_styles(evidence.kinds)
     figure = Figure(figsize=WIDE, layout="constrained")
     loss_axes, auroc_axes = figure.subplots(1, 2)
@@ -229,42 +226,11 @@ def draw_layers(evidence: Evidence) -> Figure:
     axes = figure.subplots()
     axes.set(xlabel="layer", ylabel="validation AUROC")
     axes.axhline(0.5, color=FAINT, linewidth=0.8)
-    for name, (layers, areas) in find_layers(evidence).items():
+    for name, (layers, areas) in evidence.layers.items():
         axes.plot(layers, areas, marker="o", markersize=3, label=name, **styles[name])
     axes.locator_params(axis="x", integer=True)
     figure.legend(loc="outside right upper", alignment="left", handlelength=2.6)
     return figure
-
-
-def find_histories(evidence: Evidence) -> dict[str, list[NDArray]]:
-    """Name -> (3, n_epochs) of each of its trainings: epoch from 1 on, loss, validation AUROC.
-
-    Epoch 0 is the start of a training on top of other log-odds.
-
-    NaN is a gap in a line. Names without trainings are left out.
-    """
-    return {
-        name: [read_history(run) for run in entry["runs"]]
-        for name, entry in evidence.entries.items()
-        if "runs" in entry
-    }
-
-
-def read_history(run: dict[str, Any]) -> NDArray:
-    epochs = run["history"]
-    numbers = [(epoch["epoch"] + 1, epoch["loss"], epoch["val_auroc"]) for epoch in epochs]
-    if "start_val_auroc" in run:
-        numbers.insert(0, (0, np.nan, run["start_val_auroc"]))
-    return np.array(numbers, np.float64).T
-
-
-def find_layers(evidence: Evidence) -> dict[str, Curve]:
-    """Name -> layers and the validation AUROC of each, both (n_layers,), of probes by layer."""
-    return {
-        name: (np.array(entry["layers"]), np.array(entry["layer_val_auroc"], np.float64))
-        for name, entry in evidence.entries.items()
-        if "layers" in entry
-    }
 
 
 def thin(x: NDArray, y: NDArray) -> Curve:

@@ -13,7 +13,7 @@ from models import Detector
 from train.config import Config
 from train.data.splits import Splits
 from train.evaluate.metrics import Scores, auroc, bootstrap_auroc
-from train.files import Json
+from train.evaluate.results import Epoch
 
 __all__ = ["base_rate_loss", "chance_warning"]
 
@@ -23,7 +23,7 @@ ADVICE = "more --epochs, another --lr, more traces, or other --layers"
 
 
 def chance_warning(
-    title: str, scores: Scores, history: Sequence[Json], splits: Splits, loss_floor: float | None
+    title: str, scores: Scores, history: Sequence[Epoch], splits: Splits, loss_floor: float | None
 ) -> str | None:
     """One line on a training that has not left chance; None for one that has.
 
@@ -36,7 +36,7 @@ def chance_warning(
     area = auroc(labels, scores)
     questions = splits.questions[splits.val]
     low, high = bootstrap_auroc(labels, scores, questions, splits.seed)
-    lowest = min(float(epoch["loss"]) for epoch in history)
+    lowest = min(epoch.loss for epoch in history)
     interval = f"{area:.3f} [{low:.3f}, {high:.3f}]"
     is_at_floor = loss_floor is not None and lowest > ABOUT * loss_floor
     losses = f"training loss {lowest:.3f}, where the base rate alone has {loss_floor or 0:.3f}"

@@ -93,7 +93,7 @@ def with_chosen_layers(config: Config, detectors: list[str], baselines: ScoredBy
     A detector that reads one layer is given that of the best regression on the same column. Where
     that baseline was not fitted, the detector's own default stays.
     """
-    judged = baselines[LAYER_JUDGE].facts.get("layer") if LAYER_JUDGE in baselines else None
+    judged = baselines[LAYER_JUDGE].facts.layer if LAYER_JUDGE in baselines else None
     if judged is None:
         return config
     kinds = [DETECTORS[name] for name in detectors]

@@ -21,6 +21,7 @@ from train.config import Arguments, Config, flag_of, settings_of_run
 from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
+from train.evaluate.results import StoreRecord
 from train.files import Json, read_json, replace_file
 from train.outside.records import outside_differences
 from train.run.checkpoint import load_checkpoint, save_checkpoint
@@ -140,7 +141,7 @@ def begin_run(
         or if it was started with other settings or another store.
     """
     record = {
-        "store": describe_store(data.store),
+        "store": asdict(describe_store(data.store)),
         "layers": layers,
         "split_sha256": data.splits.digest(),
         "config": asdict(arguments.config),
@@ -186,16 +187,16 @@ def lock_directory(path: Path) -> Iterator[None]:
         yield
 
 
-def describe_store(store: TraceStore) -> Json:
+def describe_store(store: TraceStore) -> StoreRecord:
     """What identifies a state of a store, and the model that its traces are of."""
-    return {
-        "path": store.where,
-        "uuid": store.uuid,
-        "generation": store.generation,
-        "rows": len(store),
-        "origins": origins_of(store.provenance),
-        "layers_recorded": has_numbers(store),
-    }
+    return StoreRecord(
+        path=store.where,
+        uuid=store.uuid,
+        generation=store.generation,
+        rows=len(store),
+        origins=origins_of(store.provenance),
+        layers_recorded=has_numbers(store),
+    )
 
 
 def check_replaceable(path: Path, earlier: Json, record: Json) -> None:

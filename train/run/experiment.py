@@ -24,12 +24,13 @@ from train.evaluate.judge import (
     ScoredByName,
     compare_all,
     correlate,
-    describe_strata,
+    count_splits,
     judge,
     label_sensitivity,
     read_truth,
 )
 from train.evaluate.over_splits import summarise_splits
+from train.evaluate.results import Results
 from train.evaluate.strata import Strata, cut_by, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.files import Json, make_directory
@@ -59,8 +60,8 @@ class Experiment:
 
     Attributes
     ----------
-    results : dict
-        As results.json has them; of the first of several splits with `splits`, the summary of all.
+    results : Results
+        Of the first of several splits with the summary of all.
     data : TrainingData
         The store, split as these results are.
     scored : dict of Scored
@@ -70,7 +71,7 @@ class Experiment:
         The other splits.
     """
 
-    results: Json
+    results: Results
     data: TrainingData
     scored: ScoredByName
     directory: RunDirectory
@@ -109,9 +110,9 @@ def run_experiment(
     if first is None:
         return None
     others = tuple(experiment for experiment in further if experiment is not None)
-    results = first.results | {"config": asdict(config)}
+    results = replace(first.results, config=asdict(config))
     if others:
-        results["splits"] = summarise_splits([one.results for one in (first, *others)])
+        results.splits = summarise_splits([one.results for one in (first, *others)])
     return replace(first, results=results, further=others)
 
 
@@ -156,23 +157,21 @@ def run_split(
     models = {name: scored[name] for name in names}
     results = build_results(trainer, models, baselines)
     if truth is not None:
-        results |= judge_all_tokens(results, models | baselines, truth, data.splits.seed)
-    if left_out:
-        results["left_out"] = left_out
+        judge_all_tokens(results, models | baselines, truth, data.splits.seed)
+    results.left_out = left_out or None
     return Experiment(results, data, models | baselines, directory)
 
 
 def judge_all_tokens(
-    results: Json, scored: ScoredByName, truth: dict[str, TokenTruth], seed: int
-) -> Json:
-    """What the results say of tokens; each method with scores of tokens gets an entry of them."""
-    entries = results["models"] | results["baselines"]
+    results: Results, scored: ScoredByName, truth: dict[str, TokenTruth], seed: int
+) -> None:
+    """Write into the results what is found of tokens, by each method that has scores of them."""
     for name, one in scored.items():
         if one.tokens:
-            entries[name]["tokens"] = judge_tokens(
+            results.entries[name].tokens = judge_tokens(
                 one.tokens["val"], one.tokens["test"], truth, seed
             )
-    return {"tokens": {split: describe_tokens(of_split) for split, of_split in truth.items()}}
+    results.tokens = {split: describe_tokens(of_split) for split, of_split in truth.items()}
 
 
 def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingData:
@@ -185,28 +184,30 @@ def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingDa
     return replace(data, base_margin=margin)
 
 
-def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Json:
+def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Results:
     data = trainer.data
     splits = data.splits
     scored = models | baselines
     strata = find_strata(trainer.config, data, baselines)
-    results = {
-        "run": trainer.directory.id,
-        "split": splits.summary(),
-        "models": {name: judge(scores, splits, strata) for name, scores in models.items()},
-        "baselines": {name: judge(scores, splits, strata) for name, scores in baselines.items()},
-        **compare_all(models, baselines, splits),
-        "strata": None if strata is None else describe_strata(strata, splits),
-        "explained": correlate(models, baselines, splits),
-        "store": describe_store(data.store),
-        "layers": read_layers(scored, trainer.config, data),
-        "config": asdict(trainer.config),
-        "machine": describe_machine(trainer.fabric),
-        "remarks": [*find_remarks(data), *warnings_of(models)],
-    }
+    comparisons, verdict = compare_all(models, baselines, splits)
+    results = Results(
+        run=trainer.directory.id,
+        split=count_splits(splits),
+        models={name: judge(scores, splits, strata) for name, scores in models.items()},
+        baselines={name: judge(scores, splits, strata) for name, scores in baselines.items()},
+        comparisons=comparisons,
+        verdict=verdict,
+        strata=None if strata is None else strata.summary(splits.labels_of("test")),
+        explained=correlate(models, baselines, splits),
+        store=describe_store(data.store),
+        layers=read_layers(scored, trainer.config, data),
+        config=asdict(trainer.config),
+        machine=describe_machine(trainer.fabric),
+        remarks=[*find_remarks(data), *warnings_of(models)],
+    )
     truth = read_truth(data)
     if truth is not None and count_values(truth) > 2:  # of 0 and 1 every cut gives the same labels
-        results["label_sensitivity"] = [
+        results.label_sensitivity = [
             label_sensitivity(scored, truth, threshold) for threshold in LABEL_THRESHOLDS
         ]
     return results
@@ -229,8 +230,8 @@ def find_strata(config: Config, data: TrainingData, baselines: ScoredByName) -> 
 
 def warnings_of(models: ScoredByName) -> list[str]:
     """What is to be known of single trainings."""
-    runs = [run for scored in models.values() for run in scored.facts.get("runs", [])]
-    return [run["warning"] for run in runs if "warning" in run]
+    runs = [run for scored in models.values() for run in scored.facts.runs or []]
+    return [run.warning for run in runs if run.warning is not None]
 
 
 def describe_machine(fabric: Fabric) -> Json:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from store.reports import terminal_text
-from train.fit.loop import Epoch
+from train.evaluate.results import Epoch
 
 __all__ = ["TrainingProgress"]
 

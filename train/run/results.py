@@ -23,6 +23,7 @@ from models import CONTROLS
 from store.traces.question_split import SPLITS
 from train.errors import DataError
 from train.evaluate.metrics import Areas, Labels, Scores, auroc
+from train.evaluate.results import Findings, Results, WrongValueError, as_json, from_json
 from train.files import Json, read_json, replace_file
 
 if TYPE_CHECKING:
@@ -42,16 +43,15 @@ __all__ = [
 
 MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
-GROUPS = ("models", "baselines")
 # the columns of scores.csv before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
 Texts = NDArray[np.object_]
 
 
-def write_results(path: Path, results: Json) -> None:
+def write_results(path: Path, results: Results) -> None:
     """Write the results as JSON."""
     with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
+        temporary.write_text(json.dumps(as_json(results), indent=1, allow_nan=False) + "\n")
 
 
 def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None:
@@ -142,11 +142,12 @@ def best_on_validation(val_auroc: dict[str, Areas]) -> str:
     return max(group, key=group.__getitem__)
 
 
-def validation_aurocs(results: Json) -> dict[str, Areas]:
+def validation_aurocs(results: Findings) -> dict[str, Areas]:
     """Group ("models", "baselines") -> name -> AUROC on validation."""
+    groups = {"models": results.models, "baselines": results.baselines}
     return {
-        group: {name: entry["val"]["auroc"] for name, entry in results[group].items()}
-        for group in GROUPS
+        group: {name: entry.val.auroc for name, entry in entries.items()}
+        for group, entries in groups.items()
     }
 
 
@@ -158,83 +159,44 @@ def read_run(directory: Path) -> FinishedRun:
     """
     results = read_results(directory / "results.json")
     path = directory / "scores.csv"
-    split_seeds = find_split_seeds(directory / "results.json", results)
-    val_auroc = validation_aurocs(results)
-    names = [name for group in val_auroc.values() for name in group]
+    names = list(results.entries)
     columns = read_columns(path, [*KEYS, *names])
     trace_ids, row_splits, labels, questions = (columns[key] for key in KEYS)
     check_keys(path, trace_ids, row_splits, labels)
     run = FinishedRun(
         directory=directory,
-        val_auroc=val_auroc,
-        seed=results["split"]["seed"],
+        val_auroc=validation_aurocs(results),
+        seed=results.split.seed,
         trace_ids=trace_ids,
         questions=questions,
         row_splits=row_splits,
         labels=labels.astype(np.int64),
         scores={name: parse_scores(path, name, columns[name], row_splits) for name in names},
-        origins=results["store"]["origins"],
-        split_seeds=split_seeds,
+        origins=results.store.origins,
+        split_seeds=[] if results.splits is None else results.splits.seeds,
     )
     check_agreement(path, run, results)
     return run
 
 
-def read_results(path: Path) -> Json:
-    """Read results.json and check everything that is used of it; raises DataError."""
+def read_results(path: Path) -> Results:
+    """Read and check results.json; raises DataError."""
     check_file(path)
     try:
-        results = read_json(path)
+        results = from_json(Results, read_json(path))
+    except WrongValueError as error:
+        _fail(path, error.expected, error.found)
     except ValueError as error:
         raise DataError(f"{error}; give the directory of a finished run") from error
-    seed = lookup(results, "split", "seed")
-    if type(seed) is not int or seed < 0:
-        _fail(path, "split.seed: an integer of at least 0", seed)
-    for group in GROUPS:
-        entries = results.get(group)
-        if not isinstance(entries, dict):
-            _fail(path, f"{group}: an object", entries)
-        for name, entry in entries.items():
-            for split in ("val", "test"):
-                area = lookup(entry, split, "auroc")
-                if type(area) not in (int, float) or not 0 <= area <= 1:
-                    _fail(path, f"{group}.{name}.{split}.auroc: a number from 0 to 1", area)
-    models, baselines = (results[group].keys() for group in GROUPS)
-    if not models | baselines:
+    if not results.entries:
         _fail(path, "a detector or a baseline", None)
-    if models & baselines:
-        _fail(path, "one entry for each name", f"two of {min(models & baselines)!r}")
-    check_record(path, results)
-    return results
-
-
-def check_record(path: Path, results: Json) -> None:
-    """Raise DataError unless store and layers are as a run records them."""
-    layers = results.get("layers")
-    are_numbers = isinstance(layers, dict) and all(is_list_of(n, int) for n in layers.values())
-    if not are_numbers or not is_list_of(lookup(results, "store", "origins"), dict):
-        raise DataError(f"{path}: the record of the store or the layers is damaged; train again")
-
-
-def find_split_seeds(path: Path, results: Json) -> list[int]:
-    """The seeds of several splits, [] of one; raises DataError for what no run records."""
-    if not results.get("splits"):
-        return []
-    seeds = lookup(results, "splits", "seeds")
-    if not is_list_of(seeds, int) or not 2 <= len(seeds) <= MAX_SPLITS:
+    twice = results.models.keys() & results.baselines.keys()
+    if twice:
+        _fail(path, "one entry for each name", f"two of {min(twice)!r}")
+    seeds = [] if results.splits is None else results.splits.seeds
+    if results.splits is not None and not 2 <= len(seeds) <= MAX_SPLITS:
         _fail(path, f"splits.seeds: the seeds of 2 to {MAX_SPLITS} splits", seeds)
-    return list(seeds)
-
-
-def lookup(content: Any, *keys: str) -> Any:
-    """The value under nested keys; None where there is none."""
-    for key in keys:
-        content = content.get(key) if isinstance(content, dict) else None
-    return content
-
-
-def is_list_of(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and all(isinstance(element, kind) for element in value)
+    return results
 
 
 def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
@@ -309,7 +271,7 @@ def parse_number(text: str) -> float:
         return math.nan
 
 
-def check_agreement(path: Path, run: FinishedRun, results: Json) -> None:
+def check_agreement(path: Path, run: FinishedRun, results: Results) -> None:
     """Raise DataError unless the scores on test give the AUROCs of the results.
 
     Both classes must be in test, which gives the AUROCs, and in val, which gives the thresholds.
@@ -323,13 +285,11 @@ def check_agreement(path: Path, run: FinishedRun, results: Json) -> None:
             counts = f"{n_wrong} hallucinations of {len(labels)} traces"
             _fail(path, f"both classes in the {split} split", counts)
     is_test = run.row_splits == "test"
-    entries = results["models"] | results["baselines"]
     for name, scores in run.scores.items():
-        test = entries[name]["test"]
-        area = test["auroc"]
+        test = results.entries[name].test
         found = auroc(labels, scores[is_test])
-        if "auroc_runs" not in test and abs(found - area) > 1e-9:
-            _fail(path, f"{name}: scores of AUROC {area}, as in results.json", found)
+        if test.auroc_runs is None and abs(found - test.auroc) > 1e-9:
+            _fail(path, f"{name}: scores of AUROC {test.auroc}, as in results.json", found)
 
 
 def _fail(path: Path, expected: str, found: object, error: Exception | None = None) -> NoReturn:

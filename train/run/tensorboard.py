@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from train.errors import OutputError
 
 if TYPE_CHECKING:
-    from train.fit.loop import Epoch
+    from train.evaluate.results import Epoch
 
 __all__ = ["TensorBoardLog"]
 

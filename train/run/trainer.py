@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -15,9 +16,10 @@ from train.data.batches import TrainingData
 from train.data.requirements import missing_columns, reader_of
 from train.errors import CheckpointError, DataError
 from train.evaluate.judge import Scored, ScoredByName
+from train.evaluate.results import Epoch, Facts, TrainingFacts, WrongValueError, from_json
 from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
-from train.fit.loop import Epoch, Hooks, Training, fit, predict
+from train.fit.loop import Hooks, Training, fit, predict
 from train.fit.probes import AnyFitted, AnyProbe, score_probe
 from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
 from train.run.chance import base_rate_loss, chance_warning
@@ -33,9 +35,6 @@ from train.run.progress import TrainingProgress
 from train.run.tensorboard import TensorBoardLog
 
 __all__ = ["Trainer", "TrainingHooks"]
-
-# what a checkpoint holds besides the facts that results.json repeats
-NOT_FACTS = ("owner", "weights", "config", "shapes")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Trainer:
                 kind = "control" if name in CONTROLS else "baseline"
                 self.progress.say(f"{kind} {name} is left out: {error}")
         for name in CONTROLS.keys() & fitted.keys():
-            fitted[name].facts["control"] = True
+            fitted[name].facts.control = True
         return fitted, left_out
 
     def fit_probe(self, name: str, probe: AnyProbe) -> Scored:
@@ -133,13 +132,13 @@ class Trainer:
             trainings: list[Scored] = []
             for i in range(self.config.seeds):
                 trainings.append(self.train_once(name, first + i, trainings))
-        runs = [scored.facts for scored in trainings]
-        facts = {
-            "parameters": max(run.pop("parameters") for run in runs),
-            "seconds": round(sum(run["seconds"] for run in runs) / len(runs), 1),
-            "ms_per_trace": sum(run["ms_per_trace"] for run in runs) / len(runs),
-            "runs": runs,
-        }
+        runs = [run for scored in trainings for run in scored.facts.runs or []]
+        facts = Facts(
+            parameters=max(scored.facts.parameters for scored in trainings),
+            seconds=round(sum(run.seconds for run in runs) / len(runs), 1),
+            ms_per_trace=sum(run.ms_per_trace for run in runs) / len(runs),
+            runs=runs,
+        )
         val = np.concatenate([scored.val for scored in trainings])
         test = np.concatenate([scored.test for scored in trainings])
         tokens = {
@@ -160,8 +159,8 @@ class Trainer:
             config = trained_settings(config, finished)
         detector = self.begin(name, config)
         layer = number_of_layer(detector, self.data)
-        for other in earlier:
-            check_same_layer(files, layer, other.facts)
+        for run in [run for other in earlier for run in other.facts.runs or []]:
+            check_same_layer(files, layer, run)
         if finished is None:
             finished = self.train_with_best_lr(files, detector, config)
         load_weights(detector, finished["weights"], files.checkpoint)
@@ -169,20 +168,16 @@ class Trainer:
         started_at = time.perf_counter()
         test = self.score(detector, config, "test")
         seconds = time.perf_counter() - started_at
-        facts = {"seed": seed, "checkpoint": files.checkpoint.name}
-        facts |= {key: value for key, value in finished.items() if key not in NOT_FACTS}
-        facts["ms_per_trace"] = 1000 * seconds / len(test)
-        facts["parameters"] = detector.n_parameters()
-        if layer is not None:
-            facts["layer"] = layer
-        warning = None
+        run = facts_of(finished, seed, files.checkpoint)
+        run.ms_per_trace = 1000 * seconds / len(test)
+        run.layer = layer
         if not detector.targets:  # else it learned something else than to rank traces
             floor = base_rate_loss(detector, config, self.data.splits)
             title = f"{name} seed {seed}"
-            warning = chance_warning(title, val, finished["history"], self.data.splits, floor)
-        if warning is not None:
-            facts["warning"] = warning
-            self.progress.say(warning)
+            run.warning = chance_warning(title, val, run.history, self.data.splits, floor)
+        if run.warning is not None:
+            self.progress.say(run.warning)
+        facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 
     def read_first(self, read: Callable[[], Json | None]) -> Json | None:
@@ -212,7 +207,10 @@ class Trainer:
             if finished is None:
                 finished = self.train_to_the_end(trial, self.begin(files.name, one), one)
             trials[lr] = finished
-        areas = {lr: best_val_auroc(content) for lr, content in trials.items()}
+        areas = {
+            lr: facts_of(content, files.seed, files.trial_of(lr).checkpoint).best_val_auroc
+            for lr, content in trials.items()
+        }
         # of equal ones the rate that was given
         chosen = max(areas, key=lambda lr: (areas[lr], lr == config.lr))
         content = trials[chosen] | {
@@ -283,10 +281,13 @@ class Trainer:
         self.progress.end()
 
 
-def best_val_auroc(content: Json) -> float:
-    """The validation AUROC of the weights that a training kept."""
-    areas = [epoch["val_auroc"] for epoch in content["history"]]
-    return float(max([content.get("start_val_auroc", 0.0), *areas]))
+def facts_of(content: Json, seed: int, path: Path) -> TrainingFacts:
+    """What a checkpoint says of its training; raises CheckpointError for what none wrote."""
+    here = {"seed": seed, "checkpoint": path.name, "ms_per_trace": 0.0}  # which is measured later
+    try:
+        return from_json(TrainingFacts, content | here)
+    except WrongValueError as error:
+        raise CheckpointError(f"{path}: expected {error}; train again") from error
 
 
 def check_state(files: TrainingFiles, state: Json, data: TrainingData, layer: int | None) -> None:
@@ -302,11 +303,10 @@ def check_state(files: TrainingFiles, state: Json, data: TrainingData, layer: in
         )
 
 
-def check_same_layer(files: TrainingFiles, layer: int | None, earlier: Json) -> None:
+def check_same_layer(files: TrainingFiles, layer: int | None, earlier: TrainingFacts) -> None:
     """Raise CheckpointError if a seed would read another layer than an `earlier` one did."""
-    if layer != earlier.get("layer"):
+    if layer != earlier.layer:
         raise CheckpointError(
-            f"{files.run.path / earlier['checkpoint']}: expected a training on layer {layer}, "
-            f"that of seed {files.seed}, found layer {earlier.get('layer')}; train again: "
-            "--overwrite"
+            f"{files.run.path / earlier.checkpoint}: expected a training on layer {layer}, "
+            f"that of seed {files.seed}, found layer {earlier.layer}; train again: --overwrite"
         )

@@ -33,13 +33,13 @@ def splits():
 def test_differences_are_those_of_each_split(splits):
     """Of the best of each run, and of what has one name in all splits of both."""
     found = compare_across_splits(splits)
-    assert [(one["what"], one["a"], one["b"]) for one in found] == [
+    assert [(one.what, one.a, one.b) for one in found] == [
         ("best", ("a", "x"), ("b", "z")),
         ("same", ("a", "base"), ("b", "base")),
     ]
     p_values = {}
     for number, one in enumerate(found):
-        (_, a), (_, b) = one["a"], one["b"]
+        (_, a), (_, b) = one.a, one.b
         expected = []
         for runs, tested in zip(splits, TESTED, strict=True):
             is_test = tested == "test"
@@ -48,11 +48,11 @@ def test_differences_are_those_of_each_split(splits):
                 for run, name in (("a", a), ("b", b))
             ]
             expected.append(areas[0] - areas[1])
-        assert one["differences"] == expected
+        assert one.differences == expected
         test = corrected_t_test(expected, 1.0)  # as many rows in test as in train
-        assert (one["difference"], *one["ci"], one["p"]) == test
+        assert (one.difference, *one.ci, one.p) == test
         p_values[number] = test.p
-    assert [one["p_holm"] for one in found] == list(holm(p_values).values())
+    assert [one.p_holm for one in found] == list(holm(p_values).values())
 
 
 def test_tables_show_them_beside_the_first_split(splits, tmp_path, capsys):
@@ -68,7 +68,7 @@ def test_tables_show_them_beside_the_first_split(splits, tmp_path, capsys):
     with (tmp_path / "runs.csv").open(newline="") as file:
         lines = {(line["what"], line["name"]): line for line in csv.DictReader(file)}
     mean = lines["mean difference of best", "x"]
-    assert float(mean["value"]) == compared.over_splits[0]["difference"]
+    assert float(mean["value"]) == compared.over_splits[0].difference
 
 
 def test_runs_of_other_splits_are_not_averaged(splits, tmp_path):

@@ -15,24 +15,25 @@ from train.commands.evaluate_tables import (
     store_headers,
     write_evaluation,
 )
+from train.evaluate.results import Metrics
 
-METRICS = {
-    "auroc": 0.9,
-    "auroc_ci": [0.8, 0.95],
-    "own_test_auroc": 0.92,
-    "auprc": 0.8,
-    "f1": 0.7,
-    "f1_ci": [0.6, 0.8],
-    "mcc": 0.5,
-    "mcc_ci": [0.4, 0.6],
-    "accuracy": 0.75,
-    "accuracy_ci": [0.7, 0.8],
-    "ece": 0.05,
-    "brier": 0.1,
-}
+METRICS = Metrics(
+    auroc=0.9,
+    auroc_ci=[0.8, 0.95],
+    own_test_auroc=0.92,
+    auprc=0.8,
+    f1=0.7,
+    f1_ci=[0.6, 0.8],
+    mcc=0.5,
+    mcc_ci=[0.4, 0.6],
+    accuracy=0.75,
+    accuracy_ci=[0.7, 0.8],
+    ece=0.05,
+    brier=0.1,
+)
 
 
-def make(stores, best=("lstm", "gnn"), names=("lstm", "gnn"), **changes):
+def make(stores, best=("lstm", "gnn"), names=("lstm", "gnn"), problem=None):
     """Two runs on some stores, the first of which is the first run's own."""
     results = [
         Tested(
@@ -45,7 +46,7 @@ def make(stores, best=("lstm", "gnn"), names=("lstm", "gnn"), **changes):
             unlabelled=0,
             remarks=["a <remark>"],
             metrics=dict.fromkeys(names, METRICS),
-            **changes,
+            problem=problem,
         )
         for run in "ab"
         for store in stores

@@ -24,26 +24,26 @@ def test_numbers_are_those_of_the_metrics():
             scores = run.scores[model][test]
             assert area.auroc == auroc(labels, scores)
             assert area.ci == list(bootstrap_auroc(labels, scores, questions, seed=0))
-    pairs = [(one["what"], one["a"], one["b"]) for one in found.comparisons]
+    pairs = [(one.what, one.a, one.b) for one in found.comparisons]
     assert pairs == [
         ("best", ("a", "y"), ("b", "x")),
         ("same", ("a", "x"), ("b", "x")),
         ("same", ("a", "y"), ("b", "y")),
     ]
     for one in found.comparisons:
-        scores = [runs[run].scores[model][test] for run, model in (one["a"], one["b"])]
+        scores = [runs[run].scores[model][test] for run, model in (one.a, one.b)]
         expected = paired_bootstrap(labels, *scores, questions, seed=0)
-        assert (one["difference"], *one["ci"], one["p_bootstrap"]) == expected
-        assert one["p_delong"] == delong_test(labels, *scores, questions).p
-    p_holm = holm(dict(enumerate(one["p_delong"] for one in found.comparisons)))
-    assert [one["p_holm"] for one in found.comparisons] == list(p_holm.values())
+        assert (one.difference, *one.ci, one.p_bootstrap) == expected
+        assert one.p_delong == delong_test(labels, *scores, questions).p
+    p_holm = holm(dict(enumerate(one.p_delong for one in found.comparisons)))
+    assert [one.p_holm for one in found.comparisons] == list(p_holm.values())
 
 
 def test_three_runs_are_compared_in_pairs():
     """The same name in two runs, and the best of each; once where they are the same."""
     models = ({"x": 1, "y": 2}, {"x": 3}, {"y": 4, "z": 5})
     runs = {name: make_run(one, best=min(one)) for name, one in zip("abc", models, strict=True)}
-    pairs = {(one["what"], *one["a"], *one["b"]) for one in compare_runs(runs).comparisons}
+    pairs = {(one.what, *one.a, *one.b) for one in compare_runs(runs).comparisons}
     assert pairs == {
         ("best", "a", "x", "b", "x"),
         ("best", "a", "x", "c", "y"),
@@ -69,7 +69,7 @@ def test_what_ranks_nothing_is_not_tested():
         run.scores["constant"][SPLITS != "train"] = 0.5
     found = compare_runs(runs)
     assert found.runs["a"].auroc["constant"].auroc == 0.5
-    assert [one["a"][1] for one in found.comparisons] == ["x"]
+    assert [one.a[1] for one in found.comparisons] == ["x"]
 
 
 def test_only_rows_that_all_runs_were_tested_on_count():
@@ -154,9 +154,9 @@ def test_equal_scores_are_no_hypothesis():
     """A baseline against itself is not tested, and does not make the correction of the others
     stricter."""
     found = compare_runs(runs_with_equal_baselines())
-    assert [one["a"][1] for one in found.comparisons] == ["lstm", "logreg"]
-    p_values = {i: one["p_delong"] for i, one in enumerate(found.comparisons)}
-    assert [one["p_holm"] for one in found.comparisons] == list(holm(p_values).values())
+    assert [one.a[1] for one in found.comparisons] == ["lstm", "logreg"]
+    p_values = {i: one.p_delong for i, one in enumerate(found.comparisons)}
+    assert [one.p_holm for one in found.comparisons] == list(holm(p_values).values())
 
 
 def test_detectors_are_tested_before_baselines():
@@ -166,7 +166,7 @@ def test_detectors_are_tested_before_baselines():
         "a": make_run(models, "y", baselines=BASELINES),
         "b": make_run({name: seed + 9 for name, seed in models.items()}, "x", baselines=BASELINES),
     }
-    pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs).comparisons]
+    pairs = [(one.what, one.a[1], one.b[1]) for one in compare_runs(runs).comparisons]
     assert pairs == [
         ("best", "y", "x"),
         ("same", "x", "x"),
@@ -182,6 +182,6 @@ def test_one_hypothesis_is_tested_once():
     for run in runs.values():
         run.scores["perplexity"] = np.exp(run.scores["logprob"])
         run.val_auroc["models"]["perplexity"] = 0.8
-    assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
+    assert [one.a[1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
     runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
-    assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]
+    assert [one.a[1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]

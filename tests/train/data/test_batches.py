@@ -12,6 +12,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns
 from train.data.splits import all_as_test, check_batch, read_splits, split_rows
 from train.errors import DataError
+from train.evaluate.judge import count_splits
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
 LABELS = np.random.default_rng(0).integers(0, 2, 3000)
@@ -70,9 +71,9 @@ def test_max_traces_takes_that_many_labelled_rows():
 def test_read_split_counts_unlabelled_rows(store_path, labels):
     """Unlabelled traces are in no split and are counted."""
     splits = read_splits(TraceStore.open(store_path), Config())
-    summary = splits.summary()
-    assert summary["unlabelled"] == 20
-    assert sum(summary[split]["rows"] for split in SPLITS) == 180
+    counts = count_splits(splits)
+    assert counts.unlabelled == 20
+    assert counts.n_rows == sum(len(splits.rows(split)) for split in SPLITS) == 180
     assert all(labels[row] >= 0 for row in split_by_row(splits))
 
 

@@ -56,7 +56,6 @@ def test_words_of_a_column_are_the_splits(store):
     splits = read(store, split="fold", seed=3)
     assert placed(splits) == {i: WORDS[i // 2 % 4] for i in labelled()}
     assert splits.by == "column fold"
-    assert splits.summary()["by"] == "column fold"
     assert find_split_remarks(splits) == []
 
 

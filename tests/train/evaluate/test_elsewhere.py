@@ -5,7 +5,8 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from train.evaluate.elsewhere import bootstrap_predictions, judge_elsewhere
-from train.evaluate.metrics import auroc, bootstrap_auroc, threshold_metrics
+from train.evaluate.metrics import auroc, bootstrap_auroc, measure
+from train.evaluate.results import as_json
 
 
 def draw(n=120, seed=0):
@@ -19,14 +20,14 @@ def test_numbers_are_those_of_the_metrics():
     """The threshold is the given one, wherever the best would be."""
     labels, scores, questions = draw()
     found = judge_elsewhere(labels, scores, 0.9, questions, seed=3)
-    assert found["threshold"] == 0.9
-    assert found["auroc"] == auroc(labels, scores)
-    assert found["auroc_ci"] == bootstrap_auroc(labels, scores, questions, 3)
-    expected = threshold_metrics(labels, scores, 0.9)
-    assert {name: found[name] for name in expected} == expected
+    assert found.threshold == 0.9
+    assert found.auroc == auroc(labels, scores)
+    assert found.auroc_ci == bootstrap_auroc(labels, scores, questions, 3)
+    expected = as_json(measure(labels, scores, 0.9))
+    assert as_json(found).items() >= expected.items()
     for name in ("f1", "mcc", "accuracy"):
-        low, high = found[f"{name}_ci"]
-        assert low < found[name] < high
+        low, high = getattr(found, f"{name}_ci")
+        assert low < getattr(found, name) < high
 
 
 def test_intervals_are_those_of_rows_drawn_by_question():
@@ -61,4 +62,4 @@ def test_the_order_of_rows_and_the_numbers_of_questions_do_not_matter():
     order = np.random.default_rng(5).permutation(len(labels))
     found = judge_elsewhere(labels[order], scores[order], 0.5, 7 * questions[order], seed=0)
     expected = judge_elsewhere(labels, scores, 0.5, questions, seed=0)
-    assert found == {name: pytest.approx(value) for name, value in expected.items()}
+    assert vars(found) == {name: pytest.approx(value) for name, value in vars(expected).items()}

@@ -13,11 +13,11 @@ from train.evaluate.metrics import (
     confidence,
     confidence_error,
     expected_calibration_error,
+    measure,
     pr_points,
     prediction_rejection_ratio,
     risk_coverage,
     roc_points,
-    threshold_metrics,
     youden_threshold,
 )
 
@@ -92,7 +92,7 @@ def test_risk_coverage_by_its_definition(scores, threshold):
     assert coverage.tolist() == [k / 300 for k in range(1, 301)]
     np.testing.assert_allclose(risk, expected)
     assert aurc(LABELS, scores, threshold) == pytest.approx(sum(expected) / 300)
-    assert risk[-1] == pytest.approx(1 - threshold_metrics(LABELS, scores, threshold)["accuracy"])
+    assert risk[-1] == pytest.approx(1 - measure(LABELS, scores, threshold).accuracy)
 
 
 def test_risk_coverage_of_the_perfect_and_the_useless():
@@ -106,7 +106,7 @@ def test_threshold_metrics_equal_scikit_learn(threshold):
     """F1, Matthews' correlation and accuracy of `score >= threshold`, also where everything falls
     on one side."""
     predicted = threshold <= TIED
-    found = threshold_metrics(LABELS, TIED, threshold)
+    found = vars(measure(LABELS, TIED, threshold))
     assert found["f1"] == pytest.approx(reference.f1_score(LABELS, predicted, zero_division=0))
     assert found["mcc"] == pytest.approx(reference.matthews_corrcoef(LABELS, predicted))
     assert found["accuracy"] == pytest.approx(reference.accuracy_score(LABELS, predicted))
@@ -127,7 +127,7 @@ def test_constant_score_predicts_its_majority():
     """A constant probability is cut at one half."""
     labels = np.array([1, 1, 1, 0])
     threshold = youden_threshold(labels, np.full(4, 0.75))
-    assert threshold_metrics(labels, np.full(4, 0.75), threshold)["accuracy"] == 0.75
+    assert measure(labels, np.full(4, 0.75), threshold).accuracy == 0.75
 
 
 @with_and_without_ties

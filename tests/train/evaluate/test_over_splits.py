@@ -1,14 +1,31 @@
 """Several splits: Nadeau and Bengio's test by hand, and means that have the form of one split."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
-from train.evaluate.over_splits import corrected_t_test, over_all_splits, summarise_splits
+from train.evaluate.over_splits import corrected_t_test, summarise_splits
 from train.evaluate.paired_tests import holm
+from train.evaluate.results import (
+    Counts,
+    Entry,
+    Explained,
+    Metrics,
+    PairedTest,
+    Results,
+    SplitCounts,
+    StoreRecord,
+    StrataRecord,
+    TrainingFacts,
+    WrongValueError,
+    as_json,
+    from_json,
+)
 
 
 def test_nadeau_and_bengio_by_hand():
@@ -41,21 +58,31 @@ def make_run(seed):
     rng = np.random.default_rng(seed)
 
     def entry(**more):
-        metrics = [{"auroc": float(rng.random()), "threshold": float(rng.random())} for _ in "vt"]
-        metrics[1] |= {"auroc_ci": [0.1, 0.9], "auroc_within": float(rng.random())}
-        val, test = metrics
-        return {"val": val, "test": test, "seconds": seed + 1.0, "parameters": 9, **more}
+        val, test = (
+            Metrics(auroc=float(rng.random()), threshold=float(rng.random())) for _ in "vt"
+        )
+        test.auroc_ci, test.auroc_within = [0.1, 0.9], float(rng.random())
+        return Entry(val=val, test=test, seconds=seed + 1.0, parameters=9, **more)
 
-    rows = {"train": {"rows": 70 + seed}, "val": {"rows": 15}, "test": {"rows": 14 + seed}}
-    return {
-        "split": {"seed": seed, **rows},
-        "models": {"a": entry(runs=[{"layer": seed}]), "b": entry()},
-        "baselines": {"c": entry(C=1.0), "d": entry(control=True)},
-        "comparisons": [{"a": one, "b": two} for one, two in ("ab", "ac", "ad", "bc", "bd")],
-        "strata": {"by": "x", "control": None, "strata": 3, "share_of_pairs": 0.1 * (seed + 1)},
-        "explained": {"control": "d", "rank_correlation": {"a": 0.1 * seed, "b": None}},
-        "verdict": None,
-    }
+    counts = [Counts(rows, 1, 1) for rows in (70 + seed, 15, 14 + seed)]
+    pairs = ("ab", "ac", "ad", "bc", "bd")
+    return Results(
+        run="0",
+        split=SplitCounts(seed, "question_id", 0, *counts, 0),
+        models={
+            "a": entry(runs=[TrainingFacts(0, "a.pt", [], 1.0, 0.0, 1, 0.1, layer=seed)]),
+            "b": entry(),
+        },
+        baselines={"c": entry(C=1.0), "d": entry(control=True)},
+        comparisons=[PairedTest(a=one, b=two, difference=0.0, ci=[0, 0]) for one, two in pairs],
+        strata=StrataRecord("x", None, 3, 3, 10, 0.1 * (seed + 1)),
+        explained=Explained("d", {"a": 0.1 * seed, "b": None}),
+        verdict=None,
+        remarks=[],
+        store=StoreRecord("x", "y", 1, 99, [], True),
+        layers={},
+        config={},
+    )
 
 
 RUNS = [make_run(seed) for seed in range(4)]
@@ -63,90 +90,116 @@ RUNS = [make_run(seed) for seed in range(4)]
 
 def test_entries_are_means_over_the_splits():
     found = summarise_splits(RUNS)
-    for group in ("models", "baselines"):
-        for name, entry in found[group].items():
-            test = entry["test"]
-            areas = [run[group][name]["test"]["auroc"] for run in RUNS]
-            assert test["auroc_splits"] == areas
-            assert test["auroc"] == pytest.approx(np.mean(areas))
-            assert test["auroc_sd"] == pytest.approx(np.std(areas, ddof=1))
-            low, high = test["auroc_ci"]
-            assert 0 <= low <= test["auroc"] <= high <= 1
-            assert entry["seconds"] == 2.5
-            assert not {"runs", "C"} & entry.keys()
-    assert "control" not in found["baselines"]["c"]
-    assert found["baselines"]["d"]["control"] is True
-    expected = {"by": "x", "control": None, "strata": 3, "share_of_pairs": pytest.approx(0.25)}
-    assert found["strata"] == expected
-    assert found["explained"]["rank_correlation"] == {"a": pytest.approx(0.15)}
-    assert found["test_over_train"] == (14 + 15 + 16 + 17) / (70 + 71 + 72 + 73)
-    assert found["seeds"] == [0, 1, 2, 3]
-    assert found["runs"] == RUNS
+    for name, entry in found.entries.items():
+        areas = [run.entries[name].test.auroc for run in RUNS]
+        assert entry.test.auroc_splits == areas
+        assert entry.test.auroc == pytest.approx(np.mean(areas))
+        assert entry.test.auroc_sd == pytest.approx(np.std(areas, ddof=1))
+        low, high = entry.test.auroc_ci
+        assert 0 <= low <= entry.test.auroc <= high <= 1
+        assert entry.seconds == 2.5
+        assert entry.runs is entry.C is None
+    assert {name: entry.control for name, entry in found.baselines.items()} == {
+        "c": False,
+        "d": True,
+    }
+    assert found.strata == StrataRecord("x", None, 3, 3, 10, pytest.approx(0.25))
+    assert found.explained.rank_correlation == {"a": pytest.approx(0.15)}
+    assert found.test_over_train == (14 + 15 + 16 + 17) / (70 + 71 + 72 + 73)
+    assert found.seeds == [0, 1, 2, 3]
+    assert found.runs == RUNS
 
 
 def test_each_pair_is_one_hypothesis():
     """Its differences are within the splits, its p is that of their mean, Holm's over the pairs."""
     found = summarise_splits(RUNS)
-    assert [(one["a"], one["b"]) for one in found["comparisons"]] == list(
+    assert [(one.a, one.b) for one in found.comparisons] == list(
         map(tuple, ("ab", "ac", "ad", "bc", "bd"))
     )
-    for one in found["comparisons"]:
-        entries = [run["models"] | run["baselines"] for run in RUNS]
-        expected = [e[one["a"]]["test"]["auroc"] - e[one["b"]]["test"]["auroc"] for e in entries]
-        assert one["differences"] == pytest.approx(expected)
-        test = corrected_t_test(expected, found["test_over_train"])
-        assert (one["difference"], *one["ci"], one["p"]) == pytest.approx(test)
+    for one in found.comparisons:
+        entries = [run.entries for run in RUNS]
+        expected = [e[one.a].test.auroc - e[one.b].test.auroc for e in entries]
+        assert one.differences == pytest.approx(expected)
+        test = corrected_t_test(expected, found.test_over_train)
+        assert (one.difference, *one.ci, one.p) == pytest.approx(test)
     # d is a control: corrected apart, and marked
     for rivals in (("b", "c"), ("d",)):
-        family = [one for one in found["comparisons"] if one["b"] in rivals]
-        p_holm = holm(dict(enumerate(one["p"] for one in family)))
-        assert [one["p_holm"] for one in family] == list(p_holm.values())
-        assert all(("control" in one) == (rivals == ("d",)) for one in family)
+        family = [one for one in found.comparisons if one.b in rivals]
+        p_holm = holm(dict(enumerate(one.p for one in family)))
+        assert [one.p_holm for one in family] == list(p_holm.values())
+        assert all(one.control == (rivals == ("d",)) for one in family)
 
 
 def test_the_verdict_is_on_the_best_of_validation_over_all_splits():
     found = summarise_splits(RUNS)
     best = [
-        max(group, key=lambda name: np.mean([run[key][name]["val"]["auroc"] for run in RUNS]))
-        for key, group in (("models", "ab"), ("baselines", "cd"))
+        max(group, key=lambda name: np.mean([run.entries[name].val.auroc for run in RUNS]))
+        for group in ("ab", "c")  # d is a control
     ]
-    assert [found["verdict"]["detector"], found["verdict"]["baseline"]] == best
+    assert [found.verdict.detector, found.verdict.baseline] == best
 
 
 def test_what_a_split_lacks_is_left_out():
     """A baseline that one split could not fit, and strata that one split does not have."""
     runs = [make_run(seed) for seed in range(2)]
-    del runs[1]["baselines"]["c"]
-    runs[0]["strata"] = runs[1]["explained"] = None
+    del runs[1].baselines["c"]
+    runs[0].strata = runs[1].explained = None
     found = summarise_splits(runs)
-    assert list(found["baselines"]) == ["d"]
-    assert [one["b"] for one in found["comparisons"]] == ["b", "d", "d"]
-    assert found["strata"] is found["explained"] is None
+    assert list(found.baselines) == ["d"]
+    assert [one.b for one in found.comparisons] == ["b", "d", "d"]
+    assert found.strata is found.explained is None
 
 
 def test_remarks_of_every_split_are_kept():
     """Once if all have it, else with the seeds; and why a table lacks what other splits have."""
     runs = [make_run(seed) for seed in range(3)]
     for run in runs:
-        run["remarks"] = ["layers are counted from 1"]
-        run["left_out"] = {"question_only": "no column 'question'"}
-    runs[1]["remarks"] += ["warning: a has not left chance"]
-    runs[2]["remarks"] += ["warning: a has not left chance"]
-    del runs[2]["baselines"]["c"]
-    runs[2]["left_out"]["c"] = "infinity"
+        run.remarks = ["layers are counted from 1"]
+        run.left_out = {"question_only": "no column 'question'"}
+    runs[1].remarks += ["warning: a has not left chance"]
+    runs[2].remarks += ["warning: a has not left chance"]
+    del runs[2].baselines["c"]
+    runs[2].left_out["c"] = "infinity"
     expected = [
         "layers are counted from 1",
         "split of seed 1, 2: warning: a has not left chance",
         "split of seed 2: c could not be fitted, and is in no table: infinity",
     ]
     found = summarise_splits(runs)
-    assert found["remarks"] == expected
-    assert over_all_splits(runs[0] | {"splits": found})["remarks"] == expected
+    assert found.remarks == expected
+    assert replace(runs[0], splits=found).shown.remarks == expected
 
 
 def test_shown_are_the_means_of_several_splits_only():
     one = make_run(0)
-    assert over_all_splits(one) is one
-    shown = over_all_splits(one | {"splits": summarise_splits(RUNS)})
-    assert shown["models"]["a"]["test"]["auroc_splits"]
-    assert shown["split"] == one["split"]
+    assert one.shown is one
+    shown = replace(one, splits=summarise_splits(RUNS)).shown
+    assert shown.models["a"].test.auroc_splits
+    assert shown.split == one.split
+
+
+def test_results_are_read_as_they_were_written():
+    """Through JSON; what has its default is not in the file."""
+    results = replace(make_run(0), splits=summarise_splits(RUNS))
+    written = json.loads(json.dumps(as_json(results)))
+    assert from_json(Results, written) == results
+    assert "tokens" not in written
+    assert written["baselines"]["d"]["control"] is True
+    assert "control" not in written["baselines"]["c"]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda r: r["models"]["a"]["test"].update(auroc=2), "models.a.test.auroc: a number from"),
+        (lambda r: r["models"]["a"]["runs"][0].update(seed="x"), "models.a.runs[0].seed: an int"),
+        (lambda r: r["explained"].update(rank_correlation=[]), "rank_correlation: an object"),
+        (lambda r: r["split"].pop("seed"), "split.seed: an integer of at least 0, found None"),
+    ],
+)
+def test_a_wrong_value_is_named(change, message):
+    written = json.loads(json.dumps(as_json(make_run(0))))
+    change(written)
+    with pytest.raises(WrongValueError) as caught:
+        from_json(Results, written)
+    assert message in str(caught.value)

@@ -2,6 +2,7 @@
 truth is known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from train.evaluate.paired_tests import (
     holm,
     paired_bootstrap,
 )
+from train.evaluate.results import PairedTest, Verdict
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 150)
@@ -329,24 +331,28 @@ def test_pairs_are_compared_as_one_by_one():
     scores = {"a": np.stack([GOOD, FAIR]), "b": FAIR[None], "c": np.round(FAIR)[None]}
     pairs = [("a", "b"), ("a", "c")]
     found = compare_pairs(LABELS, scores, pairs, QUESTIONS, seed=5)
-    assert [(one["a"], one["b"]) for one in found] == pairs
+    assert [(one.a, one.b) for one in found] == pairs
     for one in found:
-        a, b = scores[one["a"]], scores[one["b"]]
+        a, b = scores[one.a], scores[one.b]
         alone = paired_bootstrap(LABELS, a, b, QUESTIONS, seed=5)
-        assert (one["difference"], *one["ci"], one["p_bootstrap"]) == alone
-        assert one["difference"] == mean_auroc(LABELS, a) - mean_auroc(LABELS, b)
-        assert one["difference"] == pytest.approx(delong_test(LABELS, a, b).difference)
-        assert one["p_delong"] == delong_test(LABELS, a, b, QUESTIONS).p
-    assert [one["p_holm"] for one in found] == list(
-        holm(dict(enumerate(one["p_delong"] for one in found))).values()
+        assert (one.difference, *one.ci, one.p_bootstrap) == alone
+        assert one.difference == mean_auroc(LABELS, a) - mean_auroc(LABELS, b)
+        assert one.difference == pytest.approx(delong_test(LABELS, a, b).difference)
+        assert one.p_delong == delong_test(LABELS, a, b, QUESTIONS).p
+    assert [one.p_holm for one in found] == list(
+        holm(dict(enumerate(one.p_delong for one in found))).values()
     )
 
 
 def test_the_verdict_is_chosen_on_validation():
     """The best of either kind on validation, whatever the test split says of them."""
-    comparisons = [{"a": a, "b": b, "difference": -0.1} for a in ("x", "y") for b in ("u", "v")]
+    comparisons = [
+        PairedTest(a=a, b=b, difference=-0.1, ci=[-0.2, 0.0])
+        for a in ("x", "y")
+        for b in ("u", "v")
+    ]
     verdict = find_verdict(comparisons, {"x": 0.7, "y": 0.8}, {"u": 0.9, "v": 0.6})
-    assert verdict == {"detector": "y", "baseline": "u", "difference": -0.1}
+    assert verdict == Verdict(detector="y", baseline="u", difference=-0.1, ci=[-0.2, 0.0])
     assert find_verdict(comparisons, {"x": 0.7}, {}) is None
 
 
@@ -362,6 +368,6 @@ def test_pairs_with_a_control_are_corrected_apart():
     found = compare_pairs(LABELS, scores, pairs, QUESTIONS, seed=5, controls=["d"])
     without = compare_pairs(LABELS, scores, pairs[:3], QUESTIONS, seed=5)
     of_control = compare_pairs(LABELS, scores, pairs[3:], QUESTIONS, seed=5)
-    assert found == [*without, *(one | {"control": True} for one in of_control)]
+    assert found == [*without, *(replace(one, control=True) for one in of_control)]
     joint = compare_pairs(LABELS, scores, pairs, QUESTIONS, seed=5)
-    assert [one["p_holm"] for one in joint] != [one["p_holm"] for one in found]
+    assert [one.p_holm for one in joint] != [one.p_holm for one in found]

@@ -68,12 +68,12 @@ def test_one_stratum_is_the_auroc():
     labels, scores, _ = draw(3)
     questions = np.arange(len(labels))
     strata = strata_of("all", np.zeros(len(labels)))
-    found = judge_within(labels, scores[None], strata, questions, seed=0)
-    assert found["auroc_within"] == pytest.approx(auroc(labels, scores))
-    assert found["auroc_within_ci"] == pytest.approx(bootstrap_auroc(labels, scores, questions, 0))
+    area, interval = judge_within(labels, scores[None], strata, questions, seed=0)
+    assert area == pytest.approx(auroc(labels, scores))
+    assert interval == pytest.approx(bootstrap_auroc(labels, scores, questions, 0))
     summary = strata.summary(labels)
-    assert summary["share_of_pairs"] == 1
-    assert summary["strata"] == summary["strata_with_both_classes"] == 1
+    assert summary.share_of_pairs == 1
+    assert summary.strata == summary.strata_with_both_classes == 1
 
 
 def test_without_a_pair_there_is_no_number():
@@ -82,8 +82,8 @@ def test_without_a_pair_there_is_no_number():
     strata = strata_of("label", labels)
     assert auroc_within(labels, labels.astype(float), strata.stratum) is None
     found = judge_within(labels, np.ones((1, 4)), strata, np.arange(4), seed=0)
-    assert found == {"auroc_within": None, "auroc_within_ci": None}
-    assert strata.summary(labels)["pairs"] == 0
+    assert found == (None, None)
+    assert strata.summary(labels).pairs == 0
 
 
 def test_texts_are_strata_too():

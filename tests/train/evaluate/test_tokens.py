@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
+from train.evaluate.results import TokenCounts, TokenMetrics
 from train.evaluate.tokens import (
     TokenTruth,
     best_f1_threshold,
@@ -95,7 +96,7 @@ def test_overlap_of_spans_against_loops(traces):
 def test_spans_end_with_their_trace():
     """Two neighbouring hallucinated tokens of two traces are two spans."""
     truth = make_truth([np.array([-1, 0, 1]), np.array([1, 0]), np.array([1, -1, 1])])
-    assert describe_tokens(truth) == {"traces": 3, "tokens": 6, "hallucinated": 4, "spans": 4}
+    assert describe_tokens(truth) == TokenCounts(traces=3, tokens=6, hallucinated=4, spans=4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,7 +133,7 @@ def test_intervals_draw_questions_not_tokens():
     widths = []
     for copies in (1, 20):
         truth = make_truth([np.full(copies, label) for label in labels])
-        low, high = bootstrap_areas(truth, [np.repeat(scores, copies)], 0, 300)["auroc_ci"]
+        (low, high), _ = bootstrap_areas(truth, [np.repeat(scores, copies)], 0, 300)
         widths.append(high - low)
         assert low < roc_auc_score(labels, scores) < high
     assert widths[0] == pytest.approx(widths[1], rel=1e-6)
@@ -164,10 +165,10 @@ def test_everything_of_a_method():
         of_traces = truth["test"].trace_labels[found_traces]
         expected["trace_auroc"].append(roc_auc_score(of_traces, largest))
     for key, values in expected.items():
-        assert entry[key] == pytest.approx(np.mean(values))
-    assert entry["auroc_ci"][0] < entry["auroc"] < entry["auroc_ci"][1]
-    assert entry["auprc_ci"][0] < entry["auprc"] < entry["auprc_ci"][1]
-    assert "tokens_without_score" not in entry
+        assert getattr(entry, key) == pytest.approx(np.mean(values))
+    assert entry.auroc_ci[0] < entry.auroc < entry.auroc_ci[1]
+    assert entry.auprc_ci[0] < entry.auprc < entry.auprc_ci[1]
+    assert entry.tokens_without_score is None
 
 
 def test_tokens_without_a_score_are_left_out_and_counted():
@@ -176,10 +177,10 @@ def test_tokens_without_a_score_are_left_out_and_counted():
     truth = {"val": make_truth(traces), "test": make_truth(traces)}
     scores = np.tile([np.nan, 0.1, 0.2, 0.9], 4)
     entry = judge_tokens([scores], [scores], truth, 0)
-    assert entry["tokens_without_score"] == 4
-    assert entry["auroc"] == 1
-    assert entry["f1"] == 1
+    assert entry.tokens_without_score == 4
+    assert entry.auroc == 1
+    assert entry.f1 == 1
     nothing = np.where(np.tile([1, 0, 0, 1], 4), np.nan, 0.5)
-    assert judge_tokens([scores], [nothing], truth, 0) == {
-        "left_out": "test split: scores of one class of tokens only"
-    }
+    assert judge_tokens([scores], [nothing], truth, 0) == TokenMetrics(
+        left_out="test split: scores of one class of tokens only"
+    )

@@ -41,15 +41,15 @@ def test_optional_columns_are_read_where_they_are(make_store, labels):
     for data in (without, having):
         scored, fitted = score_probe("lengths", LENGTHS, Config(), data)
         areas.append(fitted.val_auroc[1])
-        assert "traces_with_missing_numbers" not in scored.facts
+        assert scored.facts.traces_with_missing_numbers is None
     assert areas[0] < 0.8 < areas[1] == 1.0
 
 
 def test_alternatives_are_called_by_their_names(make_store, labels):
     """They are not taken for layers."""
     facts = score_probe("lengths", LENGTHS, Config(), open_data(make_store(labels)))[0].facts
-    assert facts["alternative"] == "lengths"
-    assert not {"layer", "layers", "layer_val_auroc"} & facts.keys()
+    assert facts.alternative == "lengths"
+    assert facts.layer is facts.layers is facts.layer_val_auroc is None
 
 
 def test_a_score_that_is_not_finite_names_the_trace(make_store, labels):

@@ -5,8 +5,9 @@ import pytest
 
 from train.config import Config
 from train.data.splits import Splits
-from train.evaluate.judge import Scored, judge
+from train.evaluate.judge import Scored, count_splits, judge
 from train.evaluate.paired_tests import compare_pairs, find_verdict
+from train.evaluate.results import Epoch, Facts, Results, StoreRecord, TrainingFacts
 from train.report.evidence import Evidence
 
 N = 60  # rows of each split
@@ -21,15 +22,12 @@ def make_split(rng):
 def make_scored(rng, splits, skill, n_runs, **facts):
     labels = (splits.labels[rows] for rows in (splits.val, splits.test))
     values = [np.clip(skill * one + (1 - skill) * rng.random((n_runs, N)), 0, 1) for one in labels]
-    return Scored(*values, {"seconds": 1.5, "parameters": 9, **facts})
+    return Scored(*values, Facts(**({"seconds": 1.5, "parameters": 9} | facts)))
 
 
 def make_history(rng, seed):
-    epochs = [
-        {"epoch": i, "loss": 1 / (i + 1), "val_auroc": 0.5 + 0.1 * float(rng.random())}
-        for i in range(4)
-    ]
-    return {"seed": seed, "history": epochs}
+    epochs = [Epoch(i, 1 / (i + 1), 0.5 + 0.1 * float(rng.random())) for i in range(4)]
+    return TrainingFacts(seed, f"x-seed{seed}.pt", epochs, 1.0, 0.0, 1, 0.1)
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +51,7 @@ def make_evidence():
         }
         if baselines:
             scored_baselines["majority"] = Scored(
-                np.full((1, N), 0.5), np.full((1, N), 0.5), {"seconds": 0.0, "parameters": 2}
+                np.full((1, N), 0.5), np.full((1, N), 0.5), Facts(seconds=0.0, parameters=2)
             )
         scored = scored_models | scored_baselines
         rivals = [name for name in scored_baselines if name != "majority"]
@@ -64,27 +62,22 @@ def make_evidence():
         )
         judged = {name: judge(one, splits) for name, one in scored.items()}
         areas = [
-            {name: judged[name]["val"]["auroc"] for name in group}
-            for group in (scored_models, rivals)
+            {name: judged[name].val.auroc for name in group} for group in (scored_models, rivals)
         ]
-        results = {
-            "run": "0123",
-            "split": splits.summary(),
-            "models": {name: judged[name] for name in scored_models},
-            "baselines": {name: judged[name] for name in scored_baselines},
-            "comparisons": comparisons,
-            "verdict": find_verdict(comparisons, *areas) if models else None,
-            "store": {
-                "path": "/data/traces.zarr",
-                "uuid": "ab-cd",
-                "generation": 3,
-                "rows": 3 * N,
-                "layers_recorded": False,
-            },
-            "layers": {},
-            "config": vars(Config(epochs=4)),
-            "remarks": [],
-        }
+        results = Results(
+            run="0123",
+            split=count_splits(splits),
+            models={name: judged[name] for name in scored_models},
+            baselines={name: judged[name] for name in scored_baselines},
+            comparisons=comparisons,
+            verdict=find_verdict(comparisons, *areas),
+            strata=None,
+            explained=None,
+            store=StoreRecord("/data/traces.zarr", "ab-cd", 3, 3 * N, [], False),
+            layers={},
+            config=vars(Config(epochs=4)),
+            remarks=[],
+        )
 
         def read_texts(positions):
             return {

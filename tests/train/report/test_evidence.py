@@ -13,7 +13,7 @@ def test_mistakes_are_the_surest_wrong_rows(make_evidence, n_runs):
     """By a direct loop over the mean of the seeds' scores, at the threshold of the results."""
     evidence = make_evidence(n_runs=n_runs)
     for name in evidence.scored:
-        threshold = evidence.entries[name]["test"]["threshold"]
+        threshold = evidence.entries[name].test.threshold
         scores = evidence.scored[name].test.mean(0)
         sure = confidence(scores, threshold)
         rows = range(len(scores))
@@ -32,9 +32,9 @@ def test_no_mistakes(make_evidence):
     evidence.scored["model_0"] = Scored(
         evidence.val_labels[None] * 1.0, evidence.test_labels[None] * 1.0
     )
-    evidence.entries["model_0"]["test"]["threshold"] = 0.5
+    evidence.entries["model_0"].test.threshold = 0.5
     assert find_mistakes(evidence, "model_0") == []
-    evidence.entries["base_0"]["test"]["threshold"] = float("nan")
+    evidence.entries["base_0"].test.threshold = float("nan")
     assert find_mistakes(evidence, "base_0") == []
 
 
@@ -49,7 +49,7 @@ def test_the_best_is_chosen_on_validation(make_evidence):
     """Among detectors, and among baselines where there is no detector; what ranks nothing is not
     drawn."""
     evidence = make_evidence()
-    evidence.results["models"]["model_1"]["val"]["auroc"] = 1.0
+    evidence.results.models["model_1"].val.auroc = 1.0
     assert evidence.best == "model_1"
     assert make_evidence(models=0).best in ("base_0", "base_1")
     assert set(evidence.ranking) == {"model_0", "model_1", "base_0", "base_1"}

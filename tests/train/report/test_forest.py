@@ -1,13 +1,45 @@
 """The first picture: every method once, its interval, and the best baseline as a line."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
+from train.evaluate.results import Entry, SplitsSummary
 from train.report import write_pages
+from train.report.console import print_results
 from train.report.forest import GAP, draw_forest
 from train.report.methods import KINDS
 from train.report.numbers import short
-from train.report.table import build_metrics, print_table
+from train.report.tables import build_metrics
+
+
+def of_splits(evidence, areas):
+    """Evidence of two splits that have these names, with these means."""
+    results = evidence.results
+
+    def mean(name):
+        entry = results.entries[name]
+        around = [areas[name] - 0.1, areas[name] + 0.1] if name != "majority" else [0.5, 0.5]
+        test = replace(entry.test, auroc=areas[name], auroc_ci=around, auroc_sd=0.01)
+        return Entry(val=entry.val, test=test, seconds=entry.seconds, parameters=entry.parameters)
+
+    groups = [
+        {name: mean(name) for name in group if name in areas}
+        for group in (results.models, results.baselines)
+    ]
+    results.splits = SplitsSummary(
+        *groups,
+        comparisons=[],
+        verdict=None,
+        strata=None,
+        explained=None,
+        remarks=["split of seed 1: warning: model_0 has not left chance"],
+        seeds=[0, 1],
+        test_over_train=0.2,
+        runs=[replace(results)] * 2,
+    )
+    return evidence
 
 
 def test_every_method_has_its_row(make_evidence):
@@ -18,14 +50,14 @@ def test_every_method_has_its_row(make_evidence):
     assert sorted(names) == sorted(evidence.ranking)
     assert "majority" not in names
     numbers = [text.get_text() for text in axes.texts if text.get_text() not in KINDS]
-    assert numbers == [short(evidence.entries[name]["test"]["auroc"]) for name in names]
+    assert numbers == [short(evidence.entries[name].test.auroc) for name in names]
 
 
 def test_the_best_of_each_kind_comes_first(make_evidence):
     evidence = make_evidence(models=3, baselines=2)
     (axes,) = draw_forest(evidence).axes
     names = [label.get_text() for label in axes.get_yticklabels()]
-    areas = [evidence.entries[name]["test"]["auroc"] for name in names]
+    areas = [evidence.entries[name].test.auroc for name in names]
     assert areas[:3] == sorted(areas[:3], reverse=True)
     assert areas[3:] == sorted(areas[3:], reverse=True)
     heights = axes.get_yticks()
@@ -35,24 +67,19 @@ def test_the_best_of_each_kind_comes_first(make_evidence):
 def test_the_best_baseline_is_a_line(make_evidence):
     evidence = make_evidence()
     (axes,) = draw_forest(evidence).axes
-    best = evidence.results["verdict"]["baseline"]
+    best = evidence.results.verdict.baseline
     at = {line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1}
-    assert evidence.entries[best]["test"]["auroc"] in at
+    assert evidence.entries[best].test.auroc in at
 
 
 def test_intervals_are_those_of_all_splits(make_evidence):
     """Where there are several."""
     evidence = make_evidence(models=1, baselines=1)
-    entries = {name: {"test": {"auroc": 0.7, "auroc_ci": [0.6, 0.8]}} for name in evidence.entries}
-    entries["majority"]["test"] = {"auroc": 0.5, "auroc_ci": [0.5, 0.5]}
-    evidence.results["splits"] = {
-        "models": {"model_0": entries.pop("model_0")},
-        "baselines": entries,
-        "verdict": None,
-    }
+    areas = dict.fromkeys(evidence.entries, 0.7) | {"majority": 0.5}
+    of_splits(evidence, areas)
     (axes,) = draw_forest(evidence).axes
     spans = [list(line.get_xdata()) for line in axes.lines if len(set(line.get_xdata())) == 2]
-    assert spans == [[0.6, 0.8]] * 2
+    assert spans == [pytest.approx([0.6, 0.8])] * 2
 
 
 @pytest.mark.parametrize("models, baselines", [(0, 1), (1, 0)])
@@ -62,39 +89,11 @@ def test_what_is_missing_leaves_no_room(make_evidence, models, baselines):
     assert list(axes.get_yticks()) == [GAP]
 
 
-def of_splits(evidence, areas):
-    """Evidence of two splits that have these names, with these means."""
-    entries = evidence.results["models"] | evidence.results["baselines"]
-
-    def mean(name):
-        test = {"auroc": areas[name], "auroc_ci": [areas[name] - 0.1, areas[name] + 0.1]}
-        return {key: entries[name][key] for key in ("val", "seconds", "parameters")} | {
-            "test": entries[name]["test"] | test | {"auroc_sd": 0.01}
-        }
-
-    groups = {
-        group: {name: mean(name) for name in evidence.results[group] if name in areas}
-        for group in ("models", "baselines")
-    }
-    runs = [dict(evidence.results)] * 2
-    evidence.results["splits"] = {
-        **groups,
-        "comparisons": [],
-        "verdict": None,
-        "remarks": ["split of seed 1: warning: model_0 has not left chance"],
-        "runs": runs,
-    }
-    return evidence
-
-
 def test_a_method_that_a_split_lacks_is_shown_nowhere(make_evidence, tmp_path, capsys):
     """It has no mean: a report without it, not a KeyError after hours of training."""
     evidence = of_splits(make_evidence(), {"model_0": 0.8, "model_1": 0.7, "base_1": 0.6})
-    evidence.results["baselines"]["base_0"] |= {
-        "C": 1.0,
-        "layers": [1, 2],
-        "layer_val_auroc": [0.6, 0.7],
-    }
+    evidence.results.baselines["base_0"].layers = [1, 2]
+    evidence.results.baselines["base_0"].layer_val_auroc = [0.6, 0.7]
     write_pages(evidence, tmp_path)
     names = [label.get_text() for label in draw_forest(evidence).axes[0].get_yticklabels()]
     assert names == ["model_0", "model_1", "base_1"]
@@ -104,7 +103,7 @@ def test_a_method_that_a_split_lacks_is_shown_nowhere(make_evidence, tmp_path, c
     report = (tmp_path / "report.md").read_text()
     assert "base_0" not in report
     assert "Split of seed 1: warning: model_0 has not left chance." in report.replace("\\", "")
-    print_table(evidence.results, Console(width=100))
+    print_results(evidence.results, Console(width=100))
     assert "split of seed 1: warning: model_0 has not left chance" in capsys.readouterr().out
 
 

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from train.report.evidence import find_mistakes
-from train.report.html import draw_svg, render_html
-from train.report.sections import Picture, Section, build_sections
-from train.report.table import Table, build_mistakes
+from train.report.render import Picture, Section, Table, draw_svg, render_html
+from train.report.sections import build_sections
+from train.report.tables import build_mistakes
 
 SCRIPT = "<script>alert(1)</script>"
 VOID = {"meta", "br", "img", "link"}
@@ -46,7 +46,7 @@ def page(make_evidence):
     evidence = make_evidence(
         n_runs=2, trace_id=SCRIPT, question=SCRIPT, answer=f'" onload="{SCRIPT}'
     )
-    evidence.results["store"]["path"] = f"/data/{SCRIPT[:8]}.zarr"
+    evidence.results.store.path = f"/data/{SCRIPT[:8]}.zarr"
     return render_html(f"On {SCRIPT}", build_sections(evidence))
 
 
@@ -114,10 +114,10 @@ def test_a_trace_carries_the_command_that_opens_it(make_evidence, tmp_path):
     path = tmp_path / "my run"
     ids = ["it's", "-x", "a\u202eb", "ok"]
     evidence = replace(make_evidence(), directory=path)
-    evidence.results["store"]["path"] = "/data/a b.zarr"
+    evidence.results.store.path = "/data/a b.zarr"
     evidence.trace_ids[:] = [ids[i % 4] for i in range(len(evidence.trace_ids))]
     mistakes = find_mistakes(evidence, "model_0", n=60)
-    table = build_mistakes(evidence, mistakes)
+    table = build_mistakes(evidence, "model_0", n=60)
     assert {ids[one.position % 4] for one in mistakes} == set(ids)
     for row, mistake in enumerate(mistakes):
         trace_id = ids[mistake.position % 4]

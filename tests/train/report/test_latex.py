@@ -1,7 +1,6 @@
 """The table for a paper: every character as it is, groups apart, the best bold."""
 
-from train.report.latex import render_latex
-from train.report.table import Table
+from train.report.render import Table, render_latex
 
 
 def test_a_table():

@@ -3,9 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from train.report.markdown import escape, format_table, render_markdown
-from train.report.sections import Section
-from train.report.table import Table
+from train.report.render import Section, Table, escape, render_markdown
 
 HOSTILE = [
     "a|b",
@@ -35,6 +33,10 @@ NOT_TEXT = {
 }
 
 
+def page_of(table):
+    return render_markdown("", [Section("", tables=[table])], "")
+
+
 def tokens(text):
     for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text):
         yield token
@@ -44,7 +46,7 @@ def tokens(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_cell_shows_its_text(text):
     """By a parser of CommonMark: one cell, nothing but text in it."""
-    found = list(tokens(format_table(Table(("x", "y"), [(text, "end")]))))
+    found = list(tokens(page_of(Table(("x", "y"), [(text, "end")]))))
     kinds = {token.type for token in found}
     assert not kinds & NOT_TEXT
     shown = [
@@ -52,7 +54,7 @@ def test_a_cell_shows_its_text(text):
         for token in found
         if token.type == "inline"
     ]
-    assert shown == ["x", "y", text, "end"]
+    assert [one for one in shown if one] == ["x", "y", text, "end"]
 
 
 def test_names_stay_readable():

@@ -1,13 +1,27 @@
 """Methods keep their looks, and no figure shows more of them than can be told apart."""
 
 from itertools import chain
+from types import SimpleNamespace
 
+from train.evaluate.results import Facts
 from train.report.methods import N_SHOWN, choose_shown, find_kinds, find_styles
 
-RESULTS = {
-    "models": {"lstm_solo": {"runs": []}, "saplma": {"runs": []}, "lapeigvals": {}},
-    "baselines": {"entropy": {}, "answer_length": {"control": True}},
-}
+
+def make_results(models, baselines):
+    """Only what tells the kinds of methods apart."""
+    results = SimpleNamespace(models=models, baselines=baselines)
+    results.shown = results
+    return results
+
+
+RESULTS = make_results(
+    {name: Facts(parameters=1, seconds=1, runs=[]) for name in ("lstm_solo", "saplma")}
+    | {"lapeigvals": Facts(parameters=1, seconds=1)},
+    {
+        "entropy": Facts(parameters=1, seconds=1),
+        "answer_length": Facts(parameters=1, seconds=1, control=True),
+    },
+)
 KINDS = {
     "detectors": ["lstm_solo", "saplma"],
     "probes": ["lapeigvals"],
@@ -19,7 +33,8 @@ KINDS = {
 def test_kinds_of_methods():
     """Trained step by step, fitted, to compare with, and to control for; none without a name."""
     assert find_kinds(RESULTS) == KINDS
-    assert find_kinds({"models": {}, "baselines": {"entropy": {}}}) == {"baselines": ["entropy"]}
+    alone = make_results({}, {"entropy": RESULTS.baselines["entropy"]})
+    assert find_kinds(alone) == {"baselines": ["entropy"]}
 
 
 def test_a_method_looks_the_same_in_every_run():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from train.evaluate.metrics import aurc, auroc, risk_coverage, roc_points
+from train.evaluate.results import Epoch
 from train.report import forest, methods, plots
 from train.report.numbers import short
 
@@ -17,10 +18,8 @@ DRAWINGS.append(forest.draw_forest)
 
 def add_layers(evidence):
     evidence = dataclasses.replace(evidence, results=copy.deepcopy(evidence.results))
-    evidence.results["baselines"]["base_0"] |= {
-        "layers": [1, 2, 3, 4],
-        "layer_val_auroc": [0.5, None, float("nan"), 0.8],
-    }
+    evidence.results.baselines["base_0"].layers = [1, 2, 3, 4]
+    evidence.results.baselines["base_0"].layer_val_auroc = [0.5, None, float("nan"), 0.8]
     return evidence
 
 
@@ -51,9 +50,9 @@ def test_legends_have_the_numbers(make_evidence):
     """AUROC of the results, AURC the mean of the seeds'; the best first, and no constant."""
     evidence = make_evidence(n_runs=2)
     entries = evidence.entries
-    names = sorted(evidence.ranking, key=lambda name: -entries[name]["test"]["auroc"])
+    names = sorted(evidence.ranking, key=lambda name: -entries[name].test.auroc)
     assert texts(plots.draw_roc(evidence)) == [
-        f"{short(entries[name]['test']['auroc'])}  {name}" for name in names
+        f"{short(entries[name].test.auroc)}  {name}" for name in names
     ]
     areas = {
         name: np.mean([aurc(evidence.test_labels, *run) for run in evidence.runs(name)])
@@ -88,13 +87,14 @@ def test_long_curves_are_thinned():
 def test_histories_with_gaps(make_evidence, tmp_path):
     """A loss of NaN, and no AUROC at all, leave gaps."""
     evidence = make_evidence()
-    for epoch in evidence.results["models"]["model_0"]["runs"][0]["history"]:
-        epoch.update(loss=math.nan, val_auroc=None)
+    (run,) = evidence.results.models["model_0"].runs
+    run.history = [Epoch(i, math.nan, math.nan) for i in range(4)]
     plots.draw_learning_curves(evidence).savefig(tmp_path / "x.png")
 
 
 def test_a_wide_range_of_losses_is_logarithmic(make_evidence):
     evidence = make_evidence()
     assert plots.draw_learning_curves(evidence).axes[0].get_yscale() == "linear"
-    evidence.results["models"]["model_0"]["runs"][0]["history"][0]["loss"] = 90.0
+    (run,) = evidence.results.models["model_0"].runs
+    run.history[0] = dataclasses.replace(run.history[0], loss=90.0)
     assert plots.draw_learning_curves(evidence).axes[0].get_yscale() == "log"

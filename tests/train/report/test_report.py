@@ -12,6 +12,7 @@ import pytest
 from store import Column, Schema, StoreWriter
 from train.commands.main import main
 from train.errors import OutputError
+from train.evaluate.results import Cut, Epoch
 from train.report import write_pages
 from train.report.sections import build_sections
 
@@ -139,16 +140,16 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
     """NaN and None among the metrics, the layers and the histories."""
     evidence = make_evidence()
     results = copy.deepcopy(evidence.results)
-    results["models"]["model_1"]["test"] = dict.fromkeys(
-        results["models"]["model_1"]["test"], math.nan
-    ) | {"auroc_ci": [None, math.nan]}
-    results["models"]["model_0"]["layers"] = [1, 2, 3]
-    results["models"]["model_0"]["layer_val_auroc"] = [None, 0.7, math.nan]
-    results["models"]["model_0"]["runs"][0]["history"][1]["loss"] = None
-    results["comparisons"][0]["p_holm"] = None
-    results["label_sensitivity"] = [
-        {"threshold": 0.5, "rows": 1, "hallucinations": 1, "auroc": {"model_0": None}}
-    ]
+    first, second = results.models.values()
+    for name, value in vars(second.test).items():
+        if isinstance(value, float):
+            setattr(second.test, name, math.nan)
+    second.test.auroc_ci = [None, math.nan]
+    first.layers = [1, 2, 3]
+    first.layer_val_auroc = [None, 0.7, math.nan]
+    first.runs[0].history[1] = Epoch(1, math.nan, 0.5)
+    results.comparisons[0].p_holm = None
+    results.label_sensitivity = [Cut(0.5, 1, 1, {"model_0": None})]
     write_pages(dataclasses.replace(evidence, results=results), tmp_path)
     assert "nan" not in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "layers.png").exists()
@@ -162,14 +163,13 @@ def section_of(evidence, title):
 def test_equal_labels_at_all_thresholds_are_said_in_a_sentence(make_evidence):
     """A table would repeat the AUROCs of the metrics; where one differs there is the table."""
     evidence = make_evidence()
-    areas = {name: entry["test"]["auroc"] for name, entry in evidence.entries.items()}
-    cut = {"rows": 60, "hallucinations": 30, "auroc": areas}
-    cuts = [cut | {"threshold": threshold} for threshold in (0.3, 0.5, 0.7)]
-    evidence.results["label_sensitivity"] = cuts
+    areas = {name: entry.test.auroc for name, entry in evidence.entries.items()}
+    cuts = [Cut(threshold, 60, 30, areas) for threshold in (0.3, 0.5, 0.7)]
+    evidence.results.label_sensitivity = cuts
     section = section_of(evidence, "Other thresholds of the labels")
     assert "any threshold from 0.3 to 0.7" in section.text
     assert not section.tables
-    cuts[2] |= {"hallucinations": 31, "auroc": areas | {"base_0": 0.51}}
+    cuts[2] = Cut(0.7, 60, 31, areas | {"base_0": 0.51})
     (table,) = section_of(evidence, "Other thresholds of the labels").tables
     assert table.header[1:] == ("0.3 to 0.5", "0.7")
 
@@ -185,19 +185,17 @@ def test_every_short_header_of_the_metrics_is_explained(make_evidence):
 def test_unlabelled_traces_are_counted_where_there_are_some(make_evidence):
     evidence = make_evidence()
     assert "label" not in section_of(evidence, "The run").text
-    evidence.results["split"]["unlabelled"] = 1
+    evidence.results.split.unlabelled = 1
     assert "1 trace without a label is left out." in section_of(evidence, "The run").text
-    evidence.results["split"]["unlabelled"] = 1200
+    evidence.results.split.unlabelled = 1200
     assert "1,200 traces without a label are left out." in section_of(evidence, "The run").text
 
 
 def test_layers_are_shown_where_they_are_known(make_evidence, tmp_path):
     """And an earlier run's picture of them goes where they are not."""
     known = make_evidence()
-    known.results["baselines"]["base_1"] |= {
-        "layers": [1, 2, 3],
-        "layer_val_auroc": [0.5, 0.7, 0.6],
-    }
+    known.results.baselines["base_1"].layers = [1, 2, 3]
+    known.results.baselines["base_1"].layer_val_auroc = [0.5, 0.7, 0.6]
     assert "Where in the layers the signal lies" in [
         section.title for section in build_sections(known)
     ]

@@ -1,8 +1,11 @@
 """What the sections of a report say of several splits and seeds."""
 
+from dataclasses import replace
+
 import pytest
 
-from train.report.sections import which_curves, which_scores
+from train.evaluate.over_splits import summarise_splits
+from train.report.sections import build_sections
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,8 @@ def test_a_figure_says_which_of_several_it_shows(make_evidence, n_splits, n_seed
     """Where there is one split and one seed there is nothing to say."""
     evidence = make_evidence(n_runs=n_seeds)
     if n_splits > 1:
-        evidence.results["splits"] = {"runs": [evidence.results] * n_splits}
-    assert which_curves(evidence).strip() == curves
-    assert which_scores(evidence).strip() == scores
+        evidence.results.splits = summarise_splits([replace(evidence.results)] * n_splits)
+    texts = {section.title: section.text for section in build_sections(evidence)}
+    level = "The level line is the base rate, the precision of random scores."
+    assert texts["Precision and recall"] == f"{level} {curves}".strip()
+    assert texts["Scores by class"] == f"The dashed line is the threshold. {scores}".strip()

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from train.report.differences import build_comparisons
+from train.evaluate.results import Cut
+from train.report.console import print_results, print_table
 from train.report.evidence import find_mistakes
 from train.report.numbers import clean_text, short, short_p
-from train.report.table import (
-    Table,
+from train.report.render import Table
+from train.report.tables import (
+    build_comparisons,
     build_facts,
     build_metrics,
     build_mistakes,
     build_sensitivity,
     build_split,
-    print_table,
-    print_terminal,
 )
 
 
@@ -65,12 +65,14 @@ def test_texts_are_one_clean_line(text, shown):
 def test_the_best_of_each_metric_is_marked(make_evidence):
     """The highest, or the lowest of errors; equal as shown, all of them; never a constant score."""
     results = make_evidence(models=1, baselines=1).results
-    for group in ("models", "baselines"):
-        for entry in results[group].values():
-            entry["test"] |= {"auroc": 0.7, "f1": 0.5, "ece": 0.2, "mcc": math.nan}
-    results["models"]["model_0"]["test"] |= {"f1": 0.6, "ece": 0.3, "mcc": 0.1}
-    results["baselines"]["base_0"]["test"]["auroc"] = 0.7001
-    results["baselines"]["majority"]["test"] |= {"ece": 0.0, "auroc_ci": [0.5, 0.5]}
+    changes = {name: {} for name in results.entries} | {
+        "model_0": {"f1": 0.6, "ece": 0.3, "mcc": 0.1},
+        "base_0": {"auroc": 0.7001},
+        "majority": {"ece": 0.0, "auroc_ci": [0.5, 0.5]},
+    }
+    equal = {"auroc": 0.7, "f1": 0.5, "ece": 0.2, "mcc": math.nan}
+    for name, entry in results.entries.items():
+        entry.test = replace(entry.test, **(equal | changes[name]))
     table = build_metrics(results)
     found = {
         column: {row for row, at in table.best if table.header[at] == column}
@@ -85,14 +87,14 @@ def test_metrics_have_a_line_for_everything(make_evidence):
     results = make_evidence(n_runs=2).results
     table = build_metrics(results)
     assert table.header[:4] == ("", "AUROC [95%]", "sd", "AUPRC")
-    assert [row[0] for row in table.rows] == [*results["models"], *results["baselines"]]
+    assert [row[0] for row in table.rows] == list(results.entries)
     assert {len(row) for row in table.rows} == {len(table.header)}
-    test = results["models"]["model_0"]["test"]
-    low, high = map(short, test["auroc_ci"])
+    test = results.models["model_0"].test
+    low, high = map(short, test.auroc_ci)
     expected = (
-        f"{short(test['auroc'])} [{low}, {high}]",
-        short(test["auroc_sd"]),
-        short(test["auprc"]),
+        f"{short(test.auroc)} [{low}, {high}]",
+        short(test.auroc_sd),
+        short(test.auprc),
     )
     assert table.rows[0][1:4] == expected
     assert table.rows[-1][2] == ""
@@ -101,16 +103,17 @@ def test_metrics_have_a_line_for_everything(make_evidence):
 def test_metrics_of_nothing_but_baselines(make_evidence, capsys):
     """A run of baselines alone is printed as well."""
     results = make_evidence(models=0).results
-    print_table(results, Console(width=80))
+    print_results(results, Console(width=80))
     assert "base_1" in capsys.readouterr().out
 
 
 def test_what_is_no_number_is_a_dash(make_evidence):
     results = copy.deepcopy(make_evidence().results)
-    results["models"]["model_0"]["test"].update(auroc=math.nan, auroc_ci=[math.nan, None], ece=None)
+    numbers = {"auroc": math.nan, "auroc_ci": [math.nan, None], "ece": None}
+    results.models["model_0"].test = replace(results.models["model_0"].test, **numbers)
     assert build_metrics(results).rows[0][1] == "– [–, –]"
-    results["comparisons"][0]["p_delong"] = math.nan
-    assert build_comparisons(results["comparisons"]).rows[0][4] == "–"
+    results.comparisons[0].p_delong = math.nan
+    assert build_comparisons(results.comparisons).rows[0][4] == "–"
 
 
 def test_facts_tell_what_is_not_the_default(make_evidence):
@@ -124,13 +127,13 @@ def test_facts_tell_what_is_not_the_default(make_evidence):
 
 def test_split_has_base_rates(make_evidence):
     results = make_evidence().results
-    test = results["split"]["test"]
+    test = results.split.test
     assert build_split(results).rows[2] == (
         "test",
         "60",
         "30",
-        str(test["hallucinations"]),
-        short(test["hallucinations"] / 60),
+        str(test.hallucinations),
+        short(test.hallucinations / 60),
     )
 
 
@@ -139,7 +142,7 @@ def make_cuts(n_hallucinations):
     cuts = []
     for i, n in enumerate(n_hallucinations):
         areas = {"x": n / 10, "y": None}
-        cuts.append({"threshold": 0.3 + i / 10, "rows": 9, "hallucinations": n, "auroc": areas})
+        cuts.append(Cut(0.3 + i / 10, 9, n, areas))
     return cuts
 
 
@@ -160,7 +163,7 @@ def test_thresholds_that_give_the_same_labels_share_a_column():
 def test_mistakes_have_the_texts_of_their_rows(make_evidence):
     evidence = make_evidence(trace_id="t", question="What?", answer="x" * 300)
     mistakes = find_mistakes(evidence, "base_0", n=5)
-    table = build_mistakes(evidence, mistakes)
+    table = build_mistakes(evidence, "base_0", n=5)
     assert table.header == ("trace", "label", "score", "question", "answer")
     assert [row[0] for row in table.rows] == [f"t{one.position}" for one in mistakes]
     assert [row[3] for row in table.rows] == [f"What? {one.position}" for one in mistakes]
@@ -170,7 +173,7 @@ def test_mistakes_have_the_texts_of_their_rows(make_evidence):
 def test_the_terminal_shows_texts_as_they_are(capsys):
     """No text is markup, and where there is no room words are folded, never numbers."""
     table = Table(("name", "n"), [("[red]a long name[/red]", "1.234"), ("b", "5")])
-    print_terminal(replace(table, groups={1: "[b]"}), Console(width=18), "[bold]title")
+    print_table(replace(table, groups={1: "[b]"}), Console(width=18), "[bold]title")
     out = capsys.readouterr().out
     assert "[bold]title" in out
     assert "[red]a long" in out
@@ -181,8 +184,8 @@ def test_the_terminal_shows_texts_as_they_are(capsys):
 
 def test_comparisons_with_controls_are_marked(make_evidence):
     """Those of one split, and those over several."""
-    tests = make_evidence().results["comparisons"][:2]
-    tests[1]["control"] = True
-    over_splits = [one | {"differences": [0.1, 0.2], "p": 0.5} for one in tests]
+    tests = [replace(one) for one in make_evidence().results.comparisons[:2]]
+    tests[1].control = True
+    over_splits = [replace(one, differences=[0.1, 0.2], p=0.5) for one in tests]
     for rows in (build_comparisons(tests).rows, build_comparisons(over_splits).rows):
         assert [row[1] for row in rows] == ["base_0", "base_1 (control)"]

@@ -8,6 +8,7 @@ from models.gvae import GvaeLstm
 from models.lstm import LstmSolo
 from train.config import Config
 from train.data.splits import Splits
+from train.evaluate.results import Epoch
 from train.run.chance import base_rate_loss, chance_warning
 from train.run.detectors import build_criterion
 
@@ -21,7 +22,7 @@ FLOOR = -0.25 * np.log(0.25) - 0.75 * np.log(0.75)
 
 
 def warning_of(scores, *losses, floor=FLOOR):
-    history = [{"loss": loss} for loss in losses]
+    history = [Epoch(i, loss, 0.5) for i, loss in enumerate(losses)]
     return chance_warning("mine seed 0", scores, history, SPLITS, floor)
 
 

@@ -181,14 +181,14 @@ def test_label_sensitivity_follows_the_threshold():
     found = {
         threshold: label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)
     }
-    assert {threshold: one["auroc"]["x"] for threshold, one in found.items()} == {
+    assert {threshold: one.auroc["x"] for threshold, one in found.items()} == {
         0.3: None,
         0.4: 1,
         0.6: 0.75,
         0.7: None,
     }
-    assert [one["hallucinations"] for one in found.values()] == [0, 1, 2, 3]
-    assert {one["rows"] for one in found.values()} == {3}
+    assert [one.hallucinations for one in found.values()] == [0, 1, 2, 3]
+    assert {one.rows for one in found.values()} == {3}
 
 
 def test_files_of_a_run(run_dir):

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from train.fit.loop import Epoch
+from train.evaluate.results import Epoch
 from train.run.progress import TrainingProgress
 
 

@@ -3,6 +3,7 @@ names the place."""
 
 import csv
 import json
+import math
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ TAMPERED = {
     "nested": (write("results.json", b"[" * 100_000), "found: maximum recursion depth"),
     "a list": (write("results.json", b"[1]"), "bytes, found: list"),
     "NaN": (
-        write("results.json", b'{"split": {"seed": NaN}}'),
+        change_results(lambda r: r["split"].update(seed=math.nan)),
         "split.seed: an integer of at least 0, found nan",
     ),
     "a huge number": (
@@ -144,7 +145,7 @@ TAMPERED = {
     ),
     "an entry of text": (
         change_results(lambda r: r["models"].update(lstm_solo="x")),
-        "models.lstm_solo.val.auroc",
+        "models.lstm_solo: an object, found 'x'",
     ),
     "a great AUROC": (
         change_results(lambda r: r["models"]["lstm_solo"]["val"].update(auroc=2)),
@@ -177,12 +178,21 @@ TAMPERED = {
         change_scores(lambda lines: one_class(lines, "test")),
         "both classes in the test split",
     ),
-    "a list of stores": (damage(store=["x"]), "record of the store or the layers is damaged"),
-    "no store": (damage(store=[]), "record of the store or the layers is damaged"),
-    "origins of text": (damage(store={"origins": "x"}), "record of the store or the layers"),
-    "no origins": (damage(store={"origins": ""}), "record of the store or the layers"),
-    "a list of layers": (damage(layers=[]), "record of the store or the layers is damaged"),
-    "a layer of text": (damage(layers={"hs_last": ["1"]}), "record of the store or the layers"),
+    "a list of stores": (damage(store=["x"]), "expected store: an object, found ['x']"),
+    "no store": (damage(store=[]), "expected store: an object, found []"),
+    "origins of text": (
+        change_results(lambda r: r["store"].update(origins="x")),
+        "expected store.origins: a list, found 'x'",
+    ),
+    "no origins": (
+        change_results(lambda r: r["store"].pop("origins")),
+        "expected store.origins: a list, found nothing",
+    ),
+    "a list of layers": (damage(layers=[]), "expected layers: an object, found []"),
+    "a layer of text": (
+        damage(layers={"hs_last": ["1"]}),
+        "expected layers.hs_last[0]: an integer, found '1'",
+    ),
     "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 20 values, found 19"),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from train.errors import OutputError
-from train.fit.loop import Epoch
+from train.evaluate.results import Epoch
 from train.run.tensorboard import TensorBoardLog
 
 

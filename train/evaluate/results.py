@@ -1,0 +1,510 @@
+"""The results of a run: the records that results.json holds.
+
+They are made once, by `train.evaluate`; written, read back, compared and shown as they are here. A
+field that has a default is in the file only where its value differs from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from train.files import Json
+
+__all__ = [
+    "Costs",
+    "Counts",
+    "Cut",
+    "Entries",
+    "Entry",
+    "Epoch",
+    "Explained",
+    "Facts",
+    "Findings",
+    "Interval",
+    "Metrics",
+    "PairedTest",
+    "Results",
+    "SplitCounts",
+    "SplitsSummary",
+    "StoreRecord",
+    "StrataRecord",
+    "TokenCounts",
+    "TokenMetrics",
+    "TrainingFacts",
+    "Verdict",
+    "WrongValueError",
+    "as_json",
+    "from_json",
+    "mean_record",
+]
+
+Record = TypeVar("Record")
+Key = TypeVar("Key")
+Interval = list[float]  # low and high end, of 95%
+SHARE: Any = {"range": (0, 1), "expected": "a number from 0 to 1"}
+SEED: Any = {"range": (0, np.inf), "expected": "an integer of at least 0"}
+
+
+@dataclass
+class Metrics:
+    """Metrics of one method on one split, means over its trainings.
+
+    Of several trainings with the AUROC of each; of several splits with that of each split. The
+    intervals of F1, MCC and accuracy, and the AUROC on the run's own test split, are of a run that
+    is tested on another store.
+    """
+
+    auroc: float = field(metadata=SHARE)
+    auprc: float | None = None
+    base_rate: float | None = None
+    ece: float | None = None
+    confidence_ece: float | None = None
+    brier: float | None = None
+    prr: float | None = None
+    f1: float | None = None
+    mcc: float | None = None
+    accuracy: float | None = None
+    aurc: float | None = None
+    threshold: float | None = None
+    auroc_runs: list[float] | None = None
+    auroc_splits: list[float] | None = None
+    auroc_sd: float | None = None
+    auroc_ci: Interval | None = None
+    auroc_within: float | None = None
+    auroc_within_ci: Interval | None = None
+    f1_ci: Interval | None = None
+    mcc_ci: Interval | None = None
+    accuracy_ci: Interval | None = None
+    own_test_auroc: float | None = None
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the scores rank rows at all; constant ones do not, like those of `majority`."""
+        return self.auroc_ci != [0.5, 0.5]
+
+
+@dataclass
+class TokenMetrics:
+    """Metrics of the scores of tokens on test, or why there are none."""
+
+    val_auroc: float | None = None
+    auroc: float | None = None
+    auprc: float | None = None
+    base_rate: float | None = None
+    f1: float | None = None
+    span_f1: float | None = None
+    iou: float | None = None
+    threshold: float | None = None
+    trace_auroc: float | None = None
+    auroc_ci: Interval | None = None
+    auprc_ci: Interval | None = None
+    tokens_without_score: int | None = None
+    left_out: str | None = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training rows: its number from 0, mean loss and validation AUROC."""
+
+    epoch: int
+    loss: float
+    val_auroc: float
+
+
+@dataclass
+class TrainingFacts:
+    """One training of a detector.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The name of its file.
+    wait_seconds : float
+        Of waiting for batches.
+    start_val_auroc : float
+        On top of a baseline: the AUROC on validation before the first epoch.
+    lr, lr_val_auroc
+        With `tune_lr` the learning rate that was chosen, and (rate, AUROC) of each.
+    """
+
+    seed: int
+    checkpoint: str
+    history: list[Epoch]
+    seconds: float
+    wait_seconds: float
+    processes: int
+    ms_per_trace: float
+    start_val_auroc: float | None = None
+    lr: float | None = None
+    lr_val_auroc: list[list[float]] | None = None
+    layer: int | None = None
+    warning: str | None = None
+
+    @property
+    def best_val_auroc(self) -> float:
+        """On validation, of the weights that were kept."""
+        return max([self.start_val_auroc or 0.0, *(epoch.val_auroc for epoch in self.history)])
+
+    @property
+    def kept_start(self) -> bool:
+        """Whether it ended with the weights that it began with."""
+        return self.start_val_auroc is not None and self.best_val_auroc <= self.start_val_auroc
+
+
+@dataclass(kw_only=True)
+class Costs:
+    """What a method costs; of several trainings or splits the means.
+
+    Attributes
+    ----------
+    parameters : float
+        Number of trained ones.
+    ms_per_trace : float
+        Milliseconds to score a trace, reading included.
+    """
+
+    parameters: float
+    seconds: float
+    ms_per_trace: float | None = None
+
+
+@dataclass(kw_only=True)
+class Facts(Costs):
+    """What is known of a method besides its scores.
+
+    Attributes
+    ----------
+    traces_with_missing_numbers : int
+        Traces that lack a number, which is imputed.
+    C, alternative, layer, layers, layer_val_auroc
+        What validation chose for a probe, and the AUROC of each layer.
+    """
+
+    runs: list[TrainingFacts] | None = None
+    C: float | None = None
+    traces_with_missing_numbers: int | None = None
+    alternative: str | None = None
+    layer: int | None = None
+    layers: list[int] | None = None
+    layer_val_auroc: list[float | None] | None = None
+    control: bool = False
+
+    @property
+    def costs(self) -> Costs:
+        return Costs(**{one.name: getattr(self, one.name) for one in fields(Costs)})
+
+
+@dataclass(kw_only=True)
+class Entry(Facts):
+    """A method in the results."""
+
+    val: Metrics
+    test: Metrics
+    tokens: TokenMetrics | None = None
+
+
+Entries = dict[str, Entry]  # by name
+
+
+@dataclass(kw_only=True)
+class Difference:
+    """A difference of AUROCs and its tests: of one split, or the mean over several.
+
+    `p_bootstrap`, which is never below `p_bootstrap_least`, and `p_delong` are of one split; `p` is
+    of several, with the `differences` in each. `p_holm` is corrected for the number of pairs.
+    """
+
+    difference: float
+    ci: Interval
+    p_bootstrap: float | None = None
+    p_bootstrap_least: float | None = None
+    p_delong: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+
+
+@dataclass(kw_only=True)
+class PairedTest(Difference, Generic[Key]):
+    """AUROC of `a` less that of `b`; `control` if b is one."""
+
+    a: Key
+    b: Key
+    differences: list[float] | None = None
+    control: bool = False
+    what: str | None = None
+
+    def as_difference(self) -> dict[str, Any]:
+        """The fields of `Difference`."""
+        return {one.name: getattr(self, one.name) for one in fields(Difference)}
+
+
+@dataclass(kw_only=True)
+class Verdict(Difference):
+    """The detector that is best on validation against the baseline that is."""
+
+    detector: str
+    baseline: str
+
+
+@dataclass
+class Counts:
+    """Of a split."""
+
+    rows: int
+    questions: int
+    hallucinations: int
+
+    @property
+    def fewest(self) -> int:
+        """The least of its questions, hallucinations and right answers."""
+        return min(self.hallucinations, self.rows - self.hallucinations, self.questions)
+
+
+@dataclass
+class SplitCounts:
+    """The splits: what they follow from, and their counts; `outside` are in none of them."""
+
+    seed: int = field(metadata=SEED)
+    by: str
+    outside: int
+    train: Counts
+    val: Counts
+    test: Counts
+    unlabelled: int
+
+    @property
+    def parts(self) -> dict[str, Counts]:
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    @property
+    def n_rows(self) -> int:
+        return sum(counts.rows for counts in self.parts.values())
+
+
+@dataclass
+class StoreRecord:
+    """What identifies a state of a store, and the models that its traces are of."""
+
+    path: str
+    uuid: str
+    generation: int
+    rows: int
+    origins: list[Json]
+    layers_recorded: bool
+
+
+@dataclass
+class StrataRecord:
+    """What the strata of test are of, and the pairs of unlike labels within them."""
+
+    by: str
+    control: str | None
+    strata: float
+    strata_with_both_classes: float
+    pairs: float
+    share_of_pairs: float
+
+
+@dataclass
+class Explained:
+    """Rank correlation of each detector with the control that is best on validation."""
+
+    control: str | None
+    rank_correlation: dict[str, float | None]
+
+
+@dataclass
+class Cut:
+    """AUROC on test of each method where a score below `threshold` is a hallucination."""
+
+    threshold: float
+    rows: int
+    hallucinations: int
+    auroc: dict[str, float | None]
+
+
+@dataclass
+class TokenCounts:
+    """Labelled tokens of a split."""
+
+    traces: int
+    tokens: int
+    hallucinated: int
+    spans: int
+
+
+@dataclass
+class Findings:
+    """What was found on one split, or over several.
+
+    Controls are in no verdict. `strata` and `explained` are None where there is no control.
+    """
+
+    models: Entries
+    baselines: Entries
+    comparisons: list[PairedTest[str]]
+    verdict: Verdict | None
+    strata: StrataRecord | None
+    explained: Explained | None
+    remarks: list[str]
+
+    @property
+    def entries(self) -> Entries:
+        return self.models | self.baselines
+
+
+@dataclass
+class SplitsSummary(Findings):
+    """Means over several splits, and their results."""
+
+    seeds: list[int]
+    test_over_train: float
+    runs: list[Results]
+
+
+@dataclass
+class Results(Findings):
+    """A split, or the first of several with the summary of all of them.
+
+    Attributes
+    ----------
+    run : str
+        The id that run.json and the checkpoints have.
+    layers : dict
+        Column -> the layers that were read, as the model numbers them.
+    left_out : dict
+        Baseline or control -> why it could not be fitted.
+    """
+
+    run: str
+    split: SplitCounts
+    store: StoreRecord
+    layers: dict[str, list[int]]
+    config: Json
+    machine: Json = field(default_factory=dict)
+    label_sensitivity: list[Cut] | None = None
+    tokens: dict[str, TokenCounts] | None = None
+    left_out: dict[str, str] | None = None
+    splits: SplitsSummary | None = None
+
+    @property
+    def shown(self) -> Results:
+        """The results; of several splits with their means in place of what the first one has."""
+        if self.splits is None:
+            return self
+        means = {one.name: getattr(self.splits, one.name) for one in fields(Findings)}
+        return replace(self, **means)
+
+    @property
+    def of_each_split(self) -> list[Results]:
+        return [self] if self.splits is None else self.splits.runs
+
+
+class WrongValueError(ValueError):
+    """A value of JSON that is none of a record: its place, what was expected, what was found."""
+
+    def __init__(self, place: str, expected: str, found: object) -> None:
+        shown = repr(found) if isinstance(found, str) else found
+        super().__init__(f"{place}: {expected}, found {shown}")
+        self.expected = f"{place}: {expected}"
+        self.found = shown
+
+
+def as_json(value: Any) -> Any:
+    """A record, or what holds records, as JSON has it; defaults are left out."""
+    if is_dataclass(value):
+        return {
+            one.name: as_json(found)
+            for one in fields(value)
+            if (found := getattr(value, one.name)) != one.default
+        }
+    if isinstance(value, dict):
+        return {key: as_json(one) for key, one in value.items()}
+    return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def from_json(kind: type[Record], content: Any, place: str = "") -> Record:
+    """The record in JSON; raises WrongValueError. Fields that it does not know are left out."""
+    content = checked(dict, content, place)
+    types = types_of(cast(Hashable, kind))
+    values = {}
+    for one in fields(kind):  # type: ignore[arg-type]  # it is a dataclass
+        has_default = one.default is not MISSING or one.default_factory is not MISSING
+        if one.name in content or not has_default:
+            where = f"{place}.{one.name}" if place else one.name
+            value = content.get(one.name)
+            values[one.name] = read_value(types[one.name], value, where, one.metadata)
+    return kind(**values)
+
+
+@cache
+def types_of(kind: Any) -> dict[str, Any]:
+    """Field -> its type."""
+    return get_type_hints(kind)
+
+
+def read_value(kind: Any, value: Any, place: str, rule: Any = None) -> Any:
+    """A value of a field: a number, a text, a record, a list or an object of one kind."""
+    kinds = [one for one in get_args(kind) if one is not NoneType]
+    if NoneType in get_args(kind):
+        return None if value is None else read_value(kinds[0], value, place, rule)
+    origin = get_origin(kind)
+    if origin is list:
+        return [
+            read_value(kinds[0], one, f"{place}[{i}]")
+            for i, one in enumerate(checked(list, value, place))
+        ]
+    if origin is dict:
+        found = checked(dict, value, place)
+        return {key: read_value(kinds[1], one, f"{place}.{key}") for key, one in found.items()}
+    if is_dataclass(origin or kind):
+        return from_json(origin or kind, value, place)
+    return checked(kind, value, place, rule)
+
+
+KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "an integer"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
+    list: ((list,), "a list"),
+    dict: ((dict,), "an object"),
+}
+
+
+def checked(kind: Any, value: Any, place: str, rule: Any = None) -> Any:
+    """The value; raises WrongValueError for one of another kind, or out of its range."""
+    if kind is Any:
+        return value
+    kinds, expected = KINDS[str if isinstance(kind, TypeVar) else kind]
+    low, high = (rule or {}).get("range", (-np.inf, np.inf))
+    is_right = type(value) in kinds
+    if is_right and kind in (int, float):
+        is_right = low <= value <= high
+    if not is_right:
+        raise WrongValueError(place, (rule or {}).get("expected", expected), value)
+    return value
+
+
+def mean_record(records: Sequence[Record]) -> Record:
+    """The mean of each number that all records have; what is a text or no number is the first's.
+
+    A field that one of them lacks, or that is a list, has its default.
+    """
+    first = records[0]
+    return replace(first, **dict(means(records)))  # type: ignore[type-var]  # a dataclass
+
+
+def means(records: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for one in fields(records[0]):
+        values = [getattr(record, one.name) for record in records]
+        if all(type(value) in (int, float) for value in values):
+            yield one.name, float(np.mean(values))
+        elif not isinstance(values[0], str):
+            yield one.name, None

@@ -1,0 +1,355 @@
+"""The tables of a report as plain texts, the same on the terminal, in Markdown, LaTeX and HTML.
+
+A number that is missing or not finite is a dash. Texts of traces are not trusted: they are cut and
+cleaned here, and escaped where they are written.
+"""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+from store.traces.layers import format_layers
+from train.config import OUTSIDE, PATHS, Config
+from train.evaluate.results import Cut, Entry, PairedTest, Results
+from train.files import Json
+from train.outside.records import describe_outside
+from train.report.evidence import Evidence, find_mistakes
+from train.report.methods import find_kinds
+from train.report.numbers import (
+    clean_text,
+    p_value,
+    short,
+    short_count,
+    short_ms,
+    short_p,
+    with_interval,
+)
+from train.report.render import Table
+
+__all__ = [
+    "METRICS",
+    "build_comparisons",
+    "build_facts",
+    "build_metrics",
+    "build_mistakes",
+    "build_sensitivity",
+    "build_split",
+    "build_tokens",
+    "build_traces",
+    "changes_labels",
+    "comparison_cells",
+    "view_command",
+]
+
+AREA = "AUROC [95%]"
+METRICS = {  # header -> key
+    AREA: "auroc",
+    "within": "auroc_within",
+    "AUPRC": "auprc",
+    "F1": "f1",
+    "MCC": "mcc",
+    "acc": "accuracy",
+    "ECE": "ece",
+    "Brier": "brier",
+}
+MORE_METRICS = {  # for which the terminal has no room
+    "confidence ECE": "confidence_ece",
+    "AURC": "aurc",
+    "PRR": "prr",
+}
+LESS_IS_BETTER = ("ECE", "confidence ECE", "Brier", "AURC")
+TOKEN_AREAS = ("auroc", "auprc")
+TOKEN_METRICS = {  # header -> key
+    "F1": "f1",
+    "span F1": "span_f1",
+    "IoU": "iou",
+    "trace AUROC": "trace_auroc",
+}
+PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
+LABELS = ("right", "hallucination")
+MAX_ID = 200  # characters of a trace id in a command
+
+
+def build_facts(results: Results) -> Table:
+    """The run: its store, settings that are not the defaults, time, versions."""
+    store = results.store
+    settings = changed_settings(results.config)
+    facts = {
+        "run": results.run,
+        "store": store.path,
+        "state of the store": f"{store.uuid}, commit {store.generation}, {store.rows} traces",
+        "settings that are not the defaults": ", ".join(settings) or "none",
+        "layers": describe_layers(results),
+        "training and scoring": f"{total_seconds(results):.0f} s",
+        "versions": ", ".join(find_versions()),
+    }
+    rows = [(key, clean_text(value, 2000)) for key, value in facts.items() if value]
+    return Table(("", ""), rows, n_left=2)
+
+
+def build_traces(traces: Mapping[str, str]) -> Table:
+    """How the traces were made: name and text."""
+    rows = [(name, clean_text(text, 600)) for name, text in traces.items()]
+    return Table(("", ""), rows, n_left=2)
+
+
+def total_seconds(results: Results) -> float:
+    """Seconds of all trainings and fits; an entry has the mean over its runs."""
+    entries = [entry for part in results.of_each_split for entry in part.entries.values()]
+    return sum(len(entry.runs or [entry]) * entry.seconds for entry in entries)
+
+
+def describe_layers(results: Results) -> str:
+    """The layers that were read; empty for none."""
+    layers = {name: format_layers(numbers) for name, numbers in results.layers.items()}
+    text, *others = set(layers.values()) or [""]
+    if others:
+        text = "; ".join(f"{name} {numbers}" for name, numbers in layers.items())
+    if not text:
+        return ""
+    if results.store.layers_recorded:
+        return f"{text} (as the model numbers them)"
+    return f"{text} (counted from 1: the store does not record their numbers)"
+
+
+def changed_settings(config: Json) -> list[str]:
+    """Settings, as NAME = VALUE, that differ from their defaults, without the paths."""
+    defaults = asdict(Config())
+    changed = [
+        f"{name} = {value}"
+        for name, value in config.items()
+        if name not in (*PATHS, OUTSIDE) and defaults[name] != value
+    ]
+    return changed + describe_outside(config.get(OUTSIDE))
+
+
+def find_versions() -> list[str]:
+    versions = [f"Python {python_version()}"]
+    for name in PACKAGES:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # a checkout that was not installed
+            continue
+    return versions
+
+
+def build_split(results: Results) -> Table:
+    """Rows, questions, hallucinations and base rate of each split."""
+    rows = []
+    for split, counts in results.split.parts.items():
+        numbers = (counts.rows, counts.questions, counts.hallucinations)
+        base_rate = short(counts.hallucinations / counts.rows)
+        rows.append((split, *map(str, numbers), base_rate))
+    return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
+
+
+def build_metrics(results: Results, *, more: bool = False) -> Table:
+    """Test metrics, a line per method; with `more` those for which a terminal has no room.
+
+    Of several splits they are means.
+    """
+    kinds = find_kinds(results)
+    metrics = METRICS | (MORE_METRICS if more else {})
+    entries = {name: results.shown.entries[name] for group in kinds.values() for name in group}
+    lines = [metric_cells(entry, metrics) for entry in entries.values()]
+    header = max(map(list, lines), key=len, default=[])
+    rows = [
+        (name, *(cells.get(key, "") for key in header))
+        for name, cells in zip(entries, lines, strict=True)
+    ]
+    numbers = {
+        header.index(text) + 1: [ranked_number(entry, key) for entry in entries.values()]
+        for text, key in metrics.items()
+        if text in header
+    }
+    lower = [header.index(text) + 1 for text in LESS_IS_BETTER if text in header]
+    best = find_best(numbers, lower)
+    return Table(("", *header), rows, groups=find_groups(kinds), best=best)
+
+
+def ranked_number(entry: Entry, key: str) -> float | None:
+    """A metric of a method that ranks at all: a constant score is calibrated, but of no use."""
+    return getattr(entry.test, key) if entry.test.ranks else None
+
+
+def find_groups(kinds: Mapping[str, Sequence[str]]) -> dict[int, str]:
+    """The row at which each kind begins."""
+    groups = {}
+    row = 0
+    for kind, names in kinds.items():
+        groups[row] = kind
+        row += len(names)
+    return groups
+
+
+def find_best(
+    columns: Mapping[int, Sequence[float | None]], lower: Sequence[int] = ()
+) -> frozenset[tuple[int, int]]:
+    """Places (row, column) of the best number of each column as it is shown.
+
+    In the columns `lower` less is better. There is none where fewer than two numbers are.
+    """
+    best = set()
+    for column, numbers in columns.items():
+        sign = -1 if column in lower else 1
+        shown = {
+            row: sign * round(number, 3)
+            for row, number in enumerate(numbers)
+            if number is not None and math.isfinite(number)
+        }
+        if len(shown) > 1:
+            highest = max(shown.values())
+            best |= {(row, column) for row, number in shown.items() if number == highest}
+    return frozenset(best)
+
+
+def metric_cells(entry: Entry, metrics: Mapping[str, str]) -> dict[str, str]:
+    test = entry.test
+    cells = {AREA: with_interval(test.auroc, test.auroc_ci)}
+    if test.auroc_sd is not None:
+        cells["sd"] = short(test.auroc_sd)
+    for header, key in metrics.items():
+        if header != AREA and (key != "auroc_within" or test.auroc_within is not None):
+            cells[header] = short(getattr(test, key))
+    cells["params"] = short_count(round(entry.parameters))
+    cells["s"] = f"{entry.seconds:.0f}"
+    if entry.ms_per_trace is not None:
+        cells["ms"] = short_ms(entry.ms_per_trace)
+    return cells
+
+
+def build_tokens(results: Results) -> Table | None:
+    """Metrics of tokens on test, a line per method that scores them; None without labels."""
+    found = {
+        name: entry.tokens
+        for name, entry in results.entries.items()
+        if entry.tokens is not None and entry.tokens.auroc is not None
+    }
+    kinds = {
+        kind: names
+        for kind, group in find_kinds(results).items()
+        if (names := [name for name in group if name in found])
+    }
+    if not kinds:
+        return None
+    tokens = {name: found[name] for names in kinds.values() for name in names}
+    keys = [*TOKEN_AREAS, *TOKEN_METRICS.values()]
+    numbers = {
+        column: [getattr(one, key) for one in tokens.values()]
+        for column, key in enumerate(keys, start=1)
+    }
+    rows = [
+        (
+            name,
+            *(with_interval(getattr(one, key), getattr(one, f"{key}_ci")) for key in TOKEN_AREAS),
+            *(short(getattr(one, key)) for key in TOKEN_METRICS.values()),
+        )
+        for name, one in tokens.items()
+    ]
+    header = ("", "AUROC [95%]", "AUPRC [95%]", *TOKEN_METRICS)
+    return Table(header, rows, groups=find_groups(kinds), best=find_best(numbers))
+
+
+def build_sensitivity(cuts: Sequence[Cut]) -> Table:
+    """Test AUROCs for labels of other thresholds of the score.
+
+    Thresholds that give the same labels share a column.
+    """
+    groups = group_cuts(cuts)
+    header = ("hallucination if the score is below", *groups)
+    columns = list(groups.values())
+    rows = [
+        ("traces", *(str(cut.rows) for cut in columns)),
+        ("hallucinations", *(str(cut.hallucinations) for cut in columns)),
+    ]
+    rows += [(name, *(short(cut.auroc[name]) for cut in columns)) for name in cuts[0].auroc]
+    return Table(header, rows)
+
+
+def group_cuts(cuts: Sequence[Cut]) -> dict[str, Cut]:
+    """Thresholds, as '0.3' or '0.4 to 0.6' -> the cut of all of them, which has the same labels.
+
+    A higher threshold makes hallucinations of right answers, never the reverse: equal numbers of
+    them are equal labels.
+    """
+    groups = {}
+    for _, equal in groupby(cuts, key=lambda cut: (cut.rows, cut.hallucinations)):
+        first, *others = equal
+        last = f" to {others[-1].threshold:g}" if others else ""
+        groups[f"{first.threshold:g}{last}"] = first
+    return groups
+
+
+def changes_labels(results: Results) -> bool:
+    """Whether a threshold of `label_sensitivity` gives an AUROC other than that of the metrics."""
+    return any(
+        area != results.entries[name].test.auroc
+        for cut in results.label_sensitivity or ()
+        for name, area in cut.auroc.items()
+    )
+
+
+def build_mistakes(evidence: Evidence, name: str, n: int = 20) -> Table | None:
+    """The surest mistakes of a method with their trace ids, the texts that the store has, and the
+    commands that open them; None where there is none."""
+    mistakes = find_mistakes(evidence, name, n)
+    if not mistakes:
+        return None
+    texts = evidence.texts([mistake.position for mistake in mistakes])
+    rows = []
+    commands = {}
+    for i, mistake in enumerate(mistakes):
+        trace_id = evidence.trace_ids[mistake.position]
+        shown = [clean_text(column[i]) for column in texts.values()]
+        rows.append((clean_text(trace_id), LABELS[mistake.label], short(mistake.score), *shown))
+        command = evidence.directory and view_command(
+            evidence.results.store.path, evidence.directory, trace_id
+        )
+        if command:
+            commands[i] = command
+    header = ("trace", "label", "score", *texts)
+    return Table(header, rows, n_left=3 + len(texts), commands=commands)
+
+
+def view_command(store: str, run: Path, trace_id: str) -> str | None:
+    """The shell command that opens a trace beside the scores of a run.
+
+    It is quoted for a POSIX shell; the trace id is not trusted. None where a path or the id has
+    characters that nobody sees: a command that is pasted must be the one that was read.
+    """
+    where = str(run.resolve())
+    is_seen = all(clean_text(text, 8 * MAX_ID) == text for text in (store, where))
+    if not is_seen or clean_text(trace_id, MAX_ID) != trace_id:
+        return None
+    # joined by =, an id that begins with - is no option
+    return shlex.join(
+        ["python", "-m", "store", "view", store, "--run", where, f"--trace={trace_id}"]
+    )
+
+
+def build_comparisons(comparisons: Sequence[PairedTest[str]]) -> Table:
+    """Paired tests of one split, or of several, a line per pair; a control is marked."""
+    rows = [
+        (test.a, f"{test.b} (control)" if test.control else test.b, *comparison_cells(test))
+        for test in comparisons
+    ]
+    if any(test.differences for test in comparisons):
+        columns = ("mean difference of AUROC [95%]", "in the splits", "p", "p Holm")
+    else:
+        columns = ("difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm")
+    return Table(("detector", "against", *columns), rows, n_left=2)
+
+
+def comparison_cells(test: PairedTest[Any]) -> list[str]:
+    """A difference with its interval, and p values; of several splits the least and the largest."""
+    difference = with_interval(test.difference, test.ci)
+    if not test.differences:
+        return [difference, p_value(test), short_p(test.p_delong), short_p(test.p_holm)]
+    between = f"{short(min(test.differences))} to {short(max(test.differences))}"
+    return [difference, between, short_p(test.p), short_p(test.p_holm)]
