@@ -65,6 +65,11 @@ class Options(NamedTuple):
     begun: TraceStore | None = None
 
     @property
+    def part_text(self) -> str:
+        """As a message has it: '1/4'."""
+        return "/".join(map(str, self.part))
+
+    @property
     def described_scores(self) -> dict[str, Any]:
         """What of the scores decides the rows."""
         if self.scores is None:
@@ -104,11 +109,11 @@ class FileSource(Source):
         self._options = options
         self.report = report or FileReport()
         self._names = dict(zip(given, short_names([item.path for item in given]), strict=True))
-        k, n_parts = options.part
-        self._files = (given if ordered is None else ordered)[k - 1 :: n_parts]
+        readable = given if ordered is None else ordered
+        self._files = readable[options.part[0] - 1 :: options.part[1]]
         if given and not self._files and not self.report.refused:
             raise NotFoundError(
-                f"part {k}/{n_parts}: expected files in it, found {len(given)} in all"
+                f"part {options.part_text}: expected files in it, found {len(given)} in all"
             )
         self.report.bytes_all = sum(item.n_bytes for item in self._files)
         self.schema = self._choose(Schema(self._columns(self._first_row(self._files))))
@@ -200,22 +205,31 @@ class FileSource(Source):
 
     def _complete(self, row: Row, trace_id: str, item: Given) -> None:
         """Add score and label, and the name of the file, to a row."""
-        scores, threshold = self._options.scores, self._options.score_threshold
-        score = np.float32(row.get("score", np.nan))
-        label = int(row.get("label", UNLABELLED))
-        if scores is not None:
-            score, label = np.float32(np.nan), UNLABELLED
-            value = scores.value_of(trace_id, row["question_id"])
-            if value is not None:
-                given, label = scores.judge(value, threshold)
-                score = np.float32(given)
-        elif "label" not in row:
-            label = int(label_scores([score], threshold)[0])
+        score, label = self._judged_by_scores(row, trace_id) or self._judged_by_itself(row)
         if label not in (-1, 0, 1):
             raise SchemaError(
                 f"label: expected 1 (hallucination), 0 (right) or -1 (none), found {label}"
             )
-        row |= {"score": score, "label": np.int8(label), "source_file": self._names[item]}
+        row["score"] = np.float32(score)
+        row["label"] = np.int8(label)
+        row["source_file"] = self._names[item]
+
+    def _judged_by_scores(self, row: Row, trace_id: str) -> tuple[float, int] | None:
+        """Return score and label by the file of scores; None without one."""
+        scores = self._options.scores
+        if scores is None:
+            return None
+        value = scores.value_of(trace_id, row["question_id"])
+        if value is None:
+            return np.nan, UNLABELLED
+        return scores.judge(value, self._options.score_threshold)
+
+    def _judged_by_itself(self, row: Row) -> tuple[float | np.float32, int]:
+        """Return the score and the label that a record has; a score alone decides the label."""
+        score = np.float32(row.get("score", np.nan))
+        if "label" in row:
+            return score, int(row["label"])
+        return score, int(label_scores([score], self._options.score_threshold)[0])
 
     @property
     def remarks(self) -> dict[str, Any]:
@@ -335,10 +349,10 @@ def _check_id(text: str, what: str) -> None:
 
 def check_scores_of_part(options: Options, advice: str) -> None:
     """Raise SchemaError for scores by trace id in a part, which numbers its traces by itself."""
-    scores, (k, n_parts) = options.scores, options.part
-    if scores is not None and scores.by_trace and n_parts > 1:
+    scores = options.scores
+    if scores is not None and scores.by_trace and options.part[1] > 1:
         raise SchemaError(
-            f"{scores.source}: part {k}/{n_parts} numbers the traces of a question by "
+            f"{scores.source}: part {options.part_text} numbers the traces of a question by "
             f"itself, so scores by trace_id could go to others; {advice}, merge the parts, then "
             "python -m store label"
         )

@@ -93,7 +93,8 @@ class VllmSource(FileSource):
             return False
 
     def _row(self, item: Given, file: SafetensorsFile, i: int) -> tuple[str, Row]:
-        states, tokens = file.read(STATES), file.read(TOKENS)
+        states = file.read(STATES)
+        tokens = file.read(TOKENS)
         own_id = self._name_of(item.path)
         if self._has_requests and own_id not in self._requests:
             raise SchemaError(

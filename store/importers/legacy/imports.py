@@ -1,7 +1,8 @@
 """Import of the older formats: raw traces of six generations, and preprocessed ones."""
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from store.errors import SchemaError
@@ -93,7 +94,7 @@ class ImportSource(FileSource):
             "attn_threshold": threshold,
             "layer_convention": "as in the files: layers 1..L, the embedding output left out",
             "reductions": "of full attention maps in float32, then float16",
-            "versions": {name: version(name) for name in ("numpy", "torch")},
+            "versions": dict(_versions()),
             **_describe_kind(self._kind),
         }
 
@@ -110,7 +111,8 @@ class ImportSource(FileSource):
         traces = self._reader.open(item)
         if not self._is_of_kind(traces, item):
             return
-        bytes_before, n_bytes = self.report.bytes_done, item.n_bytes
+        bytes_before = self.report.bytes_done
+        n_bytes = item.n_bytes
         for i in range(len(traces)):
             self.report.bytes_done = bytes_before + n_bytes * (i + 1) // len(traces)
             yield i, traces
@@ -171,6 +173,13 @@ def _set_position(row: Row, position: int) -> None:
             f"numbered, found {row['question_id']!r:.100}; import it into another store"
         )
     row["question_id"] = question_id
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    """Yield the versions of what computes columns; preprocessed files need no torch."""
+    for name in ("numpy", "torch"):
+        with suppress(PackageNotFoundError):
+            yield name, version(name)
 
 
 def _describe_kind(kind: str) -> dict[str, str]:

@@ -350,6 +350,20 @@ def test_damaged_files_are_left_out_and_the_others_go_on(run, tmp_path):
     assert "t2.npz: expected a key 'hs_last'" in out
 
 
+def test_damaged_pickles_are_named_by_their_suffix(run, tmp_path):
+    """Also beside arrays that a map imports; other files of a folder do not count."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a.pkl").write_bytes(pickle.dumps([{"id": "a", "y": 1}]))
+    (tmp_path / "d/b.pkl").write_bytes(b"")
+    (tmp_path / "d/c.pt").write_bytes(bytes(100))
+    (tmp_path / "d/notes").write_bytes(b"Nothing")
+    status, out, _ = run("o.zarr", "d", "--map", "trace_id=id,label=y")
+    assert (status, list(TraceStore.open("o.zarr").ids)) == (1, ["a"])
+    assert "  2 files or records left out\n" in out
+    assert "d/b.pkl: expected" in out
+    assert "d/c.pt: expected" in out
+
+
 def test_texts_are_not_called_pickles(run, tmp_path):
     """A table of scores begins as some pickles do."""
     (tmp_path / "q.csv").write_text("Name,score\na,1\n")

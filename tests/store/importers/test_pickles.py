@@ -14,6 +14,7 @@ import random
 import re
 import struct
 import subprocess
+import sys
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -656,6 +657,21 @@ def test_graphs_round_trip(tmp_path, is_zip):
 
 
 @FORMS
+def test_torch_need_not_be_there(tmp_path, is_zip):
+    """Nor torch_geometric: the files give arrays without them."""
+    path = save({"graphs": graphs(), "x": torch.ones(3)}, tmp_path / "file.pt", is_zip)
+    code = (
+        "import sys; sys.modules.update(torch=None, torch_geometric=None); "
+        "from store.importers.legacy.imports import ImportSource; "
+        "from store.importers.pickles import read_torch; "
+        f"found = read_torch({str(path)!r}); "
+        "print(found['graphs'][1]['x'].shape, found['x'].tolist())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "(3, 2) [1.0, 1.0, 1.0]\n"
+
+
+@FORMS
 def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
     """One number, shown a million times by each of many tensors, would fill the memory once it is
     copied."""
@@ -690,6 +706,14 @@ def repacked(path, change, compression=zipfile.ZIP_STORED):
         for name, data in change(records).items():
             archive.writestr(name, data)
     return path
+
+
+@pytest.mark.parametrize("name", [b"_mapping", b"_store"])
+def test_graphs_without_attributes_are_refused(tmp_path, name):
+    """A state that is no graph's is damage."""
+    path = save({"graph": graphs()[0]}, tmp_path / "file.pt")
+    repacked(path, lambda r: {k: v.replace(name, name[::-1]) for k, v in r.items()})
+    assert "the attributes of a graph" in refusal(path, CorruptError, read_torch)
 
 
 def test_storages_end_where_their_records_do(tmp_path):
