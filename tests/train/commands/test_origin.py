@@ -254,7 +254,7 @@ def test_a_run_without_a_record_is_refused(low_run, stores, tmp_path, capsys):
     (tmp_path / "results.json").write_text(json.dumps(results))
     status, _, (line,) = predict(capsys, tmp_path, stores["low"])
     assert status == 2
-    assert "the record of the store or the layers is damaged; train again" in line
+    assert "results.json: expected store.origins: a list, found nothing" in line
 
 
 class Mine(LstmSolo):
@@ -346,20 +346,20 @@ def test_a_detector_may_call_a_part_of_it_layer(stores, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "expected"),
     [
-        {"layers": {"hs_last": 5}},
-        {"layers": [1]},
-        {"layers": {"hs_last": ["1"]}},
-        {"store": {"origins": [1]}},
+        ({"layers": {"hs_last": 5}}, "layers.hs_last: a list, found 5"),
+        ({"layers": [1]}, "layers: an object, found [1]"),
+        ({"layers": {"hs_last": ["1"]}}, "layers.hs_last[0]: an integer, found '1'"),
+        ({"store": {"origins": [1]}}, "store.path: a text, found nothing"),
     ],
 )
-def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change):
+def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change, expected):
     results = json.loads((low_run / "results.json").read_text())
     (tmp_path / "results.json").write_text(json.dumps(results | change))
     status, out, (line,) = predict(capsys, tmp_path, stores["high"])
     assert (status, out) == (2, [])
-    assert "the record of the store or the layers is damaged" in line
+    assert f"results.json: expected {expected}; give the directory of a finished run" in line
 
 
 def test_a_record_of_other_layers_numbers_nothing(folder, capsys):

@@ -17,7 +17,8 @@ from train.data.splits import read_splits
 from train.evaluate.judge import Scored, label_sensitivity
 from train.evaluate.metrics import auroc
 from train.evaluate.paired_tests import holm
-from train.report import print_table
+from train.evaluate.results import Results, from_json
+from train.report.console import print_results
 
 DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm", "saplma"]
 SETTINGS = [*SMALL, "--seed", "1"]
@@ -297,7 +298,7 @@ def test_the_verdict_in_words(results, capsys, low, high, words):
     test = results["split"]["test"] | {"rows": 400, "hallucinations": 200, "questions": 400}
     split = results["split"] | {"test": test}
     enough = results | {"verdict": verdict | {"ci": [low, high]}, "split": split}
-    print_table(enough, Console(width=80))
+    print_results(from_json(Results, enough), Console(width=80))
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[-3:-1] == [
         "Best on validation: detector gnn_det_lstm, baseline answer_length.",
