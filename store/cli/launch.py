@@ -13,12 +13,11 @@ from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.importers.files import check_apart
-from store.launch.driver import find_whole, held, run_parts
+from store.launch.driver import Launch, Standing, find_whole, held
 from store.launch.engine import Workers, open_engine
 from store.launch.found import Part, numbers_text
 from store.launch.identity import arguments_digest
 from store.launch.job import Job, parts_folder
-from store.launch.schedule import Schedule, Standing, share_done
 from store.launch.slurm import (
     Queued,
     Scripts,
@@ -44,7 +43,7 @@ def run_launch(args: argparse.Namespace) -> int:
     job = parse_job(args.job, args.parts)
     check_outside(job.out)
     whole = find_whole(job)
-    left = [n for n in range(1, job.n_parts + 1) if n not in {p.record.part for p in whole.parts}]
+    left = whole.missing
     if job.out.exists() and left:
         raise SchemaError(
             f"{job.out}: expected a new path, found something there, and parts "
@@ -54,7 +53,7 @@ def run_launch(args: argparse.Namespace) -> int:
         return _launch_slurm(args, job, left)
     with held(parts_folder(job.out)):
         if left:
-            parts, failed = _run(args, job, left, len(whole.parts))
+            parts, failed = _run(args, job, left)
         else:
             parts, failed = whole.parts, []
         if len(parts) < job.n_parts:
@@ -135,26 +134,24 @@ def _out_index(
     raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
 
 
-def _run(
-    args: argparse.Namespace, job: Job, left: Sequence[int], n_whole: int
-) -> tuple[list[Part], list[int]]:
+def _run(args: argparse.Namespace, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
     """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
     workers = Workers(args.workers, len(left), args.gpus_per_part, args.address)
-    schedule = Schedule(left, args.retries, n_whole)
     with closing(open_engine(args.engine, workers)) as engine:
         at_once = count(engine.n_workers, "worker")
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
+        launch = Launch(job, engine, args.retries, _say)
         with Progress(_share, _text, speed_on_terminal=True) as progress:
             try:
-                parts = run_parts(job, engine, schedule, progress, _say)
+                parts = launch.run(progress)
             except KeyboardInterrupt as error:
                 error.add_note("whole parts are kept; the same command goes on")
                 raise
-    return parts, schedule.failed
+    return parts, launch.failed
 
 
 def _share(n_rows: int, standing: Standing) -> float:
-    return share_done(standing)
+    return standing.share
 
 
 def _text(n_rows: int, standing: Standing) -> str:

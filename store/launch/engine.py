@@ -1,16 +1,17 @@
-"""What a launch needs of an engine: workers, to which it gives one part at a time each.
+"""What a launch needs of an engine: workers that run parts.
 
 Engines are opened by name, so that Ray and Dask are imported only where they are asked for. SLURM
 is none of them: it has a queue of its own (`store.launch.slurm`).
 """
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
 from store.launch.job import Task
 
-__all__ = ["CONNECT_S", "ENGINES", "MISTAKE", "Ended", "Engine", "Workers", "open_engine"]
+__all__ = ["CONNECT_S", "ENGINES", "MISTAKE", "Engine", "Workers", "open_engine"]
 
 ENGINES = ("processes", "ray", "dask", "slurm")
 CONNECT_S = 6.0  # in which a cluster has to answer; the packages are loaded before that
@@ -39,46 +40,17 @@ class Workers:
     address: str | None = None
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of an attempt at a part.
-
-    Attributes
-    ----------
-    status
-        Its exit status, -n if signal n ended it; None if its worker is gone, or it has not begun.
-    message
-        What the engine says about it, if it does.
-    """
-
-    part: int
-    status: int | None
-    message: str = ""
-
-    def text(self) -> str:
-        """Say how it ended, in a few words."""
-        if self.status is None:
-            return f"no worker has it: {self.message}"
-        if self.status < 0:
-            return f"ended by signal {-self.status}"
-        return f"exit status {self.status}"
-
-
 class Engine(Protocol):
-    """Workers that are there: `n_workers` parts run at once, and no more are started."""
+    """Workers that are there; parts beyond `n_workers` would only wait."""
 
     n_workers: int
 
-    def start(self, task: Task) -> None:
-        """Start an attempt at a part, on a worker that is free."""
-        ...
-
-    def wait(self, timeout_s: float) -> list[Ended]:
-        """Return the attempts that have ended, once there is one or the time is over."""
+    def submit(self, task: Task) -> Future[int]:
+        """Make an attempt at a part; the result is its exit status, -n if signal n ended it."""
         ...
 
     def close(self) -> None:
-        """End what is still at work, and leave the cluster."""
+        """End what is running, and leave the cluster."""
         ...
 
 

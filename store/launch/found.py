@@ -4,7 +4,7 @@ What is no whole part is left out and named; parts of two commands are refused, 
 is unknown which was meant.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from store.reports import count
 __all__ = [
     "FoundParts",
     "Part",
-    "choose_parts",
     "find_part",
     "find_parts",
     "numbers_text",
@@ -75,10 +74,18 @@ def find_parts(folder: Path) -> FoundParts:
             parts.append(find_part(store_path(record)))
         except (CorruptError, NotFoundError) as error:
             left_out.append(f"left out: {error}")
-    chosen = choose_parts(parts)
-    left_out += chosen.left_out
+    chosen: dict[int, Part] = {}
+    for part in parts:
+        _check_same_job(parts[0], part)
+        number = part.record.part
+        first = chosen.setdefault(number, part)
+        if first is not part:
+            left_out.append(
+                f"left out: {part.path}: part {number}/{part.record.n_parts} again, as {first.path}"
+            )
     left_out += _without_records(folder)
-    return FoundParts(chosen.parts, chosen.n_parts, left_out)
+    n_parts = parts[0].record.n_parts if parts else 0
+    return FoundParts([chosen[number] for number in sorted(chosen)], n_parts, left_out)
 
 
 def find_part(store: Path) -> Part:
@@ -120,25 +127,6 @@ def _without_records(folder: Path) -> list[str]:
         for path in sorted(folder.iterdir())
         if (path / GROUP_FILE).is_file() and not record_path(path).exists()
     ]
-
-
-def choose_parts(parts: Sequence[Part]) -> FoundParts:
-    """Choose one part for each number; pure.
-
-    Raises SchemaError if they are of two commands, of other inputs, or of another number of parts.
-    """
-    chosen: dict[int, Part] = {}
-    left_out = []
-    for part in parts:
-        _check_same_job(parts[0], part)
-        number = part.record.part
-        first = chosen.setdefault(number, part)
-        if first is not part:
-            left_out.append(
-                f"left out: {part.path}: part {number}/{part.record.n_parts} again, as {first.path}"
-            )
-    n_parts = parts[0].record.n_parts if parts else 0
-    return FoundParts([chosen[number] for number in sorted(chosen)], n_parts, left_out)
 
 
 def _check_same_job(first: Part, other: Part) -> None:

@@ -1,8 +1,7 @@
 """The engine `dask`: each part is a task of a Dask cluster, which runs its command as a process."""
 
 import logging
-import time
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any
 
 from store.errors import SchemaError
@@ -12,11 +11,10 @@ from store.launch.cluster import (
     check_reachable,
     launch_folder,
     make_probe,
-    one_line,
     refuse_address,
     refuse_busy,
 )
-from store.launch.engine import CONNECT_S, Ended, Workers
+from store.launch.engine import CONNECT_S, Workers
 from store.launch.job import Task
 from store.launch.task import run_task, stop_tasks
 
@@ -42,40 +40,20 @@ class DaskTasks:
         self.n_workers = n_workers
         self._client = client
         self._cluster = cluster
-        self._resources = {GPU: gpus_per_part} if gpus_per_part else None
-        self._running: dict[distributed.Future, int] = {}
+        resources = {GPU: gpus_per_part} if gpus_per_part else None
+        self._tasks = client.get_executor(pure=False, retries=0, resources=resources)
 
-    def start(self, task: Task) -> None:
-        key = f"part-{task.part}-{task.attempt}-{time.time_ns()}"
-        future = self._client.submit(
-            run_task, task, key=key, pure=False, retries=0, resources=self._resources
-        )
-        self._running[future] = task.part
-
-    def wait(self, timeout_s: float) -> list[Ended]:
-        if not self._running:
-            time.sleep(timeout_s)
-            return []
-        with suppress(TimeoutError):
-            distributed.wait(list(self._running), timeout_s, return_when="FIRST_COMPLETED")
-        done = [future for future in self._running if future.done()]
-        return [_ended(self._running.pop(future), future) for future in done]
+    def submit(self, task: Task) -> Future[int]:
+        return self._tasks.submit(run_task, task)
 
     def close(self) -> None:
-        """Ask the parts at work to end, and leave the cluster."""
-        if self._running and self._client.status == "running":
-            self._client.cancel(list(self._running))
+        """Ask the running parts to end, and leave the cluster."""
+        if self._client.status == "running":
+            self._tasks.shutdown(wait=False)  # cancels them
             self._client.run(stop_tasks, on_error="ignore")
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
-
-
-def _ended(part: int, future: distributed.Future) -> Ended:
-    if future.status == "finished":
-        return Ended(part, future.result())
-    error = future.exception() if future.status == "error" else future.status
-    return Ended(part, None, one_line(error))
 
 
 def open_engine(workers: Workers) -> DaskTasks:

@@ -1,14 +1,14 @@
 """The engine `processes`: parts as processes of this machine, each on cores and GPUs of its own."""
 
 import os
-import subprocess
-import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from queue import SimpleQueue
 
 from store.errors import SchemaError
-from store.launch.engine import Ended, Workers
+from store.launch.engine import Workers
 from store.launch.job import Task
-from store.launch.task import start_task, stop_processes
+from store.launch.task import end_tasks, run_task
 from store.reports import count
 
 __all__ = ["Processes", "open_engine"]
@@ -24,35 +24,29 @@ class Processes:
 
     def __init__(self, environments: list[dict[str, str]]) -> None:
         self.n_workers = len(environments)
-        self._free = environments[::-1]
-        self._running: dict[int, tuple[subprocess.Popen, dict[str, str]]] = {}
+        self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
+        for environment in environments:
+            self._free.put(environment)
+        # a part ends with the thread that started it: they live until the engine is closed
+        self._submitted: list[Future[int]] = []
+        self._threads = ThreadPoolExecutor(self.n_workers)
 
-    def start(self, task: Task) -> None:
-        environment = self._free.pop()
+    def submit(self, task: Task) -> Future[int]:
+        future = self._threads.submit(self._run, task)
+        self._submitted.append(future)
+        return future
+
+    def _run(self, task: Task) -> int:
+        environment = self._free.get()
         try:
-            self._running[task.part] = start_task(task, environment), environment
-        except OSError:
-            self._free.append(environment)
-            raise
-
-    def wait(self, timeout_s: float) -> list[Ended]:
-        end_s = time.monotonic() + timeout_s
-        while True:
-            ended = [
-                Ended(part, process.returncode)
-                for part, (process, _) in self._running.items()
-                if process.poll() is not None
-            ]
-            if ended or time.monotonic() >= end_s:
-                break
-            time.sleep(POLL_S)
-        for one in ended:
-            _, environment = self._running.pop(one.part)
-            self._free.append(environment)
-        return ended
+            return run_task(task, environment)
+        finally:
+            self._free.put(environment)
 
     def close(self) -> None:
-        stop_processes([process for process, _ in self._running.values()])
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        while wait(self._submitted, POLL_S).not_done:  # one may only be about to start
+            end_tasks()
 
 
 def open_engine(workers: Workers) -> Processes:

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
-from contextlib import suppress
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from store.launch.cluster import (
     refuse_address,
     refuse_busy,
 )
-from store.launch.engine import CONNECT_S, Ended, Workers
+from store.launch.engine import CONNECT_S, Workers
 from store.launch.job import Task
 from store.launch.task import run_task
 
@@ -44,31 +44,14 @@ class RayTasks:
     def __init__(self, n_workers: int, gpus_per_part: int) -> None:
         self.n_workers = n_workers
         self._run = ray.remote(num_cpus=1, num_gpus=gpus_per_part, max_retries=0)(run_task)
-        self._running: dict[Any, int] = {}
 
-    def start(self, task: Task) -> None:
-        self._running[self._run.remote(task)] = task.part
-
-    def wait(self, timeout_s: float) -> list[Ended]:
-        if not self._running:
-            time.sleep(timeout_s)
-            return []
-        done, _ = ray.wait(list(self._running), timeout=timeout_s)
-        return [_ended(self._running.pop(one), one) for one in done]
+    def submit(self, task: Task) -> Future[int]:
+        result: Future[int] = self._run.remote(task).future()
+        return result
 
     def close(self) -> None:
         """Leave the cluster, which ends our workers; their parts end with them."""
-        for one in self._running:
-            with suppress(ray.exceptions.RayError):
-                ray.cancel(one)
         ray.shutdown()
-
-
-def _ended(part: int, reference: Any) -> Ended:
-    try:
-        return Ended(part, ray.get(reference))
-    except ray.exceptions.RayError as error:  # also whatever the task raised
-        return Ended(part, None, one_line(error))
 
 
 def open_engine(workers: Workers) -> RayTasks:

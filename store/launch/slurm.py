@@ -32,15 +32,16 @@ DIGITS = 16  # of a checksum
 OPTION = re.compile(r"(--?[A-Za-z][\w-]*(?:=| +))(.+)")
 JOB_NAME = re.compile(r"-J|--job-name")
 MOST_SECONDS = 60.0  # for an answer of sbatch or squeue
-PARTS = """\
+HEAD = """\
 #!/bin/bash
 #SBATCH --job-name={name}
-#SBATCH --array={array}
 #SBATCH --output={log}
 #SBATCH --open-mode=append
 {options}
-{start}
+cd {folder} || exit 2
 export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}
+"""
+ATTEMPTS = """\
 part={part}
 for attempt in {attempts}; do
     {command}
@@ -51,16 +52,6 @@ for attempt in {attempts}; do
     case $status in {mistake} | 130 | 143) exit $status ;; esac
 done
 exit $status
-"""
-MERGE = """\
-#!/bin/bash
-#SBATCH --job-name={name}
-#SBATCH --output={log}
-#SBATCH --open-mode=append
-{options}
-{start}
-export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}
-exec {command}
 """
 
 
@@ -98,41 +89,37 @@ def write_scripts(
     line of a script, or names the jobs.
     """
     parts_name, merge_name = _job_names(job.out)
-    folder = parts_folder(job.out)
-    further = [f"#SBATCH {_quoted_option(option)}" for option in options]
-    gpus = [f"#SBATCH --gres=gpu:{gpus_per_part}"] if gpus_per_part else []
+    further = [_quoted_option(option) for option in options]
     at_once = f"%{workers}" if workers else ""
+    of_parts = [f"--array={numbers_text(left)}{at_once}"]
+    of_parts += [f"--gres=gpu:{gpus_per_part}"] if gpus_per_part else []
     python = shlex.join([sys.executable, "-P", "-m", "store"])
     number = "$SLURM_ARRAY_TASK_ID"
-    part_option = f'--part "{number}/{job.n_parts}"'
     command, *rest = map(shlex.quote, job.arguments)
     rest[job.out_index - 1] = '"$part"'
-    arguments = [command, part_option, *rest]
-    both = {
-        "start": f"cd {shlex.quote(str(job.folder))} || exit 2",
-        "root": shlex.quote(package_root()),
-    }
-    padded = f'{shlex.quote(str(folder))}/"$(printf {job.part_name("%04d")}.zarr {number})"'
-    parts = PARTS.format(
-        name=parts_name,
-        array=numbers_text(left) + at_once,
-        log=_log_option(folder, f"{job.part_name('%4a')}.log"),
-        options="\n".join([*gpus, *further]),
-        part=padded,
+    name = f"$(printf {job.part_name('%04d')}.zarr {number})"
+    attempts = ATTEMPTS.format(
+        part=f'{shlex.quote(str(parts_folder(job.out)))}/"{name}"',
         attempts=" ".join(map(str, range(1, retries + 2))),
-        command=" ".join([python, *arguments]),
+        command=" ".join([python, command, f'--part "{number}/{job.n_parts}"', *rest]),
         suffix=SUFFIX,
         mistake=MISTAKE,
-        **both,
     )
-    merged = MERGE.format(
-        name=merge_name,
-        log=_log_option(folder, "merge.log"),
-        options="\n".join(further),
-        command=" ".join([python, shlex.join(merge)]),
-        **both,
+    log = f"{job.part_name('%4a')}.log"
+    parts_head = _head(job, parts_name, log, [*of_parts, *further])
+    merge_head = _head(job, merge_name, "merge.log", further)
+    return Scripts(parts_head + attempts, f"{merge_head}exec {python} {shlex.join(merge)}\n")
+
+
+def _head(job: Job, name: str, log: str, options: Sequence[str]) -> str:
+    """What sbatch reads of a script, and where its commands run."""
+    return HEAD.format(
+        name=name,
+        log=_log_option(parts_folder(job.out), log),
+        options="\n".join(f"#SBATCH {option}" for option in options),
+        folder=shlex.quote(str(job.folder)),
+        root=shlex.quote(package_root()),
     )
-    return Scripts(parts, merged)
 
 
 def _quoted_option(option: str) -> str:

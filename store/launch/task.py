@@ -9,7 +9,6 @@ import platform
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +16,11 @@ from pathlib import Path
 from store.launch.job import Task
 
 __all__ = [
+    "end_tasks",
     "last_lines",
     "package_root",
     "run_task",
     "start_command",
-    "start_task",
     "stop_processes",
     "stop_tasks",
 ]
@@ -31,8 +30,7 @@ TAIL_BYTES = 1 << 16
 HEADING = "--- attempt"
 LONGEST_LINE = 300  # characters of a log's line in a message
 
-_running: list[subprocess.Popen] = []  # by run_task of this worker
-_lock = threading.Lock()
+_running: set[subprocess.Popen] = set()  # by run_task of this process
 
 
 def package_root() -> str:
@@ -67,34 +65,34 @@ def start_command(
     )
 
 
-def start_task(task: Task, environment: dict[str, str] | None = None) -> subprocess.Popen:
-    """Start an attempt at a part; raises OSError if its log cannot be written."""
+def run_task(task: Task, environment: dict[str, str] | None = None) -> int:
+    """Make an attempt at a part; return its exit status, -n if signal n ended it.
+
+    Raises OSError if its log cannot be written.
+    """
     with Path(task.log).open("ab") as log:
         heading = f"{HEADING} {task.attempt} on {platform.node()}\n"
         with suppress(OSError):  # a full disk: the part may need no more of it
             log.write(heading.encode())
             log.flush()
-        return start_command(task.arguments, task.folder, log.fileno(), environment)
-
-
-def run_task(task: Task) -> int:
-    """Make an attempt at a part; return its exit status, -n if signal n ended it."""
-    process = start_task(task)
-    with _lock:
-        _running.append(process)
+        process = start_command(task.arguments, task.folder, log.fileno(), environment)
+    _running.add(process)
     try:
         return process.wait()
     finally:
         stop_processes([process])  # if this worker is asked to end
-        with _lock:
-            _running.remove(process)
+        _running.remove(process)
 
 
 def stop_tasks() -> None:
-    """Ask the parts that this worker runs to end; they commit what is whole."""
-    with _lock:
-        for process in _running:
-            process.terminate()
+    """Ask the parts that this process runs to end; they commit what is whole."""
+    for process in list(_running):
+        process.terminate()
+
+
+def end_tasks() -> None:
+    """End the parts that this process runs, as `stop_processes` does."""
+    stop_processes(list(_running))
 
 
 def stop_processes(processes: Sequence[subprocess.Popen]) -> None:

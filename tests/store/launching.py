@@ -6,6 +6,8 @@ Nothing is imported anew by a forked command, and what a test has patched is pat
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,7 @@ class Forked:
 
     def __init__(self, arguments, folder=None, log=None, environment=None):
         self.returncode = None
+        self._lock = threading.Lock()
         self.pid = os.fork()
         if not self.pid:
             status = 3
@@ -54,15 +57,15 @@ class Forked:
             return command()
 
     def poll(self):
-        return self._reap(os.WNOHANG)
+        with self._lock:
+            if self.returncode is None:
+                done, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if done else None
+        return self.returncode
 
     def wait(self, timeout=None):
-        return self._reap(0)
-
-    def _reap(self, options):
-        if self.returncode is None:
-            done, status = os.waitpid(self.pid, options)
-            self.returncode = os.waitstatus_to_exitcode(status) if done else None
+        while self.poll() is None:
+            time.sleep(0.005)
         return self.returncode
 
     def terminate(self):

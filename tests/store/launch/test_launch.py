@@ -267,7 +267,7 @@ def test_each_part_has_gpus_and_cores_of_its_own(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
     engine = open_engine("processes", Workers(None, most=9, gpus_per_part=2))
     assert engine.n_workers == 2
-    assert engine._free[::-1] == [
+    assert [engine._free.get() for _ in range(2)] == [
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "3,5"},
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "GPU-a,7"},
     ]
