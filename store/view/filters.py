@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from functools import reduce
 from typing import NoReturn, TypeAlias
 
 import numpy as np
@@ -47,40 +47,7 @@ EXACT_DIGITS = 20  # of whole numbers; those of 64 bits have no more
 NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A column, a sign, and a number, a text or another column (`is_column`)."""
-
-    column: str
-    sign: str
-    value: float | str
-    is_column: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Inside:
-    """A column of coordinates, and a polygon float64 `(n_corners, 2)`."""
-
-    column: str
-    polygon: np.ndarray
-
-
-@dataclass(frozen=True)
-class Not:
-    """What another expression does not mean."""
-
-    part: "Expression"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Expressions joined by "and", or by "or"."""
-
-    word: str
-    parts: tuple["Expression", ...]
-
-
-Expression: TypeAlias = Comparison | Inside | Not | Joined
+Rows: TypeAlias = Callable[[Table], np.ndarray]  # which rows are meant: bool `(n_rows,)`
 
 
 def filter_rows(table: Table, text: str) -> np.ndarray | None:
@@ -88,14 +55,12 @@ def filter_rows(table: Table, text: str) -> np.ndarray | None:
 
     Raises SchemaError if the filter is none, or compares a column with what it does not hold.
     """
-    expression = parse_filter(text, table.kinds, table.maps)
-    return None if expression is None else _evaluate(table, expression)
+    rows = parse_filter(text, table.kinds, table.maps)
+    return None if rows is None else rows(table)
 
 
-def parse_filter(
-    text: str, kinds: Mapping[str, str], maps: Collection[str] = ()
-) -> Expression | None:
-    """Parse a filter.
+def parse_filter(text: str, kinds: Mapping[str, str], maps: Collection[str] = ()) -> Rows | None:
+    """Parse a filter into a function from a table to the rows that are meant.
 
     `kinds` says "number" or "text" for each column; `maps` are the columns of coordinates. Raises
     SchemaError with the position of what was not understood, from 0.
@@ -105,9 +70,9 @@ def parse_filter(
     parser = _Parser(_tokens(text), kinds, maps)
     if parser.kind == "end":
         return None
-    expression = parser.expression(0)
+    rows = parser.expression(0)
     parser.check_end()
-    return expression
+    return rows
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
@@ -161,24 +126,26 @@ class _Parser:
         if self.kind != "end":
             self.fail("'and', 'or' or the end")
 
-    def expression(self, depth: int) -> Expression:
+    def expression(self, depth: int) -> Rows:
         if depth > MAX_DEPTH:
             self.fail(f"at most {MAX_DEPTH} brackets in each other")
         return self.joined("or", lambda: self.joined("and", lambda: self.negated(depth)))
 
-    def joined(self, word: str, read: Callable[[], Expression]) -> Expression:
+    def joined(self, word: str, read: Callable[[], Rows]) -> Rows:
         parts = [read()]
         while self.kind == "name" and self.text == word:
             self.take()
             parts.append(read())
-        return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
+        combine = np.logical_and if word == "and" else np.logical_or
+        return lambda table: reduce(combine, (rows(table) for rows in parts))
 
-    def negated(self, depth: int) -> Expression:
+    def negated(self, depth: int) -> Rows:
         if depth > MAX_DEPTH:
             self.fail(f"at most {MAX_DEPTH} of 'not' and brackets in each other")
         if self.kind == "name" and self.text == "not" and not self.is_compared():
             self.take()
-            return Not(self.negated(depth + 1))
+            rows = self.negated(depth + 1)
+            return lambda table: ~rows(table)
         if self.text == "(" and self.kind == "sign":
             self.take()
             inner = self.expression(depth + 1)
@@ -193,7 +160,7 @@ class _Parser:
             self.fail(repr(sign))
         self.take()
 
-    def inside(self) -> Expression:
+    def inside(self) -> Rows:
         self.take()
         self.sign("(")
         if self.text not in self.maps:
@@ -206,7 +173,7 @@ class _Parser:
         where = f"filter, character {self.tokens[self.at][2]}"
         polygon = parse_polygon(self.take()[1:-1], where)
         self.sign(")")
-        return Inside(column, polygon)
+        return lambda table: inside_polygon(table.points(column), polygon)
 
     def is_compared(self) -> bool:
         """Whether the name here is a column, also if it is one of the words."""
@@ -214,7 +181,7 @@ class _Parser:
             self.text in self.kinds and self.tokens[self.at + 1][1] in SIGNS[self.kinds[self.text]]
         )
 
-    def comparison(self) -> Expression:
+    def comparison(self) -> Rows:
         column = self.column()
         signs = SIGNS[self.kinds[column]]
         if self.kind != "sign" or self.text not in signs:
@@ -230,21 +197,24 @@ class _Parser:
             self.fail(f"a column with one value a row{like}")
         return self.take()
 
-    def operand(self, column: str, sign: str) -> Comparison:
-        kind = self.kinds[column]
-        if kind == "text":
+    def operand(self, column: str, sign: str) -> Rows:
+        if self.kinds[column] == "text":
             if self.kind != "text":
                 self.fail(f"a text in quotes after {column!r} {sign}")
-            return Comparison(column, sign, re.sub(r"\\(.)", r"\1", self.take()[1:-1]))
+            text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])
+            return lambda table: _compare_texts(table, column, sign, text)
         if self.kind == "number":
-            return Comparison(column, sign, _number(self.take()))
-        if self.kind == "name" and self.kinds.get(self.text) == "number":
-            return Comparison(column, sign, self.take(), is_column=True)
-        if self.kind == "name" and self.text in NAMED:
+            number = _number(self.take())
+        elif self.kind == "name" and self.kinds.get(self.text) == "number":
+            other = self.take()
+            return lambda table: COMPARE[sign](table.numbers(column), table.numbers(other))
+        elif self.kind == "name" and self.text in NAMED:
             if self.text == "nan" and sign not in ("==", "!="):
                 self.fail("== nan or != nan")
-            return Comparison(column, sign, NAMED[self.take()])
-        self.fail(f"a number or a column of numbers after {column!r} {sign}")
+            number = NAMED[self.take()]
+        else:
+            self.fail(f"a number or a column of numbers after {column!r} {sign}")
+        return lambda table: _compare_number(table.numbers(column), sign, number)
 
 
 def _number(text: str) -> float:
@@ -255,44 +225,21 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _evaluate(table: Table, expression: Expression) -> np.ndarray:
-    """The rows an expression means: bool `(n_rows,)`."""
-    if isinstance(expression, Not):
-        return ~_evaluate(table, expression.part)
-    if isinstance(expression, Joined):
-        combine = np.logical_and if expression.word == "and" else np.logical_or
-        rows = _evaluate(table, expression.parts[0])
-        for part in expression.parts[1:]:
-            rows = combine(rows, _evaluate(table, part))
-        return rows
-    if isinstance(expression, Inside):
-        return inside_polygon(table.points(expression.column), expression.polygon)
-    if table.kind(expression.column) == "text":
-        return _compare_texts(table, expression)
-    return _compare_numbers(table, expression)
+def _compare_texts(table: Table, column: str, sign: str, text: str) -> np.ndarray:
+    found = table.rows_with(column, text, whole=sign in ("==", "!="))
+    return ~found if sign.startswith("!") else found
 
 
-def _compare_texts(table: Table, comparison: Comparison) -> np.ndarray:
-    whole = comparison.sign in ("==", "!=")
-    found = table.rows_with(comparison.column, str(comparison.value), whole)
-    return ~found if comparison.sign.startswith("!") else found
-
-
-def _compare_numbers(table: Table, comparison: Comparison) -> np.ndarray:
+def _compare_number(values: np.ndarray, sign: str, number: float) -> np.ndarray:
     """NaN is less than, greater than and equal to nothing; `== nan` finds it."""
-    values = table.numbers(comparison.column)
-    if comparison.is_column:
-        other = table.numbers(str(comparison.value))
-        return COMPARE[comparison.sign](values, other)
-    number = comparison.value
     if number != number:
         is_nan = np.isnan(values)
-        return is_nan if comparison.sign == "==" else ~is_nan
+        return is_nan if sign == "==" else ~is_nan
     if values.dtype == bool:
         values = values.view(np.uint8)  # truth values compare with numbers of 64 bits alone
     # a Python number takes the column's precision: .9 finds the float32 that was written as .9
     with np.errstate(over="ignore"):  # 1e300 is infinite as float32, and more than all of them
-        return COMPARE[comparison.sign](values, number)
+        return COMPARE[sign](values, number)
 
 
 def complete(text: str, kinds: Mapping[str, str], maps: Collection[str] = ()) -> list[str]:
