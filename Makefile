@@ -4,8 +4,8 @@
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
 # make lint       ruff and mypy
-# make docs       write docs/cli.md from the --help of every command, and the table of docs/columns.md
-# make clean      remove .venv, data/ and runs/
+# make docs       build the site in build/site; a dead link or a warning is an error
+# make clean      remove .venv, build/, data/ and runs/
 #
 # ARGS=... is passed on: make train ARGS='--seeds 3', make test ARGS=tests/store
 # Needs Python 3.11 or newer (PYTHON=...) and make; the rest goes into .venv, at the versions of
@@ -45,9 +45,14 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-docs: $(VENV)/installed
-	$(RUN) -m tests.cli_document
-	$(RUN) -m tests.columns_document
+docs: $(VENV)/docs
+	$(RUN) -m docs.generate
+	$(VENV)/bin/zensical build --clean --strict
+	@echo 'make: the site is build/site/index.html'
+
+$(VENV)/docs: $(VENV)/installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 $(VENV)/installed: constraints.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=")'
@@ -57,4 +62,4 @@ $(VENV)/installed: constraints.txt setup.cfg pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) data runs
+	rm -rf $(VENV) build data runs

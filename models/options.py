@@ -17,21 +17,6 @@ class Option(str):
     detectors. Its flag is `--DETECTOR-OPTION`, with the name of the detector; the constructor
     takes it by its own name.
 
-    Parameters
-    ----------
-    name : str
-        An identifier, such as "width".
-    default : bool, int, float, str or None
-        Its type is that of the option.
-    help : str
-        One line: what it is, in which unit.
-    low, high : number
-        The range, both ends included.
-    choices : tuple of str
-        The texts that are allowed; () for all.
-    kind : type, optional
-        Of an option whose default is None: bool, int, float or str.
-
     Examples
     --------
     >>> Option("width", 128, "width of the hidden layer", low=1)
@@ -56,7 +41,23 @@ class Option(str):
         choices: tuple[str, ...] = (),
         kind: type | None = None,
     ) -> Option:
-        """Check the declaration; raises ValueError."""
+        """Check the declaration; raises ValueError.
+
+        Parameters
+        ----------
+        name : str
+            An identifier, such as "width".
+        default : bool, int, float, str or None
+            Its type is that of the option.
+        help : str
+            One line: what it is, in which unit.
+        low, high : number
+            The range, both ends included.
+        choices : tuple of str
+            The texts that are allowed; () for all.
+        kind : type, optional
+            Of an option whose default is None: bool, int, float or str.
+        """
         option = super().__new__(cls, name)
         option.default = default
         option.help = help or name.replace("_", " ")

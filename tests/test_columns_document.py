@@ -1,10 +1,11 @@
 """The columns of traces: one table, which documents, extraction, imports and training read."""
 
+from docs.generate import TABLE, columns_table, commands_page, readers
 from store.sources.huggingface.columns import build_schema
 from store.traces.columns import SIZES, TRACE_COLUMNS, columns_of
 from store.traces.states import DERIVED
 from store.transform.samples.names import NEEDS
-from tests.columns_document import DOCUMENT, readers, render
+from tests.test_readme import ROOT
 
 
 def test_what_is_read_and_derived_is_in_the_table():
@@ -23,6 +24,12 @@ def test_extraction_makes_what_the_table_says():
         assert column.dtype in expected.dtype.split(" or ")
 
 
-def test_the_document_is_up_to_date():
-    """If it is not, run `make docs`."""
-    assert DOCUMENT.read_text() == render(), "run make docs"
+def test_the_table_has_every_column_and_a_place():
+    table = columns_table()
+    assert all(f"| `{name}` |" in table for name in TRACE_COLUMNS)
+    assert TABLE in (ROOT / "docs" / "columns.md").read_text()
+
+
+def test_the_page_of_commands_has_every_command():
+    page = commands_page()
+    assert page.count("\n## python -m ") == page.count("usage: python -m ") > 20

@@ -1,0 +1,117 @@
+"""Lay out the pages of the site in build/docs, for Zensical; `make docs` calls it.
+
+The pages of docs/ are copied, with README, CONTRIBUTING and CHANGELOG beside them. What the code
+knows is written from it: the `--help` of every command and the table of the columns. The tables of
+results and the scripts that pages link to come along.
+"""
+
+import io
+import os
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from unittest.mock import patch
+
+from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
+from store.cli.main import main as store_main
+from store.cli.parser import build_parser
+from store.traces.columns import TRACE_COLUMNS
+from train.commands.main import COMMANDS
+from train.commands.main import main as train_main
+from train.data.requirements import roles_of
+
+ROOT = Path(__file__).parent.parent
+SITE = ROOT / "build" / "docs"
+WIDTH = 100  # columns of the help
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changes.md",
+}
+TABLE = "The site that `make docs` builds has the table of the columns here.\n"
+TABLE_HEAD = """\
+| column | shape | dtype | what it is | written by | read by |
+|---|---|---|---|---|---|
+| `trace_id` | () | utf8 | id of the row, unique in the store | all | - |
+"""
+CLI_HEAD = """\
+# Commands
+
+`python -m store` and `python -m train` are also installed as `trace-store` and `trace-train`.
+"""
+LINK = re.compile(r"(?<=\]\()(?!https://|#)([^)#\s]+)")
+
+
+def readers() -> dict[str, list[str]]:
+    """Column -> names of the detectors, probes, baselines and controls that read it."""
+    found: dict[str, list[str]] = {}
+    for name in [*DETECTORS, *PROBES, *BASELINES, *CONTROLS]:
+        for column in dict.fromkeys(roles_of(find(name))):
+            found.setdefault(column, []).append(name)
+    return found
+
+
+def columns_table() -> str:
+    """The columns of a trace, from their registry."""
+    names = readers()
+    rows = []
+    for name, column in TRACE_COLUMNS.items():
+        read_by = ", ".join(f"`{one}`" for one in names.get(name, [])) or "-"
+        shape = column.shape.replace("*", r"\*")
+        cells = (f"`{name}`", shape, column.dtype, column.doc, ", ".join(column.made_by), read_by)
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return TABLE_HEAD + "".join(rows)
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    store_commands = build_parser()._subparsers._group_actions[0].choices
+    sections = [CLI_HEAD, help_section("python -m store", store_main)]
+    sections += [help_section("python -m store", store_main, name) for name in store_commands]
+    sections.append(help_section("python -m train", train_main))
+    sections += [help_section("python -m train", train_main, name) for name in COMMANDS]
+    return "\n".join(sections)
+
+
+def help_section(program: str, main: Callable[[list[str]], int], *command: str) -> str:
+    """A heading and the help of a command, laid out for a fixed width."""
+    out = io.StringIO()
+    with patch.dict(os.environ, COLUMNS=str(WIDTH)), redirect_stdout(out), suppress(SystemExit):
+        main([*command, "--help"])
+    return f"## {' '.join([program, *command])}\n\n```text\n{out.getvalue().rstrip()}\n```\n"
+
+
+def site_path(target: Path) -> str:
+    """Where a file of the checkout lies in the site."""
+    path = target.relative_to(ROOT).as_posix()
+    return PAGES.get(path, path.removeprefix("docs/").removeprefix("benchmarks/"))
+
+
+def lay_out(page: Path) -> None:
+    """Copy a page and the files that it links to; links lead to their places in the site."""
+
+    def moved(link: re.Match[str]) -> str:
+        target = (page.parent / link[1]).resolve()
+        place = site_path(target)
+        if target.is_file() and target.suffix != ".md":
+            (SITE / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(target, SITE / place)
+        return place
+
+    text = page.read_text().replace(TABLE, columns_table())
+    (SITE / site_path(page)).write_text(LINK.sub(moved, text))
+
+
+def main() -> None:
+    """Lay out all pages, anew."""
+    shutil.rmtree(SITE, ignore_errors=True)
+    SITE.mkdir(parents=True)
+    (SITE / "cli.md").write_text(commands_page())
+    for page in [*(ROOT / name for name in PAGES), *sorted((ROOT / "docs").glob("*.md"))]:
+        lay_out(page)
+
+
+if __name__ == "__main__":
+    main()
