@@ -58,7 +58,7 @@ $(VENV)/installed: constraints.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=")'
 	@echo 'make: installing into $(VENV), once: a minute or two, some 2 GB (most of it torch)'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[extract,test,view]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[extract,test,train,view]'
 	touch $@
 
 clean:

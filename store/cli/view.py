@@ -8,14 +8,12 @@ from store.extras import needs_extra
 
 __all__ = ["run_view"]
 
-PURPOSE = "the extra view is missing (pip install '.[view]' in the checkout): "
-
 
 def run_view(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
     if not 0 <= args.port < 65536:
         raise SchemaError(f"--port: expected 0 to 65535, found {args.port}")
-    with needs_extra("view", PURPOSE):
+    with needs_extra("view"):
         from store.view.serve import find_trace, open_stores, serve
     stores = open_stores(args.sources, args.run)
     fragment = "" if args.trace is None else find_trace(stores, args.trace)

@@ -58,7 +58,7 @@ class Client:
         self, location: Location, options: dict[str, Any], attempt_s: float, stall_s: float
     ) -> None:
         check_process()
-        with needs_extra("remote", "the extra remote is missing: "):
+        with needs_extra("remote"):
             import obstore
             import obstore.store
         self.location = location

@@ -16,11 +16,9 @@ def test_the_example_without_its_extra_says_what_to_install(monkeypatch, tmp_pat
     with pytest.raises(TrainError) as raised:
         cli.build_example(tmp_path / "example.zarr")
     line = str(raised.value)
-    assert line.startswith(
-        "the embedded example is made by a language model: the package transformers is not "
-        "installed; run pip install '.[extract]'"
-    )
-    assert line.endswith(", or give a --store")
+    assert "for want of a --store" in line
+    assert "the package transformers is not installed; run python -m pip install " in line
+    assert "[extract]" in line
 
 
 @pytest.mark.parametrize("module", ["train.reprot", "models.mine"])

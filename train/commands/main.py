@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         from store.extras import missing_package
 
-        message = missing_package(error)
+        message = missing_package(error, "train")
         if message is None:
             raise
         _say(message, name)
@@ -117,21 +117,19 @@ def build_example(path: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from store.extras import missing_package
+    from store.extras import needs_extra
     from train.fit.cpu import cpu_arithmetic
 
-    try:
+    with (
+        store_errors(),
+        needs_extra(
+            "extract", "the example store, for want of a --store, is made by a language model: "
+        ),
+    ):
         from store.sources.example import ExampleSource
         from store.write.build import build_store
 
         source = ExampleSource()
-    except ModuleNotFoundError as error:
-        if missing_package(error, "extract") is None:
-            raise
-        raise TrainError(
-            f"the embedded example is made by a language model: the package {error.name} is not "
-            "installed; run pip install '.[extract]' in the checkout, or give a --store"
-        ) from error
     _say(f"building the example store {path}, once")
     with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
         task = progress.add_task("traces", total=len(source))
