@@ -13,19 +13,11 @@ from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.importers.files import check_apart
-from store.launch.driver import Launch, Standing, find_whole, held
+from store.launch.completed_parts import JobKey, Part, numbers_text
+from store.launch.driver import Launch, find_whole, held
 from store.launch.engine import Workers, open_engine
-from store.launch.found import Part, numbers_text
-from store.launch.identity import arguments_digest
-from store.launch.job import Job, parts_folder
-from store.launch.slurm import (
-    Queued,
-    Scripts,
-    find_queued,
-    submit,
-    submit_merge,
-    write_scripts,
-)
+from store.launch.job import Job, arguments_digest, parts_folder
+from store.launch.slurm import find_queued, submit, submit_merge, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count, say, terminal_text
@@ -110,13 +102,12 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
             f"--parts: expected at most {inputs.n:,}, as many as there are {inputs.noun}, found "
             f"{n_parts:,}"
         )
+    out = _out_index(parser, arguments, args)
     return Job(
-        arguments=tuple(arguments),
-        out_index=_out_index(parser, arguments, args),
+        before=tuple(arguments[1:out]),
+        after=tuple(arguments[out + 1 :]),
         out=args.store.absolute(),
-        n_parts=n_parts,
-        arguments_sha256=arguments_sha256,
-        inputs_sha256=inputs.digest,
+        key=JobKey(args.command, arguments_sha256, inputs.digest, n_parts),
         folder=Path.cwd(),
     )
 
@@ -134,28 +125,24 @@ def _out_index(
     raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
 
 
+def _workers(args: argparse.Namespace, n_left: int) -> Workers:
+    return Workers(args.workers, n_left, args.retries, args.gpus_per_part, args.address)
+
+
 def _run(args: argparse.Namespace, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
     """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
-    workers = Workers(args.workers, len(left), args.gpus_per_part, args.address)
-    with closing(open_engine(args.engine, workers)) as engine:
+    with closing(open_engine(args.engine, _workers(args, len(left)))) as engine:
         at_once = count(engine.n_workers, "worker")
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
-        launch = Launch(job, engine, args.retries, _say)
-        with Progress(_share, _text, speed_on_terminal=True) as progress:
+        launch = Launch(job, engine, _say)
+        share, text = (lambda _, of: of.share), (lambda _, of: of.text())
+        with Progress(share, text, speed_on_terminal=True) as progress:
             try:
                 parts = launch.run(progress)
             except KeyboardInterrupt as error:
                 error.add_note("whole parts are kept; the same command goes on")
                 raise
     return parts, launch.failed
-
-
-def _share(n_rows: int, standing: Standing) -> float:
-    return standing.share
-
-
-def _text(n_rows: int, standing: Standing) -> str:
-    return standing.text()
 
 
 def _say(line: str) -> None:
@@ -167,7 +154,7 @@ def _say(line: str) -> None:
 def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> None:
     """Print the end of the log of each part that failed, and how to go on."""
     for part in sorted(failed)[:SHOWN_FAILURES]:
-        log = job.log_path(part)
+        log = job.task(part).log
         say(f"part {part}/{job.n_parts} failed: {log}")
         say(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
     n_untried = job.n_parts - len(parts) - len(failed)
@@ -185,7 +172,7 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
 
 def _merge_arguments(job: Job) -> list[str]:
     arguments = ["merge", str(job.out), "--parts", str(parts_folder(job.out))]
-    return arguments + ["--ignore-space"] * ("--ignore-space" in job.arguments)
+    return arguments + ["--ignore-space"] * ("--ignore-space" in job.before + job.after)
 
 
 def _merge(job: Job) -> int:
@@ -198,47 +185,31 @@ def _merge(job: Job) -> int:
 
 
 def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> int:
-    """Submit the parts that are left, or print the scripts."""
-    scripts = write_scripts(
-        job,
-        left,
-        _merge_arguments(job),
-        workers=args.workers,
-        gpus_per_part=args.gpus_per_part,
-        retries=args.retries,
-        options=args.sbatch,
-    )
+    """Submit what is not in the queue, or print the scripts."""
+    workers = _workers(args, len(left))
+    scripts = write_scripts(job, left, _merge_arguments(job), workers, args.sbatch)
     if args.print_only:
-        say(scripts.parts, scripts.merge, sep="\n", end="")
+        say(*scripts, sep="\n", end="")
         return 0
     folder = parts_folder(job.out)
     with held(folder):
         if not left:
             return _merge(job)
-        queued = find_queued(job.out)
-        if queued.parts or queued.merge:
-            added = _go_on(job, scripts, queued)
-            whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
-            say(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
+        of_parts, of_merge = find_queued(job.out)
+        if not of_parts and not of_merge:
+            parts, merge = submit(job, scripts)
+            say(
+                f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as "
+                f"job {merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they "
+                "are"
+            )
             return 0
-        parts, merge = submit(job, scripts)
-    say(
-        f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as job "
-        f"{merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they are"
-    )
+        added = "nothing was submitted"
+        if not of_merge:
+            merge = submit_merge(job, scripts, of_parts)
+            added = f"the merge was submitted behind them as job {merge}"
+    jobs = [f"job {number} (parts)" for number in of_parts]
+    jobs += [f"job {number} (the merge)" for number in of_merge]
+    whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
+    say(f"{whole}; in the queue: {', '.join(jobs)}; {added}")
     return 0
-
-
-def _go_on(job: Job, scripts: Scripts, queued: Queued) -> str:
-    """Submit what is missing in the queue beside some jobs of a launch; say what that is."""
-    if queued.merge:
-        return "nothing was submitted"
-    merge = submit_merge(job, scripts, queued.parts)
-    return f"the merge was submitted behind them as job {merge}"
-
-
-def _jobs_text(queued: Queued) -> str:
-    """Name the jobs in the queue."""
-    jobs = [f"job {number} (parts)" for number in queued.parts]
-    jobs += [f"job {number} (the merge)" for number in queued.merge]
-    return ", ".join(jobs)

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError
-from store.launch.found import find_parts, numbers_text
-from store.launch.identity import arguments_digest, file_digest, recorded_inputs
-from store.launch.records import Record, publish, read_record, record_path
+from store.launch.completed_parts import (
+    Record,
+    find_parts,
+    numbers_text,
+    publish,
+    read_record,
+    record_path,
+)
+from store.launch.job import arguments_digest, file_digest
 from store.launch.task import last_lines
 from store.read.store import TraceStore
 from store.reports import count, say
@@ -33,7 +39,7 @@ class PresentInputs(NamedTuple):
     Attributes
     ----------
     digest
-        As `recorded_inputs` has it of a part that was made.
+        As the record of a part has it.
     n
         How many files or questions; of more parts, some would have nothing to read.
     noun
@@ -84,10 +90,14 @@ def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -
     part, n_parts = args.part
     if n_parts == 1:
         return
+    if args.command == "extract":
+        inputs = file_digest(args.questions)
+    else:  # their names, sizes and times, those of the other parts included
+        inputs = str(store.provenance["files_sha256"])
     record = Record(
         command=args.command,
         arguments_sha256=arguments_digest(args),
-        inputs_sha256=recorded_inputs(args, store.provenance),
+        inputs_sha256=inputs,
         part=part,
         n_parts=n_parts,
         n_rows=len(store),

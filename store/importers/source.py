@@ -116,7 +116,9 @@ class FileSource(Source):
                 f"part {options.part_text}: expected files in it, found {len(given)} in all"
             )
         self.report.bytes_all = sum(item.n_bytes for item in self._files)
-        self.schema = self._choose(Schema(self._columns(self._first_row(self._files))))
+        # a part without a whole record has the columns of the others, with which it is merged
+        looked_at = list(dict.fromkeys([*self._files, *readable]))
+        self.schema = self._choose(Schema(self._columns(self._first_row(looked_at))))
         _check_layers(self.schema, options.layers)
         self.provenance = {
             "source": "import",

@@ -1,21 +1,22 @@
-"""What a launch needs of an engine: workers that run parts.
+"""What a launch needs of an engine: workers that run parts, and try again those that failed.
 
 Engines are opened by name, so that Ray and Dask are imported only where they are asked for. SLURM
 is none of them: it has a queue of its own (`store.launch.slurm`).
 """
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
+from store.errors import NotFoundError, SchemaError
 from store.launch.job import Task
 
-__all__ = ["CONNECT_S", "ENGINES", "MISTAKE", "Engine", "Workers", "open_engine"]
+__all__ = ["CONNECT_S", "ENGINES", "Engine", "Workers", "check_workers", "one_line", "open_engine"]
 
 ENGINES = ("processes", "ray", "dask", "slurm")
 CONNECT_S = 6.0  # in which a cluster has to answer; the packages are loaded before that
-MISTAKE = 2  # exit status of a command that no other attempt mends
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Workers:
         How many parts at once; None for what is free.
     most
         More than that are of no use.
+    retries
+        Attempts at a part after one that failed.
     gpus_per_part
         GPUs that each part has for itself.
     address
@@ -36,8 +39,24 @@ class Workers:
 
     n: int | None
     most: int
+    retries: int = 0
     gpus_per_part: int = 0
     address: str | None = None
+
+    def at_once(self, n_free: int, found: str) -> int:
+        """How many parts to run at once; raises SchemaError where they would only wait."""
+        if n_free < 1:
+            raise SchemaError(
+                f"expected free workers, found {found}; wait for the work on them, or add workers"
+            )
+        return min(self.n or n_free, self.most)
+
+    def no_answer(self, found: object) -> NotFoundError:
+        """The error of an address that does not answer as a cluster."""
+        return NotFoundError(
+            f"--address {self.address}: expected HOST:PORT of a cluster, found no answer "
+            f"({one_line(found)}); check that it runs and can be reached"
+        )
 
 
 class Engine(Protocol):
@@ -46,7 +65,7 @@ class Engine(Protocol):
     n_workers: int
 
     def submit(self, task: Task) -> Future[int]:
-        """Make an attempt at a part; the result is its exit status, -n if signal n ended it."""
+        """Run `store.launch.task.run_task`, again where it raises AttemptError."""
         ...
 
     def close(self) -> None:
@@ -57,7 +76,23 @@ class Engine(Protocol):
 def open_engine(name: str, workers: Workers) -> Engine:
     """Open an engine of `ENGINES` but slurm.
 
-    Raises StoreError if what was asked for is not there: a package, a cluster, free CPUs, GPUs.
+    Raises StoreError if what was asked for is not there: a package, a cluster, free CPUs, GPUs, or
+    this version of the package on each worker.
     """
     module = import_module(f"store.launch.on_{name}")
     return module.open_engine(workers)
+
+
+def check_workers(answers: Mapping[str, object]) -> None:
+    """Raise NotFoundError for a worker that would make another part than this process.
+
+    `answers` has what `store.launch.task.make_check` says there, or the exception that ended it.
+    """
+    for worker, found in answers.items():
+        if found:
+            raise NotFoundError(f"worker {worker}: {one_line(found)}")
+
+
+def one_line(found: object) -> str:
+    """What was found as one line, cut; the name of its type if it says nothing."""
+    return " ".join(str(found).split())[:200] or type(found).__name__

@@ -1,34 +1,57 @@
-"""The job of a launch: one command, cut into parts that are stores beside the one to make. Pure."""
+"""The job of a launch: one command, cut into parts that are stores beside the one to make."""
 
+import argparse
+import hashlib
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Job", "Task", "parts_folder"]
+from store.extras import version_text
+from store.launch.completed_parts import JobKey
+
+__all__ = ["Job", "Task", "arguments_digest", "file_digest", "parts_folder"]
+
+# what is recorded by itself; then where a part goes and how it is computed, which may differ from
+# worker to worker
+UNDECIDING = {"sources", "questions"} | {
+    "store",
+    "part",
+    "typed",
+    "inspect",
+    "ignore_space",
+    "batch_size",
+    "device",
+    "device_map",
+    "max_file_gb",
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt at a part.
+    """A part to make, as a worker gets it.
 
     Attributes
     ----------
-    part
-        Its number, from 1.
-    attempt
-        From 1.
     arguments
         Of `python -m store`.
-    log
-        Where its output goes, behind that of earlier attempts.
+    store
+        The part.
     folder
         Where the command runs.
+    version
+        Of this package, which the worker has to have as well.
     """
 
-    part: int
-    attempt: int
     arguments: tuple[str, ...]
-    log: str
-    folder: str
+    store: Path
+    folder: Path
+    version: str
+
+    @property
+    def log(self) -> Path:
+        """Where the output of all attempts goes."""
+        return self.store.with_suffix(".log")
 
 
 @dataclass(frozen=True)
@@ -37,31 +60,25 @@ class Job:
 
     Attributes
     ----------
-    arguments
-        The command and its arguments as for one store.
-    out_index
-        Which of them is the path of that store.
+    before, after
+        Its arguments in front of OUT, but for the command, and behind it.
     out
-        That path, absolute.
-    n_parts
-        Into how many parts it is cut.
-    arguments_sha256, inputs_sha256
-        See `store.launch.identity`.
+        The store to make, absolute.
+    key
+        What its parts have in common.
     folder
         Where the command was typed: relative paths in the arguments are of it.
     """
 
-    arguments: tuple[str, ...]
-    out_index: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
     out: Path
-    n_parts: int
-    arguments_sha256: str
-    inputs_sha256: str
+    key: JobKey
     folder: Path
 
     @property
-    def command(self) -> str:
-        return self.arguments[0]
+    def n_parts(self) -> int:
+        return self.key.n_parts
 
     def part_path(self, part: int) -> Path:
         """Return where a part is made: numbers in names are padded, so that they sort."""
@@ -70,17 +87,41 @@ class Job:
     def part_name(self, number: str) -> str:
         return f"part-{number}-of-{self.n_parts:04d}"
 
-    def log_path(self, part: int) -> Path:
-        return self.part_path(part).with_suffix(".log")
-
-    def task(self, part: int, attempt: int) -> Task:
-        """Return an attempt at a part."""
-        command, *rest = self.arguments
-        rest[self.out_index - 1] = str(self.part_path(part))
-        arguments = (command, "--part", f"{part}/{self.n_parts}", *rest)
-        return Task(part, attempt, arguments, str(self.log_path(part)), str(self.folder))
+    def task(self, part: int) -> Task:
+        """Return a part as a worker gets it."""
+        store = self.part_path(part)
+        numbered = (self.key.command, "--part", f"{part}/{self.n_parts}")
+        arguments = (*numbered, *self.before, str(store), *self.after)
+        return Task(arguments, store, self.folder, version_text())
 
 
 def parts_folder(out: Path) -> Path:
     """Return where the parts of the store at `out` are made."""
     return out.with_name(f"{out.name}.parts")
+
+
+def arguments_digest(args: argparse.Namespace) -> str:
+    """Return the SHA-256 of the arguments that decide the rows, as hexadecimal digits.
+
+    A file that an option names counts by its content, a folder by its name. Raises OSError if one
+    cannot be read.
+    """
+    deciding = {
+        name: _stable(value) for name, value in vars(args).items() if name not in UNDECIDING
+    }
+    canonical = json.dumps(deciding, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _stable(value: object) -> object:
+    if isinstance(value, Path):
+        return {"sha256": file_digest(value)}
+    if isinstance(value, str) and Path(value).is_dir():
+        return os.path.realpath(value)
+    return value
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from store.errors import SchemaError
 from store.launch.engine import Workers
 from store.launch.job import Task
-from store.launch.task import end_tasks, run_task
+from store.launch.task import AttemptError, end_tasks, run_task
 from store.reports import count
 
 __all__ = ["Processes", "open_engine"]
@@ -22,8 +22,10 @@ THREADS = "OMP_NUM_THREADS"
 class Processes:
     """Processes in slots, each of which has its GPUs."""
 
-    def __init__(self, environments: list[dict[str, str]]) -> None:
+    def __init__(self, environments: list[dict[str, str]], retries: int) -> None:
         self.n_workers = len(environments)
+        self._retries = retries
+        self._is_closed = False
         self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
         for environment in environments:
             self._free.put(environment)
@@ -39,11 +41,21 @@ class Processes:
     def _run(self, task: Task) -> int:
         environment = self._free.get()
         try:
-            return run_task(task, environment)
+            return self._attempts(task, environment)
         finally:
             self._free.put(environment)
 
+    def _attempts(self, task: Task, environment: dict[str, str]) -> int:
+        for _ in range(self._retries):
+            try:
+                return run_task(task, environment)
+            except AttemptError:
+                if self._is_closed:
+                    raise
+        return run_task(task, environment)
+
     def close(self) -> None:
+        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         while wait(self._submitted, POLL_S).not_done:  # one may only be about to start
             end_tasks()
@@ -66,7 +78,8 @@ def open_engine(workers: Workers) -> Processes:
         )
     threads = {} if THREADS in os.environ else {THREADS: str(max(1, n_cores // n))}
     slots = [gpus[slot * per_part : (slot + 1) * per_part] for slot in range(n)]
-    return Processes([threads | ({VISIBLE: ",".join(slot)} if slot else {}) for slot in slots])
+    environments = [threads | ({VISIBLE: ",".join(slot)} if slot else {}) for slot in slots]
+    return Processes(environments, workers.retries)
 
 
 def _gpus() -> list[str]:

@@ -4,26 +4,15 @@ import logging
 import multiprocessing
 import os
 import signal
-import time
 from concurrent.futures import Future
-from multiprocessing.connection import Connection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from store.errors import SchemaError, StoreError
-from store.extras import needs_extra
-from store.launch.cluster import (
-    check_answers,
-    check_reachable,
-    launch_folder,
-    make_probe,
-    one_line,
-    refuse_address,
-    refuse_busy,
-)
-from store.launch.engine import CONNECT_S, Workers
+from store.extras import needs_extra, version_text
+from store.launch.engine import CONNECT_S, Workers, check_workers
 from store.launch.job import Task
-from store.launch.task import run_task
+from store.launch.task import AttemptError, make_check, run_task
 
 with needs_extra("ray", "the extra ray is missing (pip install '.[ray]' in the checkout): "):
     import ray
@@ -32,18 +21,20 @@ with needs_extra("ray", "the extra ray is missing (pip install '.[ray]' in the c
 __all__ = ["RayTasks", "open_engine"]
 
 PROBE_S = 60.0  # in which a node has to start a first process
-# A server of gRPC answers the beginning of HTTP/2 with its settings (RFC 9113, section 3.4), at
-# once; to connect as Ray does takes seconds, and a busy machine may take more than it should wait.
-HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
-SETTINGS = b"\4\0\0\0\0\0"  # of the first frame: type, flags, the stream 0
 
 
 class RayTasks:
-    """Tasks of Ray; the launch tries again itself, so that one place counts the attempts."""
+    """Tasks of Ray, which are run again where they fail, or their worker is lost."""
 
-    def __init__(self, n_workers: int, gpus_per_part: int) -> None:
-        self.n_workers = n_workers
-        self._run = ray.remote(num_cpus=1, num_gpus=gpus_per_part, max_retries=0)(run_task)
+    def __init__(self, workers: Workers) -> None:
+        self.n_workers = _n_workers(workers)
+        check_workers(_ask_nodes())
+        self._run = ray.remote(
+            num_cpus=1,
+            num_gpus=workers.gpus_per_part,
+            max_retries=workers.retries,
+            retry_exceptions=[AttemptError],
+        )(run_task)
 
     def submit(self, task: Task) -> Future[int]:
         result: Future[int] = self._run.remote(task).future()
@@ -63,107 +54,72 @@ def open_engine(workers: Workers) -> RayTasks:
         # without an address Ray would join a cluster that someone else has started here
         ray.init(address="local", num_cpus=n_cpus, include_dashboard=False, **settings)
     else:
-        _connect(workers.address, settings)
+        _connect(workers, settings)
     # Ray's own handler would end this process where it stands
     signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        n_free = _check_room(workers.gpus_per_part)
-        check_answers(_probe_nodes())
+        return RayTasks(workers)
     except BaseException:
         ray.shutdown()
         raise
-    return RayTasks(min(workers.n or n_free, workers.most), workers.gpus_per_part)
 
 
-def _connect(address: str, settings: dict[str, Any]) -> None:
-    """Connect to a cluster; raises NotFoundError where Ray would wait for minutes, then exit."""
-    end_s = time.monotonic() + CONNECT_S
-    if "://" in address:
-        raise SchemaError(
-            f"--address: expected HOST:PORT of the cluster's head, or auto, found {address!r:.100}"
-        )
-    if address != "auto":
-        greeting = b"" if os.environ.get("RAY_USE_TLS", "0") == "1" else HTTP2
-        check_reachable(address, CONNECT_S, greeting, SETTINGS)
-        _check_is_ray(address, end_s - time.monotonic())
-    try:
-        ray.init(address=address, **settings)
-    except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:
-        raise refuse_address(address, f"{error}; does it need RAY_AUTH_MODE=token?") from error
+def _connect(workers: Workers, settings: dict[str, Any]) -> None:
+    """Connect to a cluster; raises NotFoundError where Ray would wait for minutes, then exit.
 
-
-def _check_is_ray(address: str, timeout_s: float) -> None:
-    """Raise NotFoundError unless a server of gRPC is the head of a cluster.
-
-    Ray's client asks it, as that knows about tokens and TLS; but it asks for minutes, and nothing
-    interrupts it. So it asks in a process that can be killed: a forked one, as a new one would take
-    seconds to import Ray, 9 of them on a busy machine. The answer itself takes less than 0.2 s
-    there.
+    Nothing interrupts Ray's client while it asks. So it asks first in a process that can be killed:
+    a forked one, as a new one would take seconds to import Ray. The answer itself takes less than
+    0.2 s on a busy machine.
     """
-    forking = multiprocessing.get_context("fork")
-    answers, sender = forking.Pipe(duplex=False)
-    process = forking.Process(target=_ask, args=(address, sender), daemon=True)
-    process.start()
-    sender.close()
-    try:
-        if not answers.poll(max(0.0, timeout_s)):
-            raise refuse_address(address, f"nothing of Ray's in {CONNECT_S:.0f} s")
-        problem = answers.recv()
-    except EOFError as error:
-        raise refuse_address(address, "an answer that ended Ray's client") from error
-    finally:
+    if workers.address != "auto":
+        forking = multiprocessing.get_context("fork")
+        process = forking.Process(target=_ask, args=[workers.address], daemon=True)
+        process.start()
+        process.join(CONNECT_S)
         process.kill()
         process.join()
-        answers.close()
-    if problem:
-        raise refuse_address(address, problem)
+        if process.exitcode:
+            raise workers.no_answer(f"nothing of Ray's in {CONNECT_S:.0f} s")
+    try:
+        ray.init(address=workers.address, **settings)
+    except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:
+        raise workers.no_answer(f"{error}; does it need RAY_AUTH_MODE=token?") from error
 
 
-def _ask(address: str, sender: Connection) -> None:
-    """Send what is wrong with a cluster; nothing if it answers."""
+def _ask(address: str) -> None:
+    """Ask the head of a cluster for its id, as Ray's client knows about tokens and TLS."""
     with Path(os.devnull).open("w") as nowhere:  # what Ray's client prints is no line of ours
         os.dup2(nowhere.fileno(), 2)
-    try:
+    with suppress(ImportError):  # another version of Ray, which has to find out for itself
         from ray._raylet import GcsClient
-    except ImportError:  # another version of Ray, which has to find out for itself
-        sender.send("")
-        return
-    try:
+
         GcsClient(address=address)
-    except ray.exceptions.RayError as error:
-        sender.send(one_line(error))
-    else:
-        sender.send("")
 
 
-def _check_room(gpus_per_part: int) -> int:
-    """Return for how many parts there is room now; raises SchemaError if there is for none."""
-    all_of = ray.cluster_resources()
+def _n_workers(workers: Workers) -> int:
+    """For how many parts there is room now; raises SchemaError if there is for none."""
     free = ray.available_resources()
     n_free = int(free.get("CPU", 0))
-    found = f"{n_free} of {int(all_of.get('CPU', 0))} CPUs free"
-    if gpus_per_part:
+    found = f"{n_free} CPUs free"
+    if workers.gpus_per_part:
         n_gpus = int(free.get("GPU", 0))
-        found += f", {n_gpus} of {int(all_of.get('GPU', 0))} GPUs free"
-        n_free = min(n_free, n_gpus // gpus_per_part)
-    if n_free < 1:
-        raise refuse_busy("ray", found)
-    return n_free
+        n_free = min(n_free, n_gpus // workers.gpus_per_part)
+        found += f", {n_gpus} GPUs free"
+    return workers.at_once(n_free, found)
 
 
-def _probe_nodes() -> dict[str, object]:
-    """What each node that can run parts answers."""
-    probe = ray.remote(num_cpus=0, max_retries=0)(make_probe())
+def _ask_nodes() -> dict[str, object]:
+    """What each node that can run parts lacks."""
+    check = ray.remote(num_cpus=0, max_retries=0)(make_check(version_text(), str(Path.cwd())))
     asked = {}
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU"):
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            answer = probe.options(scheduling_strategy=there).remote(launch_folder())
-            asked[node["NodeManagerAddress"]] = answer
+            asked[node["NodeManagerAddress"]] = check.options(scheduling_strategy=there).remote()
     answers: dict[str, object] = {}
     for name, answer in asked.items():
         try:
             answers[name] = ray.get(answer, timeout=PROBE_S)
-        except (ray.exceptions.RayError, StoreError) as error:
+        except ray.exceptions.RayError as error:
             answers[name] = error
     return answers

@@ -11,27 +11,24 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError, StoreError
-from store.launch.engine import MISTAKE
-from store.launch.found import numbers_text
+from store.launch.completed_parts import SUFFIX, numbers_text
+from store.launch.engine import Workers
 from store.launch.job import Job, parts_folder
-from store.launch.records import SUFFIX
-from store.launch.task import package_root
+from store.launch.task import FINAL, package_root
 from store.write.files import DISK
 
-__all__ = ["Queued", "Scripts", "find_queued", "submit", "submit_merge", "write_scripts"]
+__all__ = ["Scripts", "find_queued", "submit", "submit_merge", "write_scripts"]
 
 NUMBER = re.compile(r"[0-9]{1,20}")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 LONGEST_NAME = 40
 DIGITS = 16  # of a checksum
-# an option with its value behind = or spaces, which the shell that typed it has split off already
-OPTION = re.compile(r"(--?[A-Za-z][\w-]*(?:=| +))(.+)")
-JOB_NAME = re.compile(r"-J|--job-name")
-MOST_SECONDS = 60.0  # for an answer of sbatch or squeue
+JOB_NAME = ("-J", "--job-name")
+MAX_ANSWER_S = 60.0  # of sbatch or squeue
 HEAD = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -49,61 +46,45 @@ for attempt in {attempts}; do
     # whole, perhaps without some records
     if [ -e "$part{suffix}" ]; then exit 0; fi
     # a mistake, which no attempt mends, or asked to end
-    case $status in {mistake} | 130 | 143) exit $status ;; esac
+    case $status in {final}) exit $status ;; esac
 done
 exit $status
 """
 
 
-@dataclass(frozen=True)
-class Scripts:
+class Scripts(NamedTuple):
     """What is submitted: a script for the parts, and one for the merge; their texts."""
 
     parts: str
     merge: str
 
 
-@dataclass(frozen=True)
-class Queued:
-    """Numbers of the jobs in the queue: those that make parts, and those that merge them."""
-
-    parts: tuple[str, ...]
-    merge: tuple[str, ...]
-
-
 def write_scripts(
-    job: Job,
-    left: Sequence[int],
-    merge: Sequence[str],
-    *,
-    workers: int | None,
-    gpus_per_part: int,
-    retries: int,
-    options: Sequence[str],
+    job: Job, left: Sequence[int], merge: Sequence[str], workers: Workers, options: Sequence[str]
 ) -> Scripts:
     """Return the scripts that make the parts that are left, and merge all; pure.
 
     `left` are the numbers of the parts, ascending; `merge` the arguments of `python -m store` that
-    merge them. `workers` parts run at once; with None as many as the queue admits; `options` are
-    further ones of sbatch, for both scripts. Raises SchemaError if a path or an option fits on no
-    line of a script, or names the jobs.
+    merge them; `options` further ones of sbatch, for both scripts. Raises SchemaError if a path or
+    an option fits on no line of a script, or names the jobs.
     """
     parts_name, merge_name = _job_names(job.out)
     further = [_quoted_option(option) for option in options]
-    at_once = f"%{workers}" if workers else ""
+    at_once = f"%{workers.n}" if workers.n else ""
     of_parts = [f"--array={numbers_text(left)}{at_once}"]
-    of_parts += [f"--gres=gpu:{gpus_per_part}"] if gpus_per_part else []
+    if workers.gpus_per_part:
+        of_parts.append(f"--gres=gpu:{workers.gpus_per_part}")
     python = shlex.join([sys.executable, "-P", "-m", "store"])
     number = "$SLURM_ARRAY_TASK_ID"
-    command, *rest = map(shlex.quote, job.arguments)
-    rest[job.out_index - 1] = '"$part"'
+    words = [python, job.key.command, "--part", f'"{number}/{job.n_parts}"']
+    words += [*map(shlex.quote, job.before), '"$part"', *map(shlex.quote, job.after)]
     name = f"$(printf {job.part_name('%04d')}.zarr {number})"
     attempts = ATTEMPTS.format(
         part=f'{shlex.quote(str(parts_folder(job.out)))}/"{name}"',
-        attempts=" ".join(map(str, range(1, retries + 2))),
-        command=" ".join([python, command, f'--part "{number}/{job.n_parts}"', *rest]),
+        attempts=" ".join(map(str, range(1, workers.retries + 2))),
+        command=" ".join(words),
         suffix=SUFFIX,
-        mistake=MISTAKE,
+        final=" | ".join(map(str, FINAL)),
     )
     log = f"{job.part_name('%4a')}.log"
     parts_head = _head(job, parts_name, log, [*of_parts, *further])
@@ -113,9 +94,10 @@ def write_scripts(
 
 def _head(job: Job, name: str, log: str, options: Sequence[str]) -> str:
     """What sbatch reads of a script, and where its commands run."""
+    folder = f"{parts_folder(job.out)}/"
     return HEAD.format(
         name=name,
-        log=_log_option(parts_folder(job.out), log),
+        log=shlex.quote(_one_line(folder).replace("%", "%%") + log),
         options="\n".join(f"#SBATCH {option}" for option in options),
         folder=shlex.quote(str(job.folder)),
         root=shlex.quote(package_root()),
@@ -123,25 +105,19 @@ def _head(job: Job, name: str, log: str, options: Sequence[str]) -> str:
 
 
 def _quoted_option(option: str) -> str:
-    """An option as `#SBATCH` takes it, whose value may have spaces."""
-    if JOB_NAME.match(option):
+    """An option as `#SBATCH` takes it: its value, behind = or a space, may have spaces."""
+    if option.startswith(JOB_NAME):
         raise SchemaError(
             f"--sbatch: the launch finds its jobs by their names; drop {option!r:.80}"
         )
-    if not option.isprintable():  # a new line would be a line of the script
-        raise SchemaError(f"--sbatch: expected one line, found {option!r:.80}")
-    with_value = OPTION.fullmatch(option)
-    if with_value is None:
-        return shlex.quote(option)
-    name, value = with_value.groups()
-    return name + shlex.quote(value)
+    name, sign, value = _one_line(option).partition("=" if "=" in option else " ")
+    return name + sign + (value and shlex.quote(value))
 
 
-def _log_option(folder: Path, pattern: str) -> str:
-    """The path of a log as `#SBATCH --output` takes it; raises SchemaError if it cannot."""
-    if not str(folder).isprintable():
-        raise SchemaError(f"{str(folder)!r}: expected a path that fits on one line of a script")
-    return shlex.quote(f"{folder}/".replace("%", "%%") + pattern)
+def _one_line(text: str) -> str:
+    if not text.isprintable():  # a new line would be a line of the script
+        raise SchemaError(f"expected what fits on one line of a script, found {text!r:.80}")
+    return text
 
 
 def submit(job: Job, scripts: Scripts) -> tuple[str, str]:
@@ -189,30 +165,32 @@ def _job_names(out: Path) -> tuple[str, str]:
     return f"{shown}-{digest}", f"merge-{shown}-{digest}"
 
 
-def find_queued(out: Path) -> Queued:
-    """Ask squeue for the jobs of an earlier launch; raises StoreError if it does not answer.
+def find_queued(out: Path) -> tuple[list[str], list[str]]:
+    """Return the numbers of an earlier launch's jobs in the queue: of the parts, of the merge.
 
-    They are known by their names: no file has to be written at the moment of a submission, which
-    a launch that is killed then would not have done.
+    Raises StoreError if squeue does not answer. The jobs are known by their names: no file has to
+    be written at the moment of a submission, which a launch that is killed then would not have
+    done.
     """
     names = _job_names(out)
     # %F: the number that all tasks of an array share
     options = ["--me", "--noheader", "--format=%F %j", f"--name={','.join(names)}"]
-    found: dict[str, dict[str, None]] = {name: {} for name in names}
+    found: tuple[list[str], list[str]] = ([], [])
     for line in _run(["squeue", *options]).splitlines():
         number, _, name = line.strip().partition(" ")
         if not NUMBER.fullmatch(number) or name.strip() not in names:
             raise StoreError(f"squeue: expected number and name of a job, found {line!r:.100}")
-        found[name.strip()][number] = None
-    parts, merge = (tuple(found[name]) for name in names)
-    return Queued(parts, merge)
+        numbers = found[names.index(name.strip())]
+        if number not in numbers:
+            numbers.append(number)
+    return found
 
 
-def _run(command: list[str]) -> str:
+def _run(command: Sequence[str]) -> str:
     name = command[0]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=MAX_ANSWER_S
         )
     except FileNotFoundError as error:
         raise NotFoundError(
@@ -220,9 +198,8 @@ def _run(command: list[str]) -> str:
             "--print the script"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise StoreError(
-            f"{name}: expected an answer in {MOST_SECONDS:.0f} s, found none"
-        ) from error
+        message = f"{name}: expected an answer in {MAX_ANSWER_S:.0f} s, found none"
+        raise StoreError(message) from error
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
         raise StoreError(f"{name}: expected exit status 0, found {done.returncode}: {said[-300:]}")

@@ -1,36 +1,132 @@
 """Runs the command of a part as a process of its own, with its output in a log.
 
 What runs on the workers of a cluster is here: it needs this package there, and nothing of Ray or
-Dask.
+Dask. `python -P -m store.launch.task PARENT COMMAND ARGUMENT...` is a command of `python -m store`
+that is asked to end when the process PARENT ends: the kernel sends SIGTERM, however that ended, so
+that no part goes on writing unseen beside the next attempt at it.
 """
 
+import ctypes
 import os
 import platform
+import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from store.launch.completed_parts import record_path
 from store.launch.job import Task
+from store.write.lock import has_writer
 
 __all__ = [
+    "FINAL",
+    "AttemptError",
     "end_tasks",
+    "end_with",
     "last_lines",
+    "make_check",
     "package_root",
+    "partial_path",
     "run_task",
     "start_command",
+    "status_text",
     "stop_processes",
-    "stop_tasks",
 ]
 
+MISTAKE = 2
+ENDED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # in order, as it was asked to
+FINAL = (MISTAKE, *ENDED)  # exit statuses after which a part is not tried again
+PAUSE_S = 1.0  # before a part is tried again; twice as long each time
+MAX_PAUSE_S = 60.0
+LOOK_S = 5.0  # between two looks whether an earlier attempt still runs
 STOP_S = 30.0  # for a commit; then a process is killed
 TAIL_BYTES = 1 << 16
-HEADING = "--- attempt"
+HEADING = b"--- attempt"
 LONGEST_LINE = 300  # characters of a log's line in a message
+PR_SET_PDEATHSIG = 1  # of the kernel
 
 _running: set[subprocess.Popen] = set()  # by run_task of this process
+
+
+class AttemptError(Exception):
+    """An attempt at a part that failed; another one may succeed, perhaps on another worker."""
+
+
+def run_task(task: Task, environment: dict[str, str] | None = None) -> int:
+    """Make an attempt at a part; return the exit status if the part is whole, or will not be.
+
+    An earlier attempt that still runs somewhere is waited for. Raises AttemptError, after a pause,
+    if the part is to be tried again, and OSError if its log cannot be written.
+    """
+    problem = make_check(task.version, str(task.folder))()
+    if problem:
+        raise AttemptError(f"worker {platform.node()}: {problem}")
+    while _is_written(task.store):
+        time.sleep(LOOK_S)
+    with task.log.open("ab") as log:
+        with suppress(OSError):  # a full disk: the part may need no more of it
+            log.write(HEADING + f" on {platform.node()}\n".encode())
+            log.flush()
+        process = start_command(task.arguments, task.folder, log.fileno(), environment)
+    _running.add(process)
+    try:
+        status = process.wait()
+    finally:
+        stop_processes([process])  # if this worker is asked to end
+        _running.remove(process)
+    if status in FINAL or record_path(task.store).exists():
+        return status
+    n_attempts = task.log.read_bytes().count(HEADING)
+    time.sleep(min(PAUSE_S * 2.0 ** (n_attempts - 1), MAX_PAUSE_S))
+    raise AttemptError(status_text(status))
+
+
+def make_check(version: str, folder: str) -> Callable[[], str]:
+    """Return a function that says what a worker lacks; nothing if it can make parts.
+
+    It stands in a function, so that it travels as code: a worker without this package could not
+    look it up.
+    """
+
+    def check() -> str:
+        import os
+
+        try:
+            from store.extras import version_text
+
+            found = version_text()
+        except ImportError as error:
+            found = str(error)
+        if found != version:
+            return f"expected {version}, found {found}; install the same version there"
+        if not os.path.isdir(folder):  # noqa: PTH112 - it knows nothing of our imports
+            return (
+                f"expected the folder {folder} of the launch, found none; parts need a file "
+                "system that all workers share"
+            )
+        return ""
+
+    return check
+
+
+def status_text(status: int) -> str:
+    return f"ended by signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def _is_written(store: Path) -> bool:
+    """Whether another process makes a store now."""
+    with suppress(OSError):
+        return has_writer(partial_path(store))
+    return False
+
+
+def partial_path(store: Path) -> Path:
+    """Where a store grows, as `store.write.build` has it, which takes torch."""
+    return store.with_name(f"{store.name}.partial")
 
 
 def package_root() -> str:
@@ -40,7 +136,7 @@ def package_root() -> str:
 
 def start_command(
     arguments: Sequence[str],
-    folder: str | None = None,
+    folder: Path | None = None,
     log: int | None = None,
     environment: dict[str, str] | None = None,
 ) -> subprocess.Popen:
@@ -52,42 +148,16 @@ def start_command(
     """
     paths = [package_root(), os.environ.get("PYTHONPATH")]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    variables |= environment or {}
-    child = [sys.executable, "-P", "-m", "store.launch.child", str(os.getpid())]
+    child = [sys.executable, "-P", "-m", "store.launch.task", str(os.getpid())]
     return subprocess.Popen(
         [*child, *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log if log is None else subprocess.STDOUT,
-        env=variables,
+        env=variables | (environment or {}),
         start_new_session=True,  # Ctrl-C is for the launch, which then ends its parts in order
     )
-
-
-def run_task(task: Task, environment: dict[str, str] | None = None) -> int:
-    """Make an attempt at a part; return its exit status, -n if signal n ended it.
-
-    Raises OSError if its log cannot be written.
-    """
-    with Path(task.log).open("ab") as log:
-        heading = f"{HEADING} {task.attempt} on {platform.node()}\n"
-        with suppress(OSError):  # a full disk: the part may need no more of it
-            log.write(heading.encode())
-            log.flush()
-        process = start_command(task.arguments, task.folder, log.fileno(), environment)
-    _running.add(process)
-    try:
-        return process.wait()
-    finally:
-        stop_processes([process])  # if this worker is asked to end
-        _running.remove(process)
-
-
-def stop_tasks() -> None:
-    """Ask the parts that this process runs to end; they commit what is whole."""
-    for process in list(_running):
-        process.terminate()
 
 
 def end_tasks() -> None:
@@ -114,10 +184,23 @@ def last_lines(log: Path, n: int) -> list[str]:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
-            text = file.read().decode(errors="backslashreplace")
+            text = file.read()
     except OSError:
         return []
-    of_last = text.rpartition(HEADING)[2].partition("\n")[2] if HEADING in text else text
-    lines = [line.strip() for line in of_last.splitlines() if line.strip()]
-    shown = ["".join(sign for sign in line if sign.isprintable()) for line in lines[-n:]]
-    return [line[:LONGEST_LINE] for line in shown]
+    of_last = text.rpartition(HEADING)[2].partition(b"\n")[2] if HEADING in text else text
+    lines = of_last.decode(errors="backslashreplace").splitlines()
+    shown = ["".join(filter(str.isprintable, line)).strip() for line in lines if line.strip()]
+    return [line[:LONGEST_LINE] for line in shown[-n:]]
+
+
+def end_with(parent: int) -> None:
+    """Have SIGTERM sent to this process when its parent ends, or end at once if it has ended."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(ENDED[-1])
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
+    del sys.argv[1]
+    runpy.run_module("store", run_name="__main__")

@@ -1,53 +1,34 @@
 """What has to be true of a cluster, without one."""
 
-import socket
 import sys
 
 import pytest
 from launching import MAP, write_arrays
 
 from store.cli.main import main
-from store.errors import NotFoundError, SchemaError
+from store.errors import NotFoundError
 from store.extras import version_text
-from store.launch.cluster import check_answers, check_reachable, make_probe
-
-
-@pytest.fixture
-def server():
-    """A server that accepts connections, and never says anything."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-def test_an_address_has_to_answer(server):
-    """In time, where a greeting is expected to be answered."""
-    check_reachable(server, 5.0)
-    with pytest.raises(NotFoundError, match=rf"--address {server}: expected a cluster.*timed out"):
-        check_reachable(server, 0.1, b"hello", b"you")
-    with pytest.raises(NotFoundError, match="Connection refused"):
-        check_reachable("127.0.0.1:1", 5.0)
-    for wrong in ("127.0.0.1", ":1", "a:b", "a:99999"):
-        with pytest.raises(SchemaError, match="expected HOST:PORT"):
-            check_reachable(wrong, 5.0)
+from store.launch.engine import check_workers
+from store.launch.task import make_check
 
 
 def test_workers_need_this_package_and_its_folder(tmp_path):
     """The same version; the one that lacks it is named."""
-    probe = make_probe()
-    check_answers({"a": probe(str(tmp_path)), "b": version_text()})
+    whole = make_check(version_text(), str(tmp_path))()
+    check_workers({"a": whole})
     for found, message in (
-        (probe(str(tmp_path / "none")), "worker b: expected the folder .* that all workers share"),
-        ("trace-store 0.0.1", "worker b: expected trace-store .* found trace-store 0.0.1; install"),
-        (ImportError("two\nlines"), "found two lines; install the same version there"),
+        (make_check(version_text(), "/none")(), "worker b: expected the folder /none of"),
+        (make_check("trace-store 0", "/")(), "worker b: expected trace-store 0, found trace-store"),
+        (ImportError("two\nlines"), "worker b: two lines"),
     ):
         with pytest.raises(NotFoundError, match=message) as caught:
-            check_answers({"a": version_text(), "b": found})
+            check_workers({"a": whole, "b": found})
         assert "\n" not in str(caught.value)
 
 
-def test_the_probe_says_that_the_package_is_missing(monkeypatch):
+def test_a_worker_without_the_package_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "store.extras", None)
-    assert make_probe()("/").startswith("no package: ")
+    assert "install the same version there" in make_check("trace-store 1", "/")()
 
 
 @pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("dask", "distributed")])

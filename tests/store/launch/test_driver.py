@@ -1,6 +1,7 @@
-"""Which part is run next, how often one is tried, and how far all of them are."""
+"""Which parts are run, when one is given up or tried again, and how far all of them are."""
 
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,86 +9,152 @@ from launching import MAP, write_arrays
 
 from store.cli.launch import parse_job
 from store.cli.main import main
-from store.launch.driver import Launch, Standing
+from store.extras import version_text
+from store.launch.driver import Launch
+from store.launch.engine import Workers, open_engine
+from store.launch.job import Task
+from store.launch.task import AttemptError, partial_path, run_task
 
-FAILED, MISTAKE, WHOLE = 1, 2, 0
+FAILED, WHOLE, RUNNING = 1, 0, None
 
 
-class Attempts:
-    """An engine whose attempts end at once, as they are told to; it knows when they began."""
+class Ended:
+    """A process that has ended."""
 
-    def __init__(self, clock, n_workers, ends):
+    def __init__(self, status):
+        self.status = status
+
+    def wait(self, *_):
+        return self.status
+
+    poll = wait
+
+
+class Ends:
+    """An engine that ends each part at once, or when `end` is called, as it was told to."""
+
+    def __init__(self, n_workers, ends):
         self.n_workers = n_workers
         self.begun = []
-        self._clock = clock
         self._ends = ends
+        self._running = []
 
     def submit(self, task):
-        self.begun.append((task.part, self._clock.now_s))
-        status = self._ends.get(task.part, FAILED)
-        if status == WHOLE:
-            assert main(list(task.arguments)) == 0
+        number = int(task.store.name[5:9])
+        self.begun.append(number)
+        end = self._ends.get(number, FAILED)
         future = Future()
-        future.set_result(status)
+        if end is RUNNING:
+            main(list(task.arguments))
+            task.store.rename(partial_path(task.store))
+            Path(f"{task.store}.part.json").unlink()
+            self._running.append(future)
+            return future
+        if end == WHOLE:
+            assert main(list(task.arguments)) == 0
+        future.set_result(end)
         return future
+
+    def end(self):
+        while self._running:
+            self._running.pop().set_result(FAILED)
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run six parts by a clock that only sleep moves; when each began, and which failed."""
-    arrays = write_arrays(tmp_path / "files", 6)
-    clock = SimpleNamespace(now_s=0.0)
-    time = SimpleNamespace(
-        monotonic=lambda: clock.now_s,
-        sleep=lambda seconds: setattr(clock, "now_s", clock.now_s + seconds),
-    )
-    monkeypatch.setattr("store.launch.driver.time", time)
+def run(tmp_path):
+    """Run parts to given ends; the order in which they began, those given up, and reports."""
 
-    def run_parts(ends, *, retries, n_workers=1, n_parts=6):
+    def run_parts(ends, *, n_workers=1, n_parts=6):
+        arrays = write_arrays(tmp_path / "files", n_parts)
         arguments = ["--", "import", str(tmp_path / "o.zarr"), str(arrays), "--map", MAP]
-        engine = Attempts(clock, n_workers, ends)
-        launch = Launch(parse_job(arguments, n_parts), engine, retries, print)
-        launch.run(lambda *_: None)
-        return engine.begun, launch.failed
+        engine = Ends(n_workers, ends)
+        launch = Launch(parse_job(arguments, n_parts), engine, print)
+        reports = []
+
+        def report(n_rows, found):
+            reports.append((n_rows, round(found.share, 2), found.text()))
+            engine.end()
+
+        launch.run(report)
+        return engine.begun, launch.failed, reports
 
     return run_parts
 
 
-def test_a_part_that_fails_comes_again_behind_the_others(run):
-    """Not before a pause, which grows; and no more often than was asked for."""
-    begun, failed = run({}, retries=2, n_parts=2)
-    assert [part for part, _ in begun] == [1, 2] * 3
-    assert [time_s for part, time_s in begun if part == 1] == [0.0, 1.0, 3.0]
-    assert failed == [1, 2]
-
-
-def test_a_mistake_is_final(run):
-    begun, failed = run({1: MISTAKE}, retries=1, n_parts=2)
-    assert [part for part, _ in begun] == [1, 2, 2]
-    assert failed == [1, 2]
-
-
 def test_a_command_that_fails_in_each_part_is_not_tried_in_all(run):
     """Three parts are given up before one is whole."""
-    begun, failed = run({}, retries=0)
-    assert [part for part, _ in begun] == failed == [1, 2, 3]
+    begun, failed, _ = run({})
+    assert begun == failed == [1, 2, 3]
 
 
 def test_a_part_that_becomes_whole_shows_that_the_command_works(run):
     """It was started with the others that failed; what is left is tried then."""
-    begun, failed = run({4: WHOLE}, retries=0, n_workers=4)
-    assert [part for part, _ in begun] == [1, 2, 3, 4, 5, 6]
+    begun, failed, _ = run({4: WHOLE}, n_workers=4)
+    assert begun == [1, 2, 3, 4, 5, 6]
     assert sorted(failed) == [1, 2, 3, 5, 6]
 
 
+def test_running_parts_count_by_their_traces(run, monkeypatch):
+    """But never as done, and not before one is whole."""
+    monkeypatch.setattr("store.launch.driver.LOOK_S", 0.0)
+    _, _, reports = run({1: WHOLE, 3: RUNNING, 4: WHOLE}, n_parts=4)
+    assert reports == [
+        (3, 0.25, "1 of 4 parts, 3 traces"),
+        (3, 0.25, "1 of 4 parts, 1 failed, 3 traces"),
+        (6, 0.5, "1 of 4 parts, 1 running, 1 failed, 6 traces"),
+        (3, 0.25, "1 of 4 parts, 2 failed, 3 traces"),
+        (6, 0.5, "2 of 4 parts, 2 failed, 6 traces"),
+    ]
+
+
+@pytest.fixture
+def attempts(tmp_path, monkeypatch):
+    """A part whose attempts end with given statuses, and the pauses between them."""
+    pauses = []
+    time = SimpleNamespace(sleep=pauses.append)
+    monkeypatch.setattr("store.launch.task.time", time)
+    task = Task((), tmp_path / "p.zarr", Path.cwd(), version_text())
+
+    def end_with(*statuses):
+        left = iter(statuses)
+
+        def start(*_):
+            status = next(left)
+            return Ended(status)
+
+        monkeypatch.setattr("store.launch.task.start_command", start)
+        return task, pauses
+
+    return end_with
+
+
+def test_an_engine_tries_again_what_failed(attempts):
+    """As often as was asked for, after pauses that grow up to a minute."""
+    task, pauses = attempts(*[-9] * 9)
+    engine = open_engine("processes", Workers(1, most=1, retries=8))
+    with pytest.raises(AttemptError, match="ended by signal 9"):
+        engine.submit(task).result()
+    engine.close()
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize("status", [2, 130, 143])
+def test_a_mistake_is_final_and_so_is_a_stop(attempts, status):
+    task, pauses = attempts(status)
+    assert run_task(task) == status
+    assert not pauses
+
+
 @pytest.mark.parametrize(
-    ("whole", "rows", "running", "share"),
-    [(0, 0, (5,), 0.0), (1, 10, (), 0.25), (2, 20, (5, 30), (2 + 0.5 + 0.99) / 4), (4, 0, (), 1.0)],
+    ("other", "found"),
+    [
+        ({"version": "trace-store 0.0.1"}, "expected trace-store 0.0.1, found trace-store"),
+        ({"folder": Path("/nowhere")}, "expected the folder /nowhere of the launch, found none"),
+    ],
 )
-def test_running_parts_count_by_their_traces(whole, rows, running, share):
-    assert Standing(4, whole, len(running), 0, rows, running).share == share
-
-
-def test_the_standing_in_words():
-    standing = Standing(16, 3, 2, 1, 1200, (30, 4))
-    assert standing.text() == "3 of 16 parts, 2 at work, 1 failed, 1,234 traces"
+def test_a_worker_of_another_version_makes_no_part(attempts, other, found):
+    """Nor one that lacks the folder; another worker may make it."""
+    task, _ = attempts()
+    with pytest.raises(AttemptError, match=f"worker .*: {found}"):
+        run_task(Task(**vars(task) | other))
+    assert not task.log.exists()

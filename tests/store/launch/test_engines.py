@@ -58,7 +58,10 @@ def test_what_only_looks_like_ray_is_refused(http2, tmp_path):
     done = run_launch(*options, "--", *job, timeout=MOST_S)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert f"--address {http2}: expected a cluster, found no answer (nothing of Ray's in" in line
+    assert (
+        f"--address {http2}: expected HOST:PORT of a cluster, found no answer (nothing of Ray's in"
+        in line
+    )
 
 
 @pytest.mark.parametrize("engine", PACKAGES)

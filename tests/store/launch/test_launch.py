@@ -57,10 +57,10 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
         return build(path, *arguments, **options)
 
     with monkeypatch.context() as patched:
+        patched.setattr("store.launch.task.PAUSE_S", 0.0)
         patched.setattr(make, "build_store", fill)
         assert launch("--retries", "1", n_parts=3) == 1
     captured = capfd.readouterr()
-    assert "part 2/3: exit status 75; attempt 2 of 2 follows; " in captured.err
     assert "part 2/3: exit status 75; given up; " in captured.err
     log = parts_folder(tmp_path / "o.zarr") / "part-0002-of-0003.log"
     assert f"part 2/3 failed: {log}\n" in captured.out
@@ -96,7 +96,7 @@ def test_what_parts_say_of_their_labels_is_passed_on(launch, monkeypatch, capfd)
     ]
 
 
-def test_a_mistake_is_not_tried_again(launch, monkeypatch, capfd):
+def test_a_mistake_is_not_tried_again(launch, tmp_path, monkeypatch, capfd):
     """The next attempt would make it too."""
 
     def refuse(path, *arguments, **options):
@@ -106,14 +106,26 @@ def test_a_mistake_is_not_tried_again(launch, monkeypatch, capfd):
     assert launch("--retries", "5") == 1
     captured = capfd.readouterr()
     assert captured.err.count("exit status 2; given up; ") == 2
-    assert "follows" not in captured.err
+    log = parts_folder(tmp_path / "o.zarr") / "part-0001-of-0002.log"
+    assert log.read_text().count("--- attempt") == 1
+
+
+def test_a_part_of_unreadable_files_alone_is_an_empty_one(forked, tmp_path, capfd):
+    """What is left out of it is told, as an import of all files would."""
+    files = write_arrays(tmp_path / "x")
+    whole = (files / "2.npz").read_bytes()
+    (files / "2.npz").write_bytes(whole[: len(whole) // 2])
+    job = ["import", str(tmp_path / "o.zarr"), str(files), "--map", MAP]
+    assert main(["launch", "--engine", "processes", "--parts", "4", "--", *job]) == 1
+    assert "  1 file or record left out; the logs of 1 part in" in capfd.readouterr().out
+    assert len(TraceStore.open(tmp_path / "o.zarr")) == 9
 
 
 def test_a_part_that_cannot_be_started_stops_no_other(launch, tmp_path, capfd):
     log = parts_folder(tmp_path / "o.zarr") / "part-0001-of-0002.log"
     log.mkdir(parents=True)
     assert launch("--retries", "0") == 1
-    assert "part 1/2: no worker has it: [Errno 21] Is a directory" in capfd.readouterr().err
+    assert "part 1/2: [Errno 21] Is a directory" in capfd.readouterr().err
     assert log.with_name("part-0002-of-0002.zarr").is_dir()
 
 
@@ -130,7 +142,7 @@ def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr("store.cli.make.build_store", hang)
-    monkeypatch.setattr("store.cli.launch._text", stop)
+    monkeypatch.setattr("store.launch.driver.Launch.text", stop)
     monkeypatch.setattr("store.cli.progress.LOG_S", 0.0)
     assert launch("--workers", "2") == 130
     line = capfd.readouterr().err.splitlines()[-1]
@@ -145,7 +157,7 @@ def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, 
 def test_a_part_ends_with_the_process_that_started_it(tmp_path):
     """Also when that is killed."""
     code = (
-        "import os, sys, time; from store.launch.child import end_with; parent = os.getpid()\n"
+        "import os, sys, time; from store.launch.task import end_with; parent = os.getpid()\n"
         "if not os.fork(): end_with(parent); print(os.getpid(), flush=True); time.sleep(60)\n"
         "os.wait()"
     )

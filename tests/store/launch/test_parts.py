@@ -8,8 +8,7 @@ from launching import MAP
 
 from store import StoreWriter, TraceStore
 from store.cli.main import main
-from store.launch.found import numbers_text
-from store.launch.records import read_record, record_path
+from store.launch.completed_parts import numbers_text, read_record, record_path
 
 N_PARTS = 3
 
@@ -83,7 +82,7 @@ def test_a_part_that_is_there_twice_is_merged_once(parts, capsys):
     ("part", "options", "found"),
     [
         ("1/3", ["--columns", "label"], "found part 1/3 of another command"),
-        ("1/2", [], "expected one of 3 parts as"),
+        ("1/2", [], "expected one of 3 parts of the command of"),
     ],
 )
 def test_a_part_of_something_else_is_refused(parts, make_part, capsys, part, options, found):

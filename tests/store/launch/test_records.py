@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from store.errors import CorruptError, SchemaError
-from store.launch.records import Record, publish, read_record, record_path
+from store.launch.completed_parts import Record, publish, read_record, record_path
 
 RECORD = {
     "command": "import",
@@ -42,7 +42,7 @@ def test_of_many_attempts_one_publishes(tmp_path):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"part": 1}, "found part 1/3 of the same"),
+        ({"part": 1}, "expected the record of part 2, found that of part 1; remove it"),
         ({"n_parts": 4}, "found part 2/4 of the same"),
         ({"arguments_sha256": "c" * 64}, "found part 2/3 of another command"),
     ],

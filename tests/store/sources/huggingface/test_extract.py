@@ -45,7 +45,7 @@ from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStor
 from store.cli.main import main
 from store.labels.answer_scores import exact_match_score, f1_score
 from store.labels.containment import contains_score
-from store.launch.found import find_parts
+from store.launch.completed_parts import find_parts
 from store.sources.huggingface import answers, batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
