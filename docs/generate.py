@@ -15,8 +15,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
+from store.cli.main import COMMANDS as STORE_COMMANDS
 from store.cli.main import main as store_main
-from store.cli.parser import build_parser
 from store.traces.columns import TRACE_COLUMNS
 from train.commands.main import COMMANDS
 from train.commands.main import main as train_main
@@ -67,9 +67,8 @@ def columns_table() -> str:
 
 def commands_page() -> str:
     """The help of every command."""
-    store_commands = build_parser()._subparsers._group_actions[0].choices
     sections = [CLI_HEAD, help_section("python -m store", store_main)]
-    sections += [help_section("python -m store", store_main, name) for name in store_commands]
+    sections += [help_section("python -m store", store_main, name) for name in STORE_COMMANDS]
     sections.append(help_section("python -m train", train_main))
     sections += [help_section("python -m train", train_main, name) for name in COMMANDS]
     return "\n".join(sections)

@@ -1,13 +1,14 @@
-"""What the parsers of several commands share: arguments, and types of arguments."""
+"""What all command lines share: the parser, its help, and the types of values."""
 
 import argparse
 import math
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from store.errors import SchemaError
 from store.labels.answer_scores import RULES
@@ -16,29 +17,21 @@ from store.reports import terminal_text
 from store.traces.layers import parse_layers
 
 __all__ = [
-    "Commands",
-    "Group",
     "Parser",
     "Version",
-    "add_columns",
-    "add_ignore_space",
-    "add_judge",
-    "add_out",
-    "add_part",
-    "add_score_columns",
-    "add_score_threshold",
-    "add_store",
     "as_called",
     "expand",
     "finite",
     "layers",
     "names",
+    "part",
     "path",
     "positive",
     "program",
     "rules",
+    "seconds",
+    "whole",
 ]
-
 
 CONSOLE_COMMANDS = ("trace-store", "trace-train")
 COMMAND = re.compile(r"python -m (store|train)\b(?!\.)")
@@ -65,10 +58,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {terminal_text(message)}; see {self.prog} --help\n")
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-Group = argparse._ActionsContainer  # a parser, or a group of its arguments
-
-
 class Version(argparse.Action):
     """Print the version and end."""
 
@@ -79,99 +68,6 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def add_store(parser: Parser) -> None:
-    parser.add_argument("store", metavar="STORE", type=path, help="path of the store")
-
-
-def add_out(parser: Parser) -> None:
-    parser.add_argument("store", metavar="OUT", type=path, help="path of the store to make")
-
-
-def add_score_columns(parser: Parser) -> None:
-    column = parser.add_mutually_exclusive_group()
-    column.add_argument(
-        "--score-column",
-        metavar="NAME",
-        help="column of FILE to read as scores (default: by known names)",
-    )
-    column.add_argument(
-        "--label-column",
-        metavar="NAME",
-        help="column of FILE to read as labels, 1 = hallucination (default: by known names)",
-    )
-    direction = parser.add_mutually_exclusive_group()
-    direction.add_argument(
-        "--higher-is-better",
-        dest="lower_is_better",
-        action="store_false",
-        default=None,
-        help="high scores are right answers (default)",
-    )
-    direction.add_argument(
-        "--lower-is-better",
-        dest="lower_is_better",
-        action="store_true",
-        default=None,
-        help="low scores are right answers",
-    )
-
-
-def add_score_threshold(parser: Group) -> None:
-    parser.add_argument(
-        "--score-threshold",
-        metavar="S",
-        type=finite,
-        default=0.5,
-        help="label 1 (hallucination) below this score (default: %(default)s)",
-    )
-
-
-def add_columns(parser: Group, default: str = "all") -> None:
-    parser.add_argument(
-        "--columns",
-        metavar="NAMES",
-        type=names,
-        help=f"columns to keep, separated by commas, e.g. hs_last,label (default: {default})",
-    )
-
-
-def add_judge(parser: Group) -> None:
-    parser.add_argument(
-        "--judge-model",
-        metavar="NAME_OR_PATH",
-        type=expand,
-        help="model that judges, with --labels judge: a directory, or a name on the Hugging Face "
-        "Hub; a chat model is asked in its chat template",
-    )
-    parser.add_argument(
-        "--judge-template",
-        metavar="FILE_OR_TEXT",
-        help="what the judge is asked, with {question}, {references} and {answer} in it, and the "
-        "two words it chooses from: yes or no, correct or incorrect, right or wrong, true or "
-        "false; the first has to mean that the answer is right; without "
-        "{references} answers that have none are judged too (default: whether the answer "
-        "means the same as one of the right answers, yes or no)",
-    )
-
-
-def add_ignore_space(parser: Group) -> None:
-    parser.add_argument(
-        "--ignore-space",
-        action="store_true",
-        help="continue even if the disk seems too small for the store (default: stop)",
-    )
-
-
-def add_part(parser: Group, of: str) -> None:
-    parser.add_argument(
-        "--part",
-        metavar="K/N",
-        type=_part,
-        default=(1, 1),
-        help=f"take every N-th {of} only, from the K-th on, e.g. 1/4 (default: all)",
-    )
-
-
 def finite(text: str) -> float:
     """A number that is neither infinite nor NaN."""
     with suppress(ValueError):
@@ -179,6 +75,14 @@ def finite(text: str) -> float:
         if math.isfinite(value):
             return value
     raise argparse.ArgumentTypeError(f"expected a finite number, found {text!r}")
+
+
+def seconds(text: str) -> float:
+    """A time of at most a day."""
+    value = finite(text)
+    if not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"expected 1 to 86400 seconds, found {text!r}")
+    return value
 
 
 def names(text: str) -> list[str]:
@@ -209,7 +113,8 @@ def expand(text: str) -> str:
     return os.path.expanduser(text)  # noqa: PTH111
 
 
-def _part(text: str) -> tuple[int, int]:
+def part(text: str) -> tuple[int, int]:
+    """'2/4' -> (2, 4)."""
     k, _, n = text.partition("/")
     if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
         raise argparse.ArgumentTypeError(f"expected K/N with 1 <= K <= N, found {text!r}")
@@ -220,6 +125,19 @@ def positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a positive integer, found {text!r}")
     return int(text)
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A type of whole numbers in a range."""
+
+    def number(text: str) -> int:
+        if re.fullmatch(r"-?[0-9]{1,9}", text) and least <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} to {most}, found {text!r:.80}"
+        )
+
+    return number
 
 
 def layers(text: str) -> str:

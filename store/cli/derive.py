@@ -1,23 +1,26 @@
 """`python -m store derive`: columns that follow from others."""
 
-import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
+from store.cli import options
+from store.cli.arguments import expand, names, positive
+from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.extras import needs_extra
 from store.format.schema import Column
 from store.read.store import TraceStore
 from store.reports import count, say
-from store.transform.derive import derive_columns, plan_columns, plan_passes
-from store.transform.samples.meaning import Nli
+from store.traces.states import DERIVED
 from store.transform.samples.names import NEEDS, NLI
-from store.transform.samples.requirements import ScoreSettings
 from store.write.space import check_space
 from store.write.writer import StoreWriter
 
-__all__ = ["run_derive"]
+if TYPE_CHECKING:
+    from store.transform.samples.meaning import Nli
+
+__all__ = ["Derive"]
 
 OTHER_REASONS = {  # why a trace has no score although its question has other traces
     "eigenscore": ["or a state that is not finite"],
@@ -26,52 +29,115 @@ OTHER_REASONS = {  # why a trace has no score although its question has other tr
     "semantic_entropy_discrete": [],
     "selfcheck_nli": ["or no words in the answer, or in all others"],
 }
+EXAMPLES = """\
+These columns are made from hidden_states, layer by layer, in its dtype:
+  hs_last     the state of the last token
+  hs_prompt   the state of the last token of the prompt; needs prompt_len
+  hs_mean     the mean over the answer's tokens, computed in float32; needs prompt_len
+
+These compare the traces of one question (extract --num-samples N); a trace whose question has no
+other one gets NaN. The value is of the question, on each of its traces, but for selfcheck_nli:
+  eigenscore                 spread of the states hs_last at a layer
+  lexical_similarity         mean ROUGE-L of the answers, pair by pair
+  semantic_entropy           entropy of the answers' meanings, by their probabilities; needs logprob
+  semantic_entropy_discrete  entropy of the answers' meanings, by their number
+  selfcheck_nli              how much the other answers contradict the trace's sentences
+The last three ask a classifier of natural language inference, --nli; it comes from this machine.
+
+Each group of columns is added to the store in one commit, and nothing else is rewritten. A command
+that was stopped has not added the group that it was at: run it again. A column that is there
+already stays as it is.
+
+examples:
+  python -m store derive traces.zarr hs_last
+  python -m store derive traces.zarr hs_last,hs_prompt,hs_mean
+  python -m store derive samples.zarr eigenscore lexical_similarity
+  python -m store derive samples.zarr eigenscore --layer 12 --replace
+  python -m store derive samples.zarr semantic_entropy selfcheck_nli --nli ./deberta-mnli
+"""
 
 
-def run_derive(args: argparse.Namespace) -> int:
-    """Add the columns that are not there; with --replace, make scores again."""
-    names = [name for some in args.columns for name in some]
-    _check_options(args, names)
-    store = TraceStore.open(args.store)
-    settings = ScoreSettings(args.layer)
-    columns = plan_columns(store, names, settings, again=args.replace)
-    if not columns:
-        scores = "; --replace makes scores again" if set(names) & NEEDS.keys() else ""
-        say(f"{args.store}: has {', '.join(names)} already: nothing to do{scores}")
+class Derive(Command):
+    """Add columns to a store that follow from others that it has."""
+
+    epilog = EXAMPLES
+    store: Path = options.STORE
+    columns: list[list[str]] = argument(
+        "COLUMNS",
+        names,
+        f"columns to add, separated by commas or blanks: {', '.join([*DERIVED, *NEEDS])}",
+        nargs="+",
+    )
+    layer: int | None = option(
+        "N",
+        int,
+        "layer of eigenscore, as the model numbers it; -1: the last one (default: the middle of "
+        "those in hs_last)",
+    )
+    nli: str | None = option(
+        "NAME_OR_PATH",
+        expand,
+        "sequence classifier with the labels entailment, contradiction and neutral: a directory, "
+        "or a model in the cache of Hugging Face; its weights in safetensors",
+    )
+    batch_size: int = option(
+        "N", positive, "pairs of texts that the classifier reads at once (default: %(default)s)", 32
+    )
+    device: str | None = option(
+        None,
+        None,
+        "torch device of the classifier, e.g. cuda:1 (default: cuda if there is one, else cpu)",
+    )
+    replace: bool = flag("make scores again that the store has (default: they stay)")
+    ignore_space: bool = options.IGNORE_SPACE
+
+    def run(self) -> int:
+        """Add the columns that are not there; with --replace, make scores again."""
+        from store.transform.derive import derive_columns, plan_columns, plan_passes
+        from store.transform.samples.requirements import ScoreSettings
+
+        names = [name for some in self.columns for name in some]
+        _check_options(self, names)
+        store = TraceStore.open(self.store)
+        settings = ScoreSettings(self.layer)
+        columns = plan_columns(store, names, settings, again=self.replace)
+        if not columns:
+            scores = "; --replace makes scores again" if set(names) & NEEDS.keys() else ""
+            say(f"{self.store}: has {', '.join(names)} already: nothing to do{scores}")
+            return 0
+        n_bytes = len(store) * sum(column.item_bytes for column in columns.values())
+        check_space(self.store, n_bytes, ignore=self.ignore_space)
+        nli = _load_nli(self, columns)
+        settings = settings._replace(nli=nli)
+        with StoreWriter.open(self.store) as writer:
+            for together in plan_passes(list(columns)):
+                with Progress(lambda done: done / max(1, len(store))) as progress:
+                    derive_columns(writer, together, progress, settings, again=self.replace)
+                added = ", ".join(together)
+                say(f"{self.store}: {added} of {count(len(store), 'trace')} added", flush=True)
+                _report_missing(self, together)
+        if nli is not None and nli.n_cut:
+            pairs = count(nli.n_pairs, "pair")
+            say(f"  {nli.n_cut:,} of {pairs} of texts were too long for {self.nli}, and were cut")
         return 0
-    n_bytes = len(store) * sum(column.item_bytes for column in columns.values())
-    check_space(args.store, n_bytes, ignore=args.ignore_space)
-    nli = _load_nli(args, columns)
-    settings = settings._replace(nli=nli)
-    with StoreWriter.open(args.store) as writer:
-        for together in plan_passes(list(columns)):
-            with Progress(lambda done: done / max(1, len(store))) as progress:
-                derive_columns(writer, together, progress, settings, again=args.replace)
-            added = ", ".join(together)
-            say(f"{args.store}: {added} of {count(len(store), 'trace')} added", flush=True)
-            _report_missing(args, together)
-    if nli is not None and nli.n_cut:
-        pairs = count(nli.n_pairs, "pair")
-        say(f"  {nli.n_cut:,} of {pairs} of texts were too long for {args.nli}, and were cut")
-    return 0
 
 
-def _check_options(args: argparse.Namespace, names: list[str]) -> None:
+def _check_options(args: Derive, names: list[str]) -> None:
     """Raise SchemaError for an option without effect."""
     effects = (
         ("--layer", args.layer is not None, {"eigenscore"}),
         ("--nli", args.nli is not None, {*NLI}),
         ("--replace", args.replace, {*NEEDS}),
     )
-    for option, is_given, columns in effects:
+    for name, is_given, columns in effects:
         if is_given and not columns & set(names):
             raise SchemaError(
-                f"{option} has no effect on {', '.join(names)}: it is for "
-                f"{', '.join(name for name in NEEDS if name in columns)}"
+                f"{name} has no effect on {', '.join(names)}: it is for "
+                f"{', '.join(one for one in NEEDS if one in columns)}"
             )
 
 
-def _load_nli(args: argparse.Namespace, columns: dict[str, Column]) -> Nli | None:
+def _load_nli(args: Derive, columns: dict[str, Column]) -> "Nli | None":
     """Load the classifier of --nli; None where no column asks one."""
     asking = [name for name in columns if name in NLI]
     if not asking:
@@ -88,8 +154,10 @@ def _load_nli(args: argparse.Namespace, columns: dict[str, Column]) -> Nli | Non
     return HuggingFaceNli(model, tokenizer, batch_size=args.batch_size, name=args.nli)
 
 
-def _report_missing(args: argparse.Namespace, names: list[str]) -> None:
+def _report_missing(args: Derive, names: list[str]) -> None:
     """Print how many traces have no score, and why."""
+    import torch
+
     store = TraceStore.open(args.store)
     for name in names:
         if name not in NEEDS:

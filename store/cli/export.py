@@ -1,32 +1,77 @@
 """`python -m store export`: a table of a store's texts and numbers."""
 
-import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
+from store.cli import options
+from store.cli.arguments import names, path
+from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
 from store.read.store import TraceStore
 from store.reports import say
-from store.transform.export import export_table
-from store.transform.subset import read_ids, rows_of_ids
 
-__all__ = ["run_export"]
+__all__ = ["Export"]
+
+EXAMPLES = """\
+trace_id is always written, and question_id if the store has it. Columns of one number or one text
+in each row can be exported; arrays (hidden states, attention) cannot. A missing score (NaN) is an
+empty cell in CSV and null in JSON lines. references is a JSON list: as text in CSV and Parquet, as
+a list in JSON lines. FILE is written whole or not at all. Parquet needs pyarrow.
+
+To have the answers judged: export them, add a column "score" (higher is better) or "label"
+(1 = hallucination) to the file, and give it to python -m store label. By its trace_id each sample
+of a question is scored by itself.
+
+examples:
+  python -m store export traces.zarr --columns question,answer,references --to answers.csv
+  python -m store export traces.zarr --columns answer,score --ids ids.txt --to few.jsonl
+  python -m store label traces.zarr --scores answers_judged.csv
+"""
 
 
-def run_export(args: argparse.Namespace) -> int:
-    """Export."""
-    store = TraceStore.open(args.store, check=True)
-    rows: Sequence[int] = range(len(store))
-    if args.ids is not None:
-        rows = rows_of_ids(store, read_ids(args.ids))
-    with Progress(lambda done: done / max(1, len(rows))) as progress:
-        columns = export_table(
-            store,
-            args.to,
-            args.columns,
-            rows,
-            overwrite=args.overwrite,
-            escape_formulas=args.escape_formulas,
-            progress=progress,
-        )
-    say(f"{args.to}: {len(rows):,} traces, columns {', '.join(columns)}")
-    return 0
+class Export(Command):
+    """Write columns of a store to a table, one line for each trace."""
+
+    epilog = EXAMPLES
+    store: Path = options.STORE
+    columns: list[str] | None = option(
+        "NAMES",
+        names,
+        "columns to write, separated by commas, e.g. question,answer,references (default: all "
+        "that can be exported)",
+    )
+    to: Path = option(
+        "FILE",
+        path,
+        "the file to write; its ending chooses the format: .csv, .jsonl or .parquet",
+        required=True,
+    )
+    ids: Path | None = option(
+        "FILE", path, "trace ids to write, one a line, in the order wanted (default: all)"
+    )
+    overwrite: bool = flag("replace FILE if it exists (default: refuse)")
+    escape_formulas: bool = flag(
+        "put ' before texts in a CSV that a spreadsheet would run as a formula, those that begin "
+        "with = + - @, a tab or a carriage return (default: texts as they are)"
+    )
+
+    def run(self) -> int:
+        from store.transform.export import export_table
+        from store.transform.subset import read_ids, rows_of_ids
+
+        store = TraceStore.open(self.store, check=True)
+        rows: Sequence[int] = range(len(store))
+        if self.ids is not None:
+            rows = rows_of_ids(store, read_ids(self.ids))
+        with Progress(lambda done: done / max(1, len(rows))) as progress:
+            columns = export_table(
+                store,
+                self.to,
+                self.columns,
+                rows,
+                overwrite=self.overwrite,
+                escape_formulas=self.escape_formulas,
+                progress=progress,
+            )
+        say(f"{self.to}: {len(rows):,} traces, columns {', '.join(columns)}")
+        return 0

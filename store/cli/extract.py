@@ -3,11 +3,14 @@
 transformers and torch are imported when it runs.
 """
 
-import argparse
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.cli.arguments import as_called
+from store.cli import options
+from store.cli.arguments import as_called, expand, finite, layers, path, positive, rules
+from store.cli.command import Command, Heading, flag, option
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.cli.questions import read_all_asked
@@ -15,6 +18,7 @@ from store.errors import SchemaError
 from store.extras import needs_extra
 from store.reports import count, say
 from store.sources.prompt_templates import PLAIN_TEMPLATES
+from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
@@ -30,10 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Asked",
+    "Extract",
+    "ExtractOptions",
     "load_source",
     "make_prompts",
     "read_asked",
-    "run_extract",
     "settle",
     "settle_labels",
     "settle_stop",
@@ -41,42 +46,256 @@ __all__ = [
 
 NEW_LINE = "\n"
 NO_STOP = ("", "none")  # of --stop: the end-of-sequence token alone
+FILES = """\
+FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
+list or one text; in CSV a JSON list, or texts separated by |), and perhaps context. The files of
+TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and Mu-SHROOM are understood as they are.
+--limit counts before --part. With --num-samples, the answers to question Q are the traces Q, Q#2,
+Q#3, ...
+
+answers that exist already: records of FILE with a response are not asked; one forward pass runs
+over prompt and response. With it may come label (1 = hallucination, 0 = right), score (higher is
+better), spans (a list of [start, end]: the hallucinated characters of the response) and trace_id.
+Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it.
+
+A record that is wrong (no question, an id twice, a response that is empty, too long or mislabelled)
+is left out and named, the others go on, and the exit status is 1.
+
+columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, K = --top-k):
+"""
+FURTHER = """\
+--columns default,lens_entropy keeps the default columns and one more; default,-attn all but those
+that begin with attn_. Without any attn_ column, no attention maps are computed. Layer 0, the
+embedding, is kept only if --layers names it.
+
+labels: score and label are of the first rule of --labels; label 1 = hallucination, 0 = right, -1 =
+unlabelled. Several rules also give a column label_RULE each.
+  exact      the answer equals a reference. Case, accents, articles and punctuation do not count,
+             but 3.14 is not 31.4, nor -12 the same as 12
+  contains   the first statement of the answer (its first line, up to the first full stop) has the
+             words of a reference, and does not deny them directly ("not Paris", "isn't Paris")
+  f1         the words that answer and reference have in common
+  judge      --judge-model is asked; -1 where it says neither of two words, or contradicts exact
+Without references an answer is -1 under all of them, but for a judge that is not shown any.
+
+Stopped, the same command continues where it stopped, also with another --batch-size, which may
+change rounding. Out of memory, batches are halved. A trace with a hidden state beyond float16 is
+left out and named; --dtype bf16 keeps it. Exit status 0: all is done; 1: some questions or traces
+were left out; 75: a part (--part) failed that may succeed if it is tried again, e.g. on a full
+disk.
+
+examples:
+  python -m store extract traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\
+      --questions triviaqa.jsonl --chat-template
+  python -m store extract chat.zarr --model mistralai/Mistral-7B-Instruct-v0.3 \\
+      --questions triviaqa.jsonl --chat-template --dtype bf16 --device cuda --batch-size 8
+  python -m store extract small.zarr --model mistralai/Mistral-7B-Instruct-v0.3 \\
+      --questions triviaqa.jsonl --chat-template --dtype bf16 --quantize 4bit
+  python -m store extract probes.zarr --model ./model --questions nq.jsonl --layers 8,16,24 \\
+      --columns hs_last,label
+  python -m store extract base.zarr --model gpt2 --questions nq.jsonl \\
+      --prompt-template 'Q: {question}\\nA:' --stop '\\n'
+  python -m store extract judged.zarr --model ./model --questions nq.jsonl --chat-template \\
+      --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
+  python -m store extract samples.zarr --model ./model --questions q.csv --num-samples 10 \\
+      --temperature 0.7
+  python -m store extract ragtruth.zarr --model meta-llama/Llama-2-7b-chat-hf \\
+      --questions RAGTruth/dataset/response.jsonl --chat-template \\
+      --columns hs_last,hidden_states,prompt_len,answer_len,token_label,label
+  python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
+"""
 
 
-def run_extract(args: argparse.Namespace) -> int:
-    """Ask a model; return 1 if a question or a trace was left out."""
-    from store.cli.parts import publish_part
-    from store.write.build import build_store, check_new, open_begun
+def _listed(names: Iterable[str]) -> str:
+    """A paragraph for each column: its name, its shape and what it is."""
+    lines = []
+    for name in names:
+        column = TRACE_COLUMNS[name]
+        head = f"  {name} {column.shape if column.axes else ''}"
+        lines.append(textwrap.fill(f"{head:<33} {column.doc}", 100, subsequent_indent=" " * 34))
+    return "\n".join(lines) + "\n"
 
-    check_new(args.store)  # before a model is loaded for nothing
-    begun = open_begun(args.store)
-    asked = read_asked(args)
-    source, skipped, cuts = load_source(args, asked, begun)
-    from torch import OutOfMemoryError
 
-    from store.sources.huggingface.report import extraction_report
+EXAMPLES = (
+    f"{FILES}{_listed(columns_of(command='extract', by_default=True))}"
+    f"and only if they are named:\n{_listed(columns_of(command=BY_HAND))}{FURTHER}"
+)
 
-    def share(n_rows: int) -> float:
-        return (n_rows + source.left_out.n) / max(1, len(source))
 
-    behind = WriteBehind(args.batch_size)
-    space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
-    try:
-        with Progress(share) as progress:
-            store = build_store(
-                args.store, source, progress, command=args.typed, space=space, behind=behind
-            )
-    except OutOfMemoryError as error:
-        raise SchemaError(
-            f"out of memory: one trace does not fit on {source.model.device}; what is done is "
-            "kept; free memory and repeat the command"
-        ) from error
-    n_left_out = skipped.n + source.left_out.n + asked.left_out.n
-    publish_part(args, store, n_left_out)
-    report = extraction_report(args.store, store, source, skipped, behind.seconds)
-    say(as_called(report))
-    say(*_remarks(args, asked, cuts), sep="\n", end="")
-    return int(n_left_out > 0)
+class ExtractOptions(Command):
+    """What is asked, and of which model: options of `extract`, which `plan` has as well."""
+
+    model: str = option(
+        "NAME_OR_PATH",
+        expand,
+        "directory of a model, or its name on the Hugging Face Hub",
+        required=True,
+    )
+    questions: Path = option("FILE", path, "questions to ask, see below", required=True)
+    limit: int | None = option("N", positive, "ask only the first N questions (default: all)")
+    part: tuple[int, int] = options.parts_of("question")
+
+    _prompt = Heading("prompt")
+    prompt_template: str | None = option(
+        "TEXT",
+        None,
+        r"text with {question} in it, where \n is a new line; {context} and every other field of "
+        r"the records may stand in it as well (default: 'Question: {question}\nAnswer:', or with "
+        r"--chat-template {question}, and a request for a short answer unless the answers are "
+        "given; behind the context if there is one)",
+    )
+    chat_template: bool = flag("ask in the tokenizer's own chat template")
+    system: str | None = option("TEXT", None, "the system's message in a chat (default: none)")
+    few_shot: Path | None = option(
+        "FILE",
+        path,
+        "questions with answers to put before each question, in a chat as turns; a file as for "
+        "--questions, each question once and only right answers (default: none)",
+    )
+    max_context_tokens: int | None = option(
+        "N",
+        positive,
+        "cut longer contexts at their end, and say how many (default: leave out and name what the "
+        "model cannot take)",
+    )
+
+    _model = Heading("model")
+    dtype: str = option(
+        None,
+        None,
+        "dtype of the weights; auto: as in the checkpoint (default: %(default)s)",
+        "auto",
+        choices=("bf16", "fp16", "fp32", "auto"),
+    )
+    quantize: str | None = option(
+        None,
+        None,
+        "round the weights with bitsandbytes: LLM.int8, or NF4 (default: as in the checkpoint)",
+        choices=("8bit", "4bit"),
+    )
+    device: str | None = option(
+        None,
+        None,
+        "torch device, e.g. cuda:1 (default: cuda if there is one, else cpu)",
+        either="place",
+    )
+    device_map: str | None = option(
+        None,
+        None,
+        "auto: spread the layers over all GPUs, then the CPU's memory, with accelerate (default: "
+        "all on one device)",
+        either="place",
+        choices=("auto",),
+    )
+    batch_size: int = option(
+        "N",
+        positive,
+        "traces in one forward pass; less where memory does not suffice, and it may change when a "
+        "stopped extraction goes on (default: %(default)s)",
+        16,
+    )
+
+    _answers = Heading("answers")
+    generate: bool = flag("let the model answer even if FILE holds responses (default: take those)")
+    max_new_tokens: int = option(
+        "N", positive, "longest answer, in tokens (default: %(default)s)", 64
+    )
+    stop: str | None = option(
+        "TEXT",
+        None,
+        r"text that ends an answer, e.g. '\n' for a base model; none: the end-of-sequence token "
+        r"alone (default: '\n' with the default template and no --chat-template, else none)",
+    )
+    num_beams: int = option(
+        "N", positive, "beams of beam search; 1: greedy, or samples (default: %(default)s)", 1
+    )
+    num_samples: int = option(
+        "K",
+        positive,
+        "answers per question: samples, or the K best beams (default: %(default)s)",
+        1,
+    )
+    temperature: float | None = option("T", finite, "softmax temperature for sampling (default: 1)")
+    top_p: float = option(
+        "P",
+        finite,
+        "sample from the most probable tokens that together have probability P (default: "
+        "%(default)s)",
+        1.0,
+    )
+    seed: int = option("N", int, "seed of the samples (default: %(default)s)", 0)
+
+    _kept = Heading("what is kept")
+    layers: str | None = option(
+        None,
+        layers,
+        "layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last, 0 the "
+        "embedding (default: all from 1)",
+    )
+    columns: list[str] | None = options.columns(
+        "all but the lens_ columns, attn_edges, attn_edge_ends and attentions"
+    )
+    keep_attention: bool = flag("keep the full attention maps (large) beside the other columns")
+    top_k: int = option(
+        "K",
+        positive,
+        "most probable candidates to keep for each token (default: %(default)s)",
+        10,
+    )
+    labels: list[str] | None = option(
+        "RULES",
+        rules,
+        "what makes an answer right, one or several of exact (it is a reference), contains (its "
+        "first statement says a reference), f1 (words in common), judge (a model says so) and "
+        "none, separated by commas; see below (default: contains with --chat-template and for "
+        "answers that exist already, else exact)",
+    )
+    judge_model: str | None = options.JUDGE_MODEL
+    judge_template: str | None = options.JUDGE_TEMPLATE
+    score_threshold: float = options.SCORE_THRESHOLD
+    ignore_space: bool = options.IGNORE_SPACE
+
+
+class Extract(ExtractOptions):
+    """Ask a causal language model of transformers, and store the traces of its answers."""
+
+    epilog = EXAMPLES
+    store: Path = options.OUT
+
+    def run(self) -> int:
+        """Ask; return 1 if a question or a trace was left out."""
+        from store.cli.parts import publish_part
+        from store.write.build import build_store, check_new, open_begun
+
+        check_new(self.store)  # before a model is loaded for nothing
+        begun = open_begun(self.store)
+        asked = read_asked(self)
+        source, skipped, cuts = load_source(self, asked, begun)
+        from torch import OutOfMemoryError
+
+        from store.sources.huggingface.report import extraction_report
+
+        def share(n_rows: int) -> float:
+            return (n_rows + source.left_out.n) / max(1, len(source))
+
+        behind = WriteBehind(self.batch_size)
+        space = SpaceCheck(self.store, share, self.batch_size, ignore=self.ignore_space)
+        try:
+            with Progress(share) as progress:
+                store = build_store(
+                    self.store, source, progress, command=self.typed, space=space, behind=behind
+                )
+        except OutOfMemoryError as error:
+            raise SchemaError(
+                f"out of memory: one trace does not fit on {source.model.device}; what is done is "
+                "kept; free memory and repeat the command"
+            ) from error
+        n_left_out = skipped.n + source.left_out.n + asked.left_out.n
+        publish_part(self, store, n_left_out)
+        report = extraction_report(self.store, store, source, skipped, behind.seconds)
+        say(as_called(report))
+        say(*_remarks(self, asked, cuts), sep="\n", end="")
+        return int(n_left_out > 0)
 
 
 class Asked(NamedTuple):
@@ -97,7 +316,7 @@ class _Cuts(NamedTuple):
     whole: "LeftOut"
 
 
-def read_asked(args: argparse.Namespace) -> Asked:
+def read_asked(args: ExtractOptions) -> Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
     from store.sources.prompt_templates import default_template
     from store.sources.questions import read_questions
@@ -117,7 +336,7 @@ def read_asked(args: argparse.Namespace) -> Asked:
     return Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
 
 
-def _remarks(args: argparse.Namespace, asked: Asked, cuts: _Cuts) -> list[str]:
+def _remarks(args: Extract, asked: Asked, cuts: _Cuts) -> list[str]:
     """Lines about the file of questions and what was made of it; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
     if cuts.n:
@@ -141,7 +360,7 @@ class Settled(NamedTuple):
     columns: list[str] | None
 
 
-def settle(args: argparse.Namespace, asked: Asked) -> Settled:
+def settle(args: ExtractOptions, asked: Asked) -> Settled:
     """Settle what decides the columns; raise SchemaError for options that contradict another."""
     stop = settle_stop(args, asked.template)
     rules = settle_labels(args, is_given=asked.is_given)
@@ -152,7 +371,7 @@ def settle(args: argparse.Namespace, asked: Asked) -> Settled:
     return Settled(stop, rules, columns)
 
 
-def settle_stop(args: argparse.Namespace, template: str) -> str | None:
+def settle_stop(args: ExtractOptions, template: str) -> str | None:
     """The text that ends an answer: a new line with the plain templates, by default; else None."""
     if args.stop is not None:
         return None if args.stop in NO_STOP else str(args.stop).replace(r"\n", "\n")
@@ -160,7 +379,7 @@ def settle_stop(args: argparse.Namespace, template: str) -> str | None:
     return NEW_LINE if is_plain else None
 
 
-def settle_labels(args: argparse.Namespace, *, is_given: bool) -> list[str]:
+def settle_labels(args: ExtractOptions, *, is_given: bool) -> list[str]:
     """The rules that label the answers: `contains` for chats and given answers, else `exact`."""
     if args.labels is not None:
         return list(args.labels)
@@ -168,7 +387,7 @@ def settle_labels(args: argparse.Namespace, *, is_given: bool) -> list[str]:
 
 
 def load_source(
-    args: argparse.Namespace, asked: Asked, begun: "TraceStore | None"
+    args: ExtractOptions, asked: Asked, begun: "TraceStore | None"
 ) -> "tuple[HuggingFaceSource, LeftOut, _Cuts]":
     """Load the model; raise SchemaError for arguments that contradict it or one another.
 
@@ -211,7 +430,7 @@ def load_source(
 
 
 def _load_model(
-    args: argparse.Namespace, columns: Sequence[str] | None
+    args: ExtractOptions, columns: Sequence[str] | None
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     from store.sources.huggingface import load
     from store.sources.huggingface.columns import needs_maps
@@ -227,7 +446,7 @@ def _load_model(
 
 
 def make_prompts(
-    args: argparse.Namespace,
+    args: ExtractOptions,
     asked: Asked,
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
@@ -247,7 +466,7 @@ def make_prompts(
 
 
 def _load_judge(
-    args: argparse.Namespace,
+    args: ExtractOptions,
     rules: Sequence[str],
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",

@@ -1,17 +1,17 @@
 """`python -m store label`: new labels for the traces of a store, or back to the earlier ones."""
 
-import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from store.cli.arguments import as_called, program
+from store.cli import options
+from store.cli.arguments import as_called, finite, path, positive, program, rules
+from store.cli.command import Command, flag, option
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
-from store.labels.plan import LabelPlan, plan_labels, plan_undo
-from store.labels.regrade import plan_rules, stored_cases
-from store.labels.relabel import commit_labels
 from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
@@ -19,34 +19,137 @@ from store.reports import count, count_lines, first_ids, say
 from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 
-__all__ = ["run_label"]
+if TYPE_CHECKING:
+    from store.labels.plan import LabelPlan
+
+__all__ = ["Label"]
+
+READING = """\
+FILE is CSV with a header (comma, semicolon or tab) or JSON lines. Columns are found by name:
+  trace_id      the value is of this trace
+  question_id   the value is of all traces of this question; a line that has a trace_id as well
+                is of that trace alone
+  score, bleurt_score, bleurt, rouge_l, rougel
+                a score, higher is better: label 1 (hallucination) below --score-threshold, else 0
+  label, is_hallucination, hallucination
+                a label: 1 or true = hallucination, 0 or false = right, -1 = unlabelled
+FILE must have exactly one column of scores or labels; if it has more, choose one with
+--score-column or --label-column. A column where 1 means right is a score: --score-column correct.
+Empty values are skipped. If the store has no question ids, those of FILE are compared with its
+trace ids."""
+
+EXAMPLES = f"""\
+{READING}
+
+Traces that FILE does not list keep score and label, unless --replace-all. A trace that is given a
+label loses its score, so that python -m train --score-threshold leaves it unlabelled. Scores of
+which lower is better are stored negated: in every store label = 1 iff score < threshold. As
+python -m train --score-threshold is compared with the stored scores, negate it too. If no id of
+FILE is in the store, nothing is changed.
+
+--labels compares the columns answer and references of the store; the rules are those of
+python -m store extract --help. score and label are of the first rule, and several rules also give
+a column label_RULE each, in which traces without references are -1. --undo brings score and label
+back; the columns of the rules stay. A judge is a causal model of Hugging Face, which reads
+question, references and answer and is asked for one of two words. The more probable word is the
+verdict; -1 where both have little probability, or where it calls an exact match wrong. The
+provenance keeps its prompt, its checksums and how often it said what. A judge that is stopped
+leaves the store as it was.
+
+How FILE was understood, and how many labels change, is printed before anything is written. The
+scores and labels that are replaced are kept beside the store, in
+STORE.labels-ID-GENERATION.csv; --undo restores those before the last change, and a second --undo
+takes that back.
+
+examples:
+  python -m store label traces.zarr --scores ground_truth_scores.csv
+  python -m store label traces.zarr --scores bleurt.csv --score-threshold 0.4 --dry-run
+  python -m store label traces.zarr --scores judged.csv --label-column wrong
+  python -m store label traces.zarr --scores ppl.csv --score-column ppl --lower-is-better \\
+      --score-threshold 20
+  python -m store label traces.zarr --labels contains --dry-run
+  python -m store label traces.zarr --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
+  python -m store label traces.zarr --undo
+"""
 
 
-def run_label(args: argparse.Namespace) -> int:
-    """Label, or undo; with --dry-run print what that would do."""
-    if is_partial(args.store):
-        raise SchemaError(
-            f"{args.store}: it is not finished, and its build makes its labels; finish it with "
-            f"{command_line(TraceStore.open(args.store))}, then label it"
-        )
-    table = _read_table(args)
-    grader = _build_grader(args)
-    if args.dry_run:
-        _show_plan(args, table, grader)
-        say("dry run: nothing was written")
+class Label(Command):
+    """Give traces of a store scores and labels, from a file or by rules, in one commit."""
+
+    epilog = EXAMPLES
+    store: Path = options.STORE
+    scores: Path | None = option(
+        "FILE", path, "scores or labels by trace_id or question_id", either="source", required=True
+    )
+    labels: list[str] | None = option(
+        "RULES",
+        rules,
+        "compare the stored answers with the stored references by exact, contains, f1, judge or "
+        "none, several separated by commas; see below",
+        either="source",
+    )
+    undo: bool = flag("restore the scores and labels before the last change", either="source")
+    score_column: str | None = options.SCORE_COLUMN
+    label_column: str | None = options.LABEL_COLUMN
+    higher_is_better = options.HIGHER_IS_BETTER
+    lower_is_better: bool | None = options.LOWER_IS_BETTER
+    judge_model: str | None = options.JUDGE_MODEL
+    judge_template: str | None = options.JUDGE_TEMPLATE
+    batch_size: int = option(
+        "N", positive, "answers that the judge reads at once (default: %(default)s)", 16
+    )
+    dtype: str = option(
+        None,
+        None,
+        "dtype of the judge's weights; auto: as in the checkpoint (default: %(default)s)",
+        "auto",
+        choices=("bf16", "fp16", "fp32", "auto"),
+    )
+    device: str | None = option(
+        None,
+        None,
+        "torch device of the judge, e.g. cuda:1 (default: cuda if there is one, else cpu)",
+    )
+    score_threshold: float | None = option(
+        "S",
+        finite,
+        "label 1 (hallucination) below this score, or above it with --lower-is-better (default: "
+        f"{SCORE_THRESHOLD})",
+    )
+    replace_all: bool = flag(
+        "traces that FILE does not list, or that have no references to compare with, lose score "
+        "and label, and labels that came with the answers are replaced by --labels (default: they "
+        "keep both)"
+    )
+    dry_run: bool = flag("print what would change, and write nothing")
+
+    def run(self) -> int:
+        """Label, or undo; with --dry-run print what that would do."""
+        from store.labels.relabel import commit_labels
+
+        if is_partial(self.store):
+            raise SchemaError(
+                f"{self.store}: it is not finished, and its build makes its labels; finish it with "
+                f"{command_line(TraceStore.open(self.store))}, then label it"
+            )
+        table = _read_table(self)
+        grader = _build_grader(self)
+        if self.dry_run:
+            _show_plan(self, table, grader)
+            say("dry run: nothing was written")
+            return 0
+        with StoreWriter.open(self.store) as writer:
+            # under the writer's lock: no commit in between
+            backup = commit_labels(writer, _show_plan(self, table, grader))
+        if backup is None:
+            say("nothing changes: nothing was written")
+        else:
+            undo = f"{program('store')} label {self.store} --undo"
+            say(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
         return 0
-    with StoreWriter.open(args.store) as writer:
-        # under the writer's lock: no commit in between
-        backup = commit_labels(writer, _show_plan(args, table, grader))
-    if backup is None:
-        say("nothing changes: nothing was written")
-    else:
-        undo = f"{program('store')} label {args.store} --undo"
-        say(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
-    return 0
 
 
-def _read_table(args: argparse.Namespace) -> ScoreTable | None:
+def _read_table(args: Label) -> ScoreTable | None:
     """Read the file of scores or labels; None for --undo and --labels.
 
     Refuses options without effect.
@@ -68,7 +171,7 @@ def _read_table(args: argparse.Namespace) -> ScoreTable | None:
     return table
 
 
-def _build_grader(args: argparse.Namespace) -> Grader | None:
+def _build_grader(args: Label) -> Grader | None:
     """The rules of --labels, with the judge loaded; None without."""
     check_judge_options(args, args.labels or [])
     if args.labels is None:
@@ -77,21 +180,23 @@ def _build_grader(args: argparse.Namespace) -> Grader | None:
     return Grader(args.labels, _threshold(args), load_judge(args, args.labels))
 
 
-def _threshold(args: argparse.Namespace) -> float:
+def _threshold(args: Label) -> float:
     return SCORE_THRESHOLD if args.score_threshold is None else float(args.score_threshold)
 
 
-def _plan_rules(args: argparse.Namespace, store: TraceStore, grader: Grader) -> LabelPlan:
+def _plan_rules(args: Label, store: TraceStore, grader: Grader) -> "LabelPlan":
+    from store.labels.regrade import plan_rules, stored_cases
+
     if grader.judge and args.judge_template is not None:
         check_judge(grader.judge, stored_cases(store))
     with Progress(lambda done: done / max(1, len(store))) as progress:
         return plan_rules(store, grader, replace_all=args.replace_all, progress=progress)
 
 
-def _show_plan(
-    args: argparse.Namespace, table: ScoreTable | None, grader: Grader | None
-) -> LabelPlan:
+def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> "LabelPlan":
     """Plan the change; print how the file was read, what changes, and the labels afterwards."""
+    from store.labels.plan import plan_labels, plan_undo
+
     store = TraceStore.open(args.store)
     if grader is not None:
         plan = _plan_rules(args, store, grader)
@@ -118,7 +223,7 @@ def _show_plan(
     return plan
 
 
-def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
+def _change_lines(args: Label, plan: "LabelPlan") -> list[str]:
     new, changed, removed, same = plan.changes
     lines = [
         f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay",

@@ -8,61 +8,140 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from store.cli.arguments import as_called, path
+from store.cli.arguments import as_called, path, positive, whole
+from store.cli.command import Command, argument, flag, option
+from store.cli.main import parse
 from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.importers.files import check_apart
 from store.launch.completed_parts import JobKey, Part, numbers_text
-from store.launch.driver import Launch, find_whole, held
-from store.launch.engine import Workers, open_engine
+from store.launch.driver import Parts, find_whole, held
+from store.launch.engine import ENGINES, Workers, open_engine
 from store.launch.job import Job, arguments_digest, parts_folder
 from store.launch.slurm import find_queued, submit, submit_merge, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count, say, terminal_text
 
-__all__ = ["parse_job", "run_launch"]
+__all__ = ["Launch", "parse_job"]
 
 LAST_LINES = 3  # of a failed part's log
 SHOWN_FAILURES = 10
 IN_PARTS = ("import", "extract")
 
 
-def run_launch(args: argparse.Namespace) -> int:
-    """Run the parts of a command, and merge them; return 1 if one failed or left something out."""
-    _check_options(args)
-    job = parse_job(args.job, args.parts)
-    check_outside(job.out)
-    whole = find_whole(job)
-    left = whole.missing
-    if job.out.exists() and left:
-        raise SchemaError(
-            f"{job.out}: expected a new path, found something there, and parts "
-            f"{numbers_text(left)} of {job.n_parts} are not made; remove it or choose another"
-        )
-    if args.engine == "slurm":
-        return _launch_slurm(args, job, left)
-    with held(parts_folder(job.out)):
-        if left:
-            parts, failed = _run(args, job, left)
-        else:
-            parts, failed = whole.parts, []
-        if len(parts) < job.n_parts:
-            _report_failures(job, parts, failed)
-            return 1
-        status = _merge(job)
-    return status or int(any(part.record.n_left_out for part in parts))
+EXAMPLES = """\
+COMMAND is an import or an extraction as it would be typed for one store, without --part. Its parts
+are made in OUT.parts, each with a log and, once it is whole, a completion record; then they are
+merged. Cut finer than there are workers, 4 to 16 parts for each: the last ones then end together.
+
+  processes   this machine; the cores are shared out, and with --gpus-per-part the GPUs
+  ray, dask   the cluster at --address, or one on this machine that ends with the command
+  slurm       an array of tasks, and a job behind it that merges; the command ends once both are
+              in the queue, and repeated it submits what is missing then
+
+A part that fails is tried again, the others go on; one that ends with exit status 2, a mistake, is
+not. Stopped or killed, the same command goes on with the parts that are not whole. Workers need the
+same version of this package, and a file system that they share. Exit status 0: OUT is whole, or in
+SLURM's queue; 1: a part failed, or left out files or records; 2: nothing was started.
+
+examples:
+  python -m store launch --engine processes --parts 16 -- import traces.zarr traces/
+  python -m store launch --engine processes --parts 64 --gpus-per-part 1 -- \\
+      extract traces.zarr --model ./model --questions triviaqa.jsonl
+  python -m store launch --engine ray --address 10.0.0.1:6379 --parts 256 --gpus-per-part 1 -- \\
+      extract traces.zarr --model ./model --questions triviaqa.jsonl
+  python -m store launch --engine dask --address tcp://10.0.0.1:8786 --parts 64 -- \\
+      import traces.zarr traces/
+  python -m store launch --engine slurm --parts 256 --gpus-per-part 1 \\
+      --sbatch=--partition=gpu --sbatch=--time=8:00:00 -- \\
+      extract traces.zarr --model ./model --questions triviaqa.jsonl
+"""
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    for option, value, engines in (
+class Launch(Command):
+    """Run an import or an extraction in parts, and merge them."""
+
+    usage = "%(prog)s --engine ENGINE --parts N [options] -- COMMAND OUT ..."
+    epilog = EXAMPLES
+    engine: str = option(None, None, "what runs the parts", choices=ENGINES, required=True)
+    parts: int = option(
+        "N",
+        whole(2, 100_000),
+        "cut the command into N parts, 2 or more; a launch that goes on keeps the number",
+        required=True,
+    )
+    workers: int | None = option(
+        "W",
+        positive,
+        "parts at once (default: as many as there are cores, or GPUs with --gpus-per-part; of a "
+        "cluster all that are free; of slurm what its queue admits)",
+    )
+    gpus_per_part: int = option(
+        "G",
+        whole(0, 999_999),
+        "GPUs for each part alone (default: %(default)s, parts get none from Ray or SLURM)",
+        0,
+    )
+    address: str | None = option(
+        "A", None, "HOST:PORT of a Ray or Dask cluster that runs (default: one on this machine)"
+    )
+    retries: int = option(
+        "R",
+        whole(0, 999_999),
+        "attempts at a part after one that failed (default: %(default)s)",
+        2,
+    )
+    sbatch: list[str] = option(
+        "OPTION",
+        None,
+        "one option for sbatch, e.g. --sbatch=--time=8:00:00; not a job's name, by which the "
+        "launch finds it in the queue (repeatable)",
+        [],
+        action="append",
+    )
+    print_only: bool = flag(
+        "print the scripts of --engine slurm, and submit nothing", name="--print"
+    )
+    job: list[str] = argument(
+        "COMMAND", None, "-- and the command to run", nargs=argparse.REMAINDER
+    )
+
+    def run(self) -> int:
+        """Run the parts, and merge them; return 1 if one failed or left something out."""
+        _check_options(self)
+        job = parse_job(self.job, self.parts)
+        check_outside(job.out)
+        whole = find_whole(job)
+        left = whole.missing
+        if job.out.exists() and left:
+            raise SchemaError(
+                f"{job.out}: expected a new path, found something there, and parts "
+                f"{numbers_text(left)} of {job.n_parts} are not made; remove it or choose another"
+            )
+        if self.engine == "slurm":
+            return _launch_slurm(self, job, left)
+        with held(parts_folder(job.out)):
+            if left:
+                parts, failed = _run(self, job, left)
+            else:
+                parts, failed = whole.parts, []
+            if len(parts) < job.n_parts:
+                _report_failures(job, parts, failed)
+                return 1
+            status = _merge(job)
+        return status or int(any(part.record.n_left_out for part in parts))
+
+
+def _check_options(args: Launch) -> None:
+    for name, value, engines in (
         ("--print", args.print_only, ("slurm",)),
         ("--sbatch", args.sbatch, ("slurm",)),
         ("--address", args.address, ("ray", "dask")),
     ):
         if value and args.engine not in engines:
-            raise SchemaError(f"{option} is for --engine {' and '.join(engines)}; leave it out")
+            raise SchemaError(f"{name} is for --engine {' and '.join(engines)}; leave it out")
 
 
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:
@@ -75,8 +154,6 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     SystemExit
         Its arguments are wrong, which is printed.
     """
-    from store.cli.parser import build_parser
-
     if not typed or typed[0] != "--":
         raise SchemaError(
             "expected -- before the command, as in: launch --engine processes --parts 8 -- import "
@@ -87,8 +164,7 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         raise SchemaError(
             f"expected {' or '.join(IN_PARTS)} behind --, found {' '.join(arguments[:1])!r:.80}"
         )
-    parser = build_parser()
-    args = parser.parse_args(arguments)
+    args = parse(arguments)
     if args.part != (1, 1):
         raise SchemaError("--part: expected none behind --, the launch numbers the parts itself")
     if getattr(args, "inspect", False):
@@ -102,7 +178,7 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
             f"--parts: expected at most {inputs.n:,}, as many as there are {inputs.noun}, found "
             f"{n_parts:,}"
         )
-    out = _out_index(parser, arguments, args)
+    out = _out_index(arguments, args)
     return Job(
         before=tuple(arguments[1:out]),
         after=tuple(arguments[out + 1 :]),
@@ -112,29 +188,27 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     )
 
 
-def _out_index(
-    parser: argparse.ArgumentParser, arguments: Sequence[str], args: argparse.Namespace
-) -> int:
+def _out_index(arguments: Sequence[str], args: Command) -> int:
     """Which argument is OUT: the one that, replaced, changes it."""
     other = Path("/") / os.urandom(8).hex()
-    for index, argument in enumerate(arguments):
-        if path(argument) == args.store:
+    for index, word in enumerate(arguments):
+        if path(word) == args.store:
             replaced = [*arguments[:index], str(other), *arguments[index + 1 :]]
-            if parser.parse_args(replaced).store == other:
+            if parse(replaced).store == other:
                 return index
     raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
 
 
-def _workers(args: argparse.Namespace, n_left: int) -> Workers:
+def _workers(args: Launch, n_left: int) -> Workers:
     return Workers(args.workers, n_left, args.retries, args.gpus_per_part, args.address)
 
 
-def _run(args: argparse.Namespace, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
+def _run(args: Launch, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
     """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
     with closing(open_engine(args.engine, _workers(args, len(left)))) as engine:
         at_once = count(engine.n_workers, "worker")
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
-        launch = Launch(job, engine, _say)
+        launch = Parts(job, engine, _say)
         share, text = (lambda _, of: of.share), (lambda _, of: of.text())
         with Progress(share, text, speed_on_terminal=True) as progress:
             try:
@@ -184,7 +258,7 @@ def _merge(job: Job) -> int:
         stop_processes([process])
 
 
-def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> int:
+def _launch_slurm(args: Launch, job: Job, left: Sequence[int]) -> int:
     """Submit what is not in the queue, or print the scripts."""
     workers = _workers(args, len(left))
     scripts = write_scripts(job, left, _merge_arguments(job), workers, args.sbatch)

@@ -3,7 +3,6 @@
 A user's mistake is one line on stderr and exit status 2, never a traceback.
 """
 
-import argparse
 import errno
 import io
 import shlex
@@ -11,35 +10,53 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 
-from store.cli.arguments import as_called, program
-from store.cli.parser import build_parser
+from store.cli.arguments import Parser, Version, as_called, program
+from store.cli.command import Command
 from store.errors import IncompleteError, LockedError, StoreError, is_no_damage
 from store.reports import NOTHING_TO_DO, discard_output, say
 from store.traces.layers import attach_layers
 
-__all__ = ["Terminated", "main"]
+__all__ = ["COMMANDS", "Terminated", "find_command", "main", "parse"]
 
-MODULES = {  # command -> module of this package; there it is called run_COMMAND
-    "info": "inspect",
-    "get": "inspect",
-    "verify": "check",
-    "repair": "check",
-    "import": "make",
-    "merge": "make",
-    "subset": "make",
-    "derive": "derive",
-    "project": "project",
-    "label": "label",
-    "export": "export",
-    "extract": "extract",
-    "plan": "plan",
-    "launch": "launch",
-    "push": "remote",
-    "pull": "remote",
-    "view": "view",
+COMMANDS = {
+    "info": "columns, shapes, rows, bytes on disk, codecs, provenance",
+    "get": "print one trace",
+    "view": "look at traces in the browser",
+    "verify": "check that a store is whole",
+    "repair": "make a damaged store whole",
+    "import": "make a store of pickled or preprocessed traces",
+    "merge": "make one store of several",
+    "subset": "make a store of some traces of another",
+    "derive": "add columns that follow from others",
+    "project": "add a column of two coordinates a trace, for a map of states",
+    "label": "score and label the traces of a store, or undo that",
+    "export": "write texts and numbers of traces to a CSV, JSON lines or Parquet file",
+    "extract": "make a store of a model's answers",
+    "plan": "what an extraction or a training will need: bytes, files, memory, time",
+    "launch": "import or extract in parts, on many processes or machines",
+    "push": "copy a store into a bucket, or append to the one that is there",
+    "pull": "make a store of one in a bucket",
 }
+INSTALLED = """\
+trace-store is the same program; use it in a folder that has a store.py of its own.
+
+"""
+EXAMPLES = """\
+examples:
+  python -m store import traces.zarr old_traces/ --scores ground_truth_scores.csv
+  python -m store extract traces.zarr --model NAME_OR_PATH --questions questions.jsonl
+  python -m store plan traces.zarr --model NAME_OR_PATH --questions questions.jsonl --workers 4
+  python -m store info data/example.zarr
+  python -m store get data/example.zarr TRACE_ID --columns question,answer,label
+  python -m store get data/example.zarr TRACE_ID --json | python -m json.tool
+  python -m store view data/example.zarr
+  python -m store label traces.zarr --scores judged.csv --dry-run
+  python -m store export traces.zarr --columns question,answer --to answers.csv
+  python -m store verify traces.zarr
+"""
 # commands whose argument `store` is a store to make
 MAKING = ("extract", "import", "merge", "subset")
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
@@ -60,14 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be any bytes
     typed = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser().parse_args(attach_layers(typed))
+    args = parse(attach_layers(typed))
     args.typed = f"{program('store')} {shlex.join(typed)}"
     try:
         _check_finished(args)
         makes = args.command in MAKING and not getattr(args, "inspect", False)
         is_there = makes and args.store.exists()
-        module = import_module(f"store.cli.{MODULES[args.command]}")
-        status = getattr(module, f"run_{args.command}")(args)
+        status = args.run()
         if is_there:
             say(NOTHING_TO_DO)
         sys.stdout.flush()
@@ -93,7 +109,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _failed_status(args: argparse.Namespace, error: Exception) -> int:
+def parse(typed: Sequence[str]) -> Command:
+    """Read a command line; raises SystemExit, with one line printed, for a wrong one."""
+    name = program("store")
+    # who calls it by the installed name knows that name
+    epilog = EXAMPLES if name == "trace-store" else INSTALLED + EXAMPLES
+    parser = Parser(name, description="Make trace stores and look into them.", epilog=epilog)
+    parser.add_argument(
+        "--version",
+        action=Version,
+        nargs=0,
+        help="print the version of the program and of the format, and exit",
+    )
+    parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    kind = Command
+    chosen = next((word for word in typed if word in COMMANDS), None)
+    for command, text in COMMANDS.items():
+        of_command = parsers.add_parser(command, help=text)
+        if command == chosen:  # the others are not imported
+            kind = find_command(command)
+            kind.describe(of_command)
+    return kind(**vars(parser.parse_args(typed)))
+
+
+def find_command(name: str) -> type[Command]:
+    """Import a command of `COMMANDS`: `get` is `store.cli.get.Get`."""
+    module = import_module(f"store.cli.{name}{'_' if iskeyword(name) else ''}")
+    found: type[Command] = getattr(module, name.capitalize())
+    return found
+
+
+def _failed_status(args: Command, error: Exception) -> int:
     """2; of a part that may well succeed if it is tried again, `TRY_AGAIN`."""
     is_part = getattr(args, "part", (1, 1)) != (1, 1)
     causes = {type(cause).__name__ for cause in _causes(error)}
@@ -114,13 +160,13 @@ class Terminated(KeyboardInterrupt):
     """The process was asked to end by the signal of this number, e.g. as a job's time is up."""
 
 
-def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
+def _complain(args: Command, text: str, error: BaseException) -> None:
     """Print one line: what is wrong, and the error's notes on a build that it stopped."""
     line = as_called("; ".join([text, *getattr(error, "__notes__", ())]))
     say(f"{program('store')} {args.command}: {line}", file=sys.stderr)
 
 
-def _check_finished(args: argparse.Namespace) -> None:
+def _check_finished(args: Command) -> None:
     """Raise IncompleteError if a store to read is one that a build has not finished."""
     places = [getattr(args, "source", None), *getattr(args, "sources", ())]
     if args.command not in MAKING:

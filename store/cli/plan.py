@@ -3,13 +3,16 @@
 transformers and torch are imported when it runs.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.cli.arguments import as_called
+from store.cli import options
+from store.cli.arguments import as_called, path, positive
+from store.cli.command import argument, flag, option, optional
+from store.cli.extract import ExtractOptions
+from store.cli.main import parse
 from store.cli.plan_extraction import plan_extraction
 from store.errors import IncompleteError, SchemaError
 from store.reports import say
@@ -18,29 +21,85 @@ if TYPE_CHECKING:
     from store.read.store import TraceStore
     from store.sources.plan.training import Reading
 
-__all__ = ["run_plan"]
+__all__ = ["Plan"]
 
 EXTRACT_BATCH = 16  # of `extract`
 TRAIN_BATCH = 32  # of `train`
-TRAIN_OPTIONS = {"typed", "store_path", "train", "workers", "columns", "batch_size", "json"}
+TRAIN_OPTIONS = {
+    "typed",
+    "store_path",
+    "train",
+    "workers",
+    "columns",
+    "batch_size",
+    "json",
+}
+EXAMPLES = """\
+an extraction: give the options that python -m store extract will get. Nothing is written, and no
+weights are needed: the model's configuration and its tokenizer are read, from a directory, a
+config.json, or the cache of Hugging Face. Nothing is downloaded. Bytes are those of the files, to
+1% where lengths are known: where answers are given, or as long as in a sample (--sample). Without
+either, every answer counts as --max-new-tokens, so that all numbers are upper bounds.
+
+  --sample N asks the model N questions, spread over FILE, and writes nothing: it tells the time of
+  a question on this machine, and how long answers are.
+  --workers N are so many parts (extract --part K/N) at once, each with a device of its own.
+
+a training (--train): PATH is a store. --columns are those that are read, --batch-size the traces in
+a batch of all processes together (default: 32), --workers the processes on this machine. For up to
+3 seconds the store is read at random places, as fast as the disk gives it, past what is in memory.
+
+Exit status 0: the disk of PATH has room; 1: it has not; 2: a mistake.
+
+examples:
+  python -m store plan traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\
+      --questions triviaqa.jsonl --chat-template --workers 8
+  python -m store plan traces.zarr --model ./model/config.json --questions nq.jsonl \\
+      --columns hs_last,label
+  python -m store plan traces.zarr --model ./model --questions nq.jsonl --sample 8 --json
+  python -m store plan traces.zarr --train --columns hidden_states,label
+"""
 
 
-def run_plan(args: argparse.Namespace) -> int:
-    """Print a plan; return 1 if the disk has no room for it."""
-    if args.train:
-        return _run_training(args)
-    missing = [f"--{name}" for name in ("model", "questions") if getattr(args, name) is None]
-    if missing:
-        raise SchemaError(
-            f"expected {' and '.join(missing)}, as extract takes them, or --train for a training; "
-            "found none"
-        )
-    if args.batch_size is None:
-        args.batch_size = EXTRACT_BATCH
-    return _run_extraction(args)
+class Plan(ExtractOptions):
+    """Say what an extraction will need before it runs, or how to read a store in a training."""
+
+    epilog = EXAMPLES
+    store_path: Path = argument("PATH", path, "the store to make; with --train the store to read")
+    train: bool = flag("plan a training (default: an extraction)")
+    workers: int = option(
+        "N",
+        positive,
+        "parts that are extracted at the same time, or processes that train (default: %(default)s)",
+        1,
+    )
+    sample: int | None = option(
+        "N",
+        positive,
+        "ask the model N questions and measure (default: none, and the time is not known)",
+    )
+    json: bool = options.JSON
+    model = optional(ExtractOptions.model)
+    questions = optional(ExtractOptions.questions)
+    # which options were given has to be seen: a training has another default
+    batch_size = optional(ExtractOptions.batch_size, default=None)
+
+    def run(self) -> int:
+        """Print a plan; return 1 if the disk has no room for it."""
+        if self.train:
+            return _run_training(self)
+        missing = [f"--{name}" for name in ("model", "questions") if getattr(self, name) is None]
+        if missing:
+            raise SchemaError(
+                f"expected {' and '.join(missing)}, as extract takes them, or --train for a "
+                "training; found none"
+            )
+        if self.batch_size is None:
+            self.batch_size = EXTRACT_BATCH
+        return _run_extraction(self)
 
 
-def _run_extraction(args: argparse.Namespace) -> int:
+def _run_extraction(args: Plan) -> int:
     from store.sources.plan.report import extraction_report
     from store.write.build import check_new
 
@@ -50,7 +109,7 @@ def _run_extraction(args: argparse.Namespace) -> int:
     return int(not plan.fits and not args.ignore_space)
 
 
-def _run_training(args: argparse.Namespace) -> int:
+def _run_training(args: Plan) -> int:
     from store.sources.plan.machine import read_cold, read_machine
     from store.sources.plan.report import training_json, training_report
     from store.sources.plan.training import plan_training
@@ -77,11 +136,9 @@ def _run_training(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_training_options(args: argparse.Namespace) -> None:
+def _check_training_options(args: Plan) -> None:
     """Raise SchemaError for an option of extractions alone."""
-    from store.cli.parser import build_parser
-
-    defaults = vars(build_parser().parse_args(["plan", str(args.store_path)]))
+    defaults = vars(parse(["plan", str(args.store_path)]))
     given = {name for name, value in vars(args).items() if value != defaults.get(name, value)}
     surplus = sorted(given - TRAIN_OPTIONS)
     if surplus:

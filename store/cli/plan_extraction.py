@@ -3,7 +3,6 @@
 transformers and torch are imported when it runs.
 """
 
-import argparse
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from store.reports import LeftOut, count
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from store.cli.plan import Plan
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.lengths import TraceLengths
     from store.sources.plan.sample import Sample
@@ -25,7 +25,7 @@ __all__ = ["plan_extraction"]
 WEIGHTS = ("*.safetensors", "*.bin")
 
 
-def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
+def plan_extraction(args: "Plan") -> "ExtractionPlan":
     """Plan from the model's configuration and its tokenizer, and from a sample if one is wanted."""
     with needs_extra("extract"):
         from store.sources.huggingface.checks import (
@@ -40,6 +40,7 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
     from store.labels.grading import rule_columns
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.machine import read_machine
+    from store.sources.plan.sample import choose_sample
     from store.write.space import free_bytes
 
     asked = read_asked(args)
@@ -70,7 +71,7 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
         notes.append("the checkpoint is quantized: it needs less memory than its whole weights")
     sample = None
     if args.sample is not None:
-        sample = _ask_sample(args, asked, questions, notes)
+        sample = _ask_sample(args, asked, choose_sample(questions, args.sample), notes)
     if sample is not None:
         lengths = sample.refine(lengths)
     machine = read_machine()
@@ -94,7 +95,7 @@ def plan_extraction(args: argparse.Namespace) -> "ExtractionPlan":
 
 
 def _measure(
-    args: argparse.Namespace,
+    args: "Plan",
     asked: Asked,
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase | str",
@@ -120,7 +121,7 @@ def _measure(
 
 
 def _notes(
-    args: argparse.Namespace,
+    args: "Plan",
     asked: Asked,
     skipped: LeftOut,
     tokenizer: "PreTrainedTokenizerBase | str",
@@ -143,21 +144,20 @@ def _notes(
 
 
 def _ask_sample(
-    args: argparse.Namespace, asked: Asked, questions: "list[Question]", notes: list[str]
+    args: "Plan", asked: Asked, chosen: "list[Question]", notes: list[str]
 ) -> "Sample | None":
     """Ask a few questions; None, with a note, where the weights are not on this machine."""
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.outline import local_folder
-    from store.sources.plan.sample import SAMPLED, choose_sample, measure_sample
+    from store.sources.plan.sample import SAMPLED, measure_sample
 
     folder = local_folder(args.model)
     if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
         notes.append(f"no sample: the weights of {args.model} are not on this machine")
         return None
-    chosen = choose_sample(questions, args.sample)
     columns = [*(args.columns or ["default"]), *SAMPLED]
-    changed = argparse.Namespace(**{**vars(args), "model": str(folder), "columns": columns})
+    changed = type(args)(**{**vars(args), "model": str(folder), "columns": columns})
     began = time.perf_counter()
     try:
         source, _, _ = load_source(changed, asked._replace(questions=chosen), None)

@@ -1,40 +1,108 @@
 """`python -m store project`: coordinates of every trace, for a map of states."""
 
-import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from store.cli import options
+from store.cli.arguments import positive, whole
+from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
 from store.read.store import TraceStore
 from store.reports import count, say
 from store.transform.project import plan_projection, project_column
-from store.transform.projection import Projection
+from store.transform.projection import METHODS, Projection
 from store.write.space import check_space
 from store.write.writer import StoreWriter
 
-__all__ = ["run_project"]
+__all__ = ["Project"]
+
+EXAMPLES = """\
+The column holds a few float32 coordinates for each trace, two of them unless --dimensions says
+otherwise: a map of the traces, and of what a detector makes of them.
+  pca    the first principal components, computed in float64
+  umap   UMAP of the first 50 principal components; needs the extra umap, and far more time
+
+The map is fitted to a random sample, then all traces are projected in one pass; memory does not
+grow with the store. A trace whose states are not finite gets NaN, and is counted. The provenance
+says what was projected, and how much of the variance each component has.
+
+The column is added in one commit, and nothing else is rewritten. A command that was stopped has
+added nothing: run it again. The same seed gives the same map.
+
+States of each token (hidden_states) are not projected; python -m store derive makes columns of one
+state a trace of them, hs_last and hs_mean.
+
+examples:
+  python -m store project traces.zarr --layer 16
+  python -m store project traces.zarr --column hs_mean --layer -1 --dimensions 3
+  python -m store project traces.zarr --column hs_last --layer 16 --method umap --name map
+"""
 
 
-def run_project(args: argparse.Namespace) -> int:
-    """Add the column, or say that it is there."""
-    projection = Projection(
-        args.column, args.layer, args.method, args.dimensions, args.sample, args.seed
+class Project(Command):
+    """Add a column of coordinates that are projected from states."""
+
+    epilog = EXAMPLES
+    store: Path = options.STORE
+    column: str = option(
+        "NAME", None, "column of one state a trace (default: %(default)s)", Projection.column
     )
-    store = TraceStore.open(args.store)
-    plan = plan_projection(store, projection, args.name, replace=args.replace)
-    if plan.is_there:
-        say(f"{args.store}: has {plan.name} already, made the same way: nothing to do")
-        return 0
-    check_space(args.store, len(store) * plan.column.item_bytes, ignore=args.ignore_space)
-    progress = Progress(
-        lambda done: done / plan.n_reads, lambda done: f"{done:,} rows read", "rows"
+    layer: int | None = option(
+        "N",
+        whole(-999_999, 999_999),
+        "its layer, as the model numbers them; -1 is the last (default: the only one)",
     )
-    with progress, StoreWriter.open(args.store) as writer:
-        made = project_column(
-            writer, projection, plan.name, replace=args.replace, progress=progress
+    method: str = option(
+        None,
+        None,
+        "how they are projected (default: %(default)s)",
+        Projection.method,
+        choices=METHODS,
+    )
+    name: str | None = option(
+        "NAME", None, "column to add (default: from the three above, e.g. hs_last_16_pca)"
+    )
+    dimensions: int = option(
+        "K", positive, "coordinates a trace (default: %(default)s)", Projection.dimensions
+    )
+    sample: int = option(
+        "N",
+        positive,
+        "traces that the map is fitted to (default: %(default)s, or all if there are fewer)",
+        Projection.sample,
+    )
+    seed: int = option(
+        "N",
+        whole(0, 999_999_999),
+        "of the sample, and of UMAP (default: %(default)s)",
+        Projection.seed,
+    )
+    replace: bool = flag(
+        "replace a projection of that name that was made otherwise (default: stop)"
+    )
+    ignore_space: bool = options.IGNORE_SPACE
+
+    def run(self) -> int:
+        """Add the column, or say that it is there."""
+        projection = Projection(
+            self.column, self.layer, self.method, self.dimensions, self.sample, self.seed
         )
-    say(f"{args.store}: {plan.name} of {count(made['rows'], 'trace')} added; {_report(made)}")
-    return 0
+        store = TraceStore.open(self.store)
+        plan = plan_projection(store, projection, self.name, replace=self.replace)
+        if plan.is_there:
+            say(f"{self.store}: has {plan.name} already, made the same way: nothing to do")
+            return 0
+        check_space(self.store, len(store) * plan.column.item_bytes, ignore=self.ignore_space)
+        progress = Progress(
+            lambda done: done / plan.n_reads, lambda done: f"{done:,} rows read", "rows"
+        )
+        with progress, StoreWriter.open(self.store) as writer:
+            made = project_column(
+                writer, projection, plan.name, replace=self.replace, progress=progress
+            )
+        say(f"{self.store}: {plan.name} of {count(made['rows'], 'trace')} added; {_report(made)}")
+        return 0
 
 
 def _report(made: Mapping[str, Any]) -> str:

@@ -1,27 +1,63 @@
 """`python -m store view`: a page to look at traces."""
 
-import argparse
 from contextlib import suppress
+from pathlib import Path
 
+from store.cli.arguments import path
+from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
 
-__all__ = ["run_view"]
+__all__ = ["View"]
+
+EXAMPLES = """\
+The page is served to this machine alone, at an address with a token that is printed; Ctrl-C ends
+it. Nothing is written. From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000.
+It needs the extra view: pip install '.[view]' in the checkout.
+
+examples:
+  python -m store view data/example.zarr
+  python -m store view traces.zarr --run runs/first --run runs/second
+  python -m store view traces.zarr --run runs/first --trace trace_17
+  python -m store view traces.zarr --tokenizer models/llama --port 8000 --no-browser
+"""
 
 
-def run_view(args: argparse.Namespace) -> int:
-    """Serve the page until Ctrl-C."""
-    if not 0 <= args.port < 65536:
-        raise SchemaError(f"--port: expected 0 to 65535, found {args.port}")
-    with needs_extra("view"):
-        from store.view.serve import find_trace, open_stores, serve
-    stores = open_stores(args.sources, args.run)
-    fragment = "" if args.trace is None else find_trace(stores, args.trace)
-    tokenizer = None
-    if args.tokenizer is not None:
-        from store.view.tokenizers import read_tokenizer
+class View(Command):
+    """Serve a page with a table of traces, and each trace with its tokens."""
 
-        tokenizer = read_tokenizer(args.tokenizer)
-    with suppress(KeyboardInterrupt):  # the way to end it
-        serve(stores, args.port, tokenizer, browser=not args.no_browser, fragment=fragment)
-    return 0
+    epilog = EXAMPLES
+    sources: list[Path] = argument("STORE", path, "stores to show", nargs="+")
+    run_folders: list[Path] = option(
+        "DIR",
+        path,
+        "finished run of python -m train whose scores become columns score_NAME (repeatable)",
+        [],
+        name="--run",
+        action="append",
+    )
+    tokenizer: Path | None = option(
+        "PATH",
+        path,
+        "tokenizer.json, or its folder, for the texts of tokens that the store lacks",
+    )
+    port: int = option("N", int, "port on 127.0.0.1 (default: 0, any free one)", 0)
+    trace: str | None = option("ID", None, "trace to open (default: the first of the first store)")
+    no_browser: bool = flag("print the address, open nothing")
+
+    def run(self) -> int:
+        """Serve the page until Ctrl-C."""
+        if not 0 <= self.port < 65536:
+            raise SchemaError(f"--port: expected 0 to 65535, found {self.port}")
+        with needs_extra("view"):
+            from store.view.serve import find_trace, open_stores, serve
+        stores = open_stores(self.sources, self.run_folders)
+        fragment = "" if self.trace is None else find_trace(stores, self.trace)
+        tokenizer = None
+        if self.tokenizer is not None:
+            from store.view.tokenizers import read_tokenizer
+
+            tokenizer = read_tokenizer(self.tokenizer)
+        with suppress(KeyboardInterrupt):  # the way to end it
+            serve(stores, self.port, tokenizer, browser=not self.no_browser, fragment=fragment)
+        return 0

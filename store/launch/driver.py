@@ -15,7 +15,7 @@ from store.launch.job import Job, parts_folder
 from store.launch.task import last_lines, partial_path, status_text
 from store.write.lock import WriterLock
 
-__all__ = ["Launch", "find_whole", "held"]
+__all__ = ["Parts", "find_whole", "held"]
 
 POLL_S = 0.5
 LOOK_S = 5.0  # between two looks at the traces of the running parts
@@ -23,7 +23,7 @@ MAX_GIVEN_UP = 3  # before one is whole
 NEARLY_DONE = 0.99
 
 
-class Launch:
+class Parts:
     """Parts that an engine runs, in the order of their numbers.
 
     A part that the engine gives up does not stop the others. Where three are given up before one is
@@ -60,7 +60,7 @@ class Launch:
         n_whole = len(self._whole)
         return f"{n_whole:,} of {self._job.n_parts:,} parts{shown}, {self.n_rows:,} traces"
 
-    def run(self, report: Callable[[int, "Launch"], None]) -> list[Part]:
+    def run(self, report: Callable[[int, "Parts"], None]) -> list[Part]:
         """Run the parts that are not whole; the caller closes the engine.
 
         `report` is called with the number of traces, and this launch, every few seconds. Returns

@@ -82,7 +82,7 @@ def test_a_command_without_memory_says_so(path, capfd, monkeypatch, error):
         raise error
 
     assert is_no_damage(error)
-    monkeypatch.setattr("store.cli.check.verify_store", fail)
+    monkeypatch.setattr("store.cli.verify.verify_store", fail)
     assert main(["verify", str(path)]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "python -m store verify: expected " in line

@@ -1,6 +1,5 @@
 """Arguments that are paths mean what they mean in a shell."""
 
-import argparse
 import json
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import pytest
 from store import Column, Schema, StoreWriter
 from store.cli import main as cli
 from store.cli.arguments import expand, path
-from store.cli.parser import build_parser
+from store.cli.command import Option
+from store.cli.main import COMMANDS, find_command, parse
 
 
 @pytest.fixture
@@ -17,15 +17,6 @@ def home(monkeypatch, tmp_path):
     """A home directory."""
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
-
-
-def parsers(parser):
-    """A parser and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from parsers(command)
 
 
 def test_a_tilde_is_the_home_directory(home):
@@ -44,10 +35,10 @@ def test_a_tilde_is_the_home_directory(home):
 def test_every_path_of_a_command_expands_it():
     """No argument of `python -m store` is a bare Path."""
     bare = [
-        (parser.prog, action.dest)
-        for parser in parsers(build_parser())
-        for action in parser._actions
-        if action.type is Path
+        (name, attribute)
+        for name in COMMANDS
+        for attribute, option in vars(find_command(name)).items()
+        if isinstance(option, Option) and option.settings.get("type") is Path
     ]
     assert bare == []
 
@@ -66,7 +57,6 @@ def test_commands_find_what_lies_in_the_home_directory(home, capsys):
 
 def test_a_model_and_sources_may_be_in_the_home_directory(home):
     """Which are no paths always: a name on the Hub, a pattern."""
-    parse = build_parser().parse_args
     assert (
         parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
     )

@@ -10,7 +10,7 @@ from launching import MAP, write_arrays
 from store.cli.launch import parse_job
 from store.cli.main import main
 from store.extras import version_text
-from store.launch.driver import Launch
+from store.launch.driver import Parts
 from store.launch.engine import Workers, open_engine
 from store.launch.job import Task
 from store.launch.task import AttemptError, partial_path, run_task
@@ -68,7 +68,7 @@ def run(tmp_path):
         arrays = write_arrays(tmp_path / "files", n_parts)
         arguments = ["--", "import", str(tmp_path / "o.zarr"), str(arrays), "--map", MAP]
         engine = Ends(n_workers, ends)
-        launch = Launch(parse_job(arguments, n_parts), engine, print)
+        launch = Parts(parse_job(arguments, n_parts), engine, print)
         reports = []
 
         def report(n_rows, found):

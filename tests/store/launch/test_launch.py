@@ -47,9 +47,9 @@ def test_a_launch_makes_what_the_parts_make_one_by_one(launch, make_part, tmp_pa
 
 def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, capfd):
     """It is tried again, then shown with its log; the same command goes on with it alone."""
-    from store.cli import make
+    from store.cli import import_
 
-    build = make.build_store
+    build = import_.build_store
 
     def fill(path, *arguments, **options):
         if "0002-of" in path.name:
@@ -58,7 +58,7 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
 
     with monkeypatch.context() as patched:
         patched.setattr("store.launch.task.PAUSE_S", 0.0)
-        patched.setattr(make, "build_store", fill)
+        patched.setattr(import_, "build_store", fill)
         assert launch("--retries", "1", n_parts=3) == 1
     captured = capfd.readouterr()
     assert "part 2/3: exit status 75; given up; " in captured.err
@@ -76,9 +76,9 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
 def test_what_parts_say_of_their_labels_is_passed_on(launch, monkeypatch, capfd):
     """The labels of all of them are counted; a warning comes once, whatever its numbers, with how
     many parts give it."""
-    from store.cli import make
+    from store.cli import import_
 
-    build = make.build_store
+    build = import_.build_store
 
     def warn(path, *arguments, **options):
         part = int(path.name[5:9])
@@ -86,7 +86,7 @@ def test_what_parts_say_of_their_labels_is_passed_on(launch, monkeypatch, capfd)
         print("warning: part 3 alone\n" if part == 3 else "")
         return build(path, *arguments, **options)
 
-    monkeypatch.setattr(make, "build_store", warn)
+    monkeypatch.setattr(import_, "build_store", warn)
     assert launch(n_parts=3) == 0
     captured = capfd.readouterr()
     assert "  labels: 4 hallucinations, 8 right\n" in captured.out
@@ -102,7 +102,7 @@ def test_a_mistake_is_not_tried_again(launch, tmp_path, monkeypatch, capfd):
     def refuse(path, *arguments, **options):
         raise SchemaError(f"{path}: wrong")
 
-    monkeypatch.setattr("store.cli.make.build_store", refuse)
+    monkeypatch.setattr("store.cli.import_.build_store", refuse)
     assert launch("--retries", "5") == 1
     captured = capfd.readouterr()
     assert captured.err.count("exit status 2; given up; ") == 2
@@ -141,8 +141,8 @@ def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, 
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("store.cli.make.build_store", hang)
-    monkeypatch.setattr("store.launch.driver.Launch.text", stop)
+    monkeypatch.setattr("store.cli.import_.build_store", hang)
+    monkeypatch.setattr("store.launch.driver.Parts.text", stop)
     monkeypatch.setattr("store.cli.progress.LOG_S", 0.0)
     assert launch("--workers", "2") == 130
     line = capfd.readouterr().err.splitlines()[-1]
@@ -260,7 +260,7 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, argum
     ("arguments", "found"),
     [
         ("--engine nothing --parts 2 -- import o x", "invalid choice: 'nothing'"),
-        ("--engine slurm --parts 1 -- import o x", "expected 2 to 100000 parts"),
+        ("--engine slurm --parts 1 -- import o x", "expected a whole number from 2 to 100000"),
         ("--engine slurm --parts 2 -- extract o", "extract: the following arguments are required"),
     ],
 )

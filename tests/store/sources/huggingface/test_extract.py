@@ -891,7 +891,7 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
     """Ctrl-C, and what a job scheduler sends before it kills: one line, and the rows are there."""
     code = (
         "import os, signal, sys; from store.__main__ import command\n"
-        "from store.cli import make as cli\n"
+        "from store.cli.merge import Merge\n"
         # a job in the background ignores it
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from store.write import build\n"
@@ -902,8 +902,8 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
         "        for i in range(9):\n"
         "            yield f't{i}', {'x': i}\n"
         f"        os.kill(os.getpid(), {int(number)}); signal.pause()\n"
-        "def merge(args): build.build_store(args.store, Source())\n"
-        "cli.run_merge = merge\n"
+        "def merge(self): build.build_store(args.store, Source())\n"
+        "Merge.run = merge\n"
         "sys.argv[1:] = ['merge', 's.zarr', 'x.zarr']; sys.exit(command())"
     )
     done = subprocess.run(

@@ -1,30 +1,40 @@
-"""`python -m store info` and `get`: what a store holds, and one trace of it."""
+"""`python -m store info`: what a store holds."""
 
-import argparse
 import json
 import math
 from collections.abc import Iterator
 from itertools import zip_longest
-from textwrap import indent
+from pathlib import Path
 
-import numpy as np
-
+from store.cli import options
+from store.cli.command import Command
 from store.read.store import TraceStore
-from store.read.trace import Trace
 from store.reports import count, say
 from store.write.build import command_line, is_partial
 
-__all__ = ["describe", "run_get", "run_info", "size_text"]
+__all__ = ["Info", "describe", "size_text"]
+
+EXAMPLES = """\
+examples:
+  python -m store info traces.zarr
+  python -m store info traces.zarr --json | python -m json.tool
+"""
 
 
-def run_info(args: argparse.Namespace) -> int:
-    """Print what a store holds."""
-    info = describe(TraceStore.open(args.store))
-    if args.json:
-        print(json.dumps(info, indent=1))
-    else:
-        say(_info_text(info))
-    return 0
+class Info(Command):
+    """Print what a store holds, and where its traces come from."""
+
+    epilog = EXAMPLES
+    store: Path = options.STORE
+    json: bool = options.JSON
+
+    def run(self) -> int:
+        info = describe(TraceStore.open(self.store))
+        if self.json:
+            print(json.dumps(info, indent=1))
+        else:
+            say(_info_text(info))
+        return 0
 
 
 def describe(store: TraceStore) -> dict:
@@ -102,31 +112,3 @@ def size_text(n_bytes: int) -> str:
 
 def _one_line(value: object) -> str:
     return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
-
-
-def run_get(args: argparse.Namespace) -> int:
-    """Print one trace."""
-    trace = TraceStore.open(args.store)[args.trace_id]
-    names = args.columns or list(trace)
-    if args.json:
-        values = {"trace_id": trace.id, "row": trace.row}
-        values |= {name: trace[name] for name in names}
-        # exact when read back; json writes NaN and infinity as Python does
-        print(json.dumps(values, default=lambda value: value.tolist()))
-    else:
-        texts = [_value_text(trace, name) for name in names]
-        say(f"trace_id: {trace.id}", f"row: {trace.row}", *texts, sep="\n")
-    return 0
-
-
-def _value_text(trace: Trace, name: str) -> str:
-    value = trace[name]
-    if isinstance(value, str):
-        return f"{name}: {value}"
-    if not value.ndim:
-        return f"{name}: {value.item()}"
-    array = value if isinstance(value, np.ndarray) else value.float().numpy()
-    dtype = trace.store.schema.columns[name].dtype
-    shape = " x ".join(map(str, array.shape))
-    text = np.array2string(array, threshold=24, edgeitems=2, precision=4, separator=", ")
-    return f"{name}: {dtype} {shape}\n{indent(text, '    ')}"

@@ -1,0 +1,124 @@
+"""A command of `python -m store`: a class whose attributes are its options.
+
+    class Get(Command):
+        '''Print the values of one trace.'''   # the description in --help
+
+        epilog = EXAMPLES
+        store: Path = argument("STORE", path, "path of the store")
+        json: bool = flag("print one JSON object")
+
+An instance has the values that were typed. The order in --help is that of the class, then that of
+its bases. A module of a command takes no torch: help comes at once, and so does the message about
+a wrong argument.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+__all__ = ["Command", "Heading", "argument", "flag", "option", "optional"]
+
+
+class Heading(str):
+    """Stands in --help over the options behind it, up to the next one."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of a command.
+
+    Attributes
+    ----------
+    settings
+        Those of `argparse.ArgumentParser.add_argument`.
+    name
+        As it is typed, where that is not the attribute's; None for what is known by its place.
+    either
+        Options of one such name exclude each other; if they are required, one is needed.
+    """
+
+    settings: dict[str, Any]
+    name: str | None = ""
+    either: str = ""
+    required: bool = False
+
+    def add_to(self, parser: argparse._ActionsContainer, attribute: str) -> None:
+        if self.name is None:
+            parser.add_argument(attribute, **self.settings)
+            return
+        name = self.name or f"--{attribute.replace('_', '-')}"
+        required = self.required and not self.either
+        parser.add_argument(name, **{"dest": attribute, "required": required, **self.settings})
+
+
+def argument(metavar: str, kind: Callable[[str], Any] | None, text: str, **settings: Any) -> Any:
+    """An argument that is known by its place; `kind` makes its value, `text` explains it."""
+    return Option({"metavar": metavar, "type": kind, "help": text, **settings}, name=None)
+
+
+def option(
+    metavar: str | None,
+    kind: Callable[[str], Any] | None,
+    text: str,
+    default: Any = None,
+    *,
+    name: str = "",
+    either: str = "",
+    required: bool = False,
+    **settings: Any,
+) -> Any:
+    """An option with a value."""
+    settings = {"metavar": metavar, "type": kind, "help": text, "default": default, **settings}
+    return Option(settings, name, either, required)
+
+
+def flag(text: str, *, name: str = "", either: str = "", **settings: Any) -> Any:
+    """An option without a value: true where it is given."""
+    return Option({"action": "store_true", "help": text, **settings}, name, either)
+
+
+def optional(given: Any, **settings: Any) -> Any:
+    """An option of another command that need not be given here."""
+    return replace(given, required=False, settings=given.settings | settings)
+
+
+class Command(argparse.Namespace):
+    """What a command was asked for; `run` does it."""
+
+    usage: ClassVar[str | None] = None
+    epilog: ClassVar[str]
+    command: str  # its name
+    typed: str  # the whole line
+
+    def run(self) -> int:
+        """Do it; return the exit status."""
+        raise NotImplementedError
+
+    @classmethod
+    def describe(cls, parser: argparse.ArgumentParser) -> None:
+        """Add the help of the command, and its arguments."""
+        parser.description = cls.__doc__
+        parser.usage = cls.usage
+        parser.epilog = cls.epilog
+        place: argparse._ActionsContainer = parser
+        exclusive: dict[str, argparse._ActionsContainer] = {}
+        for attribute, found in cls._declared().items():
+            if isinstance(found, Heading):
+                place = parser.add_argument_group(found)
+                continue
+            if found.either and found.either not in exclusive:
+                group = place.add_mutually_exclusive_group(required=found.required)
+                exclusive[found.either] = group
+            found.add_to(exclusive.get(found.either, place), attribute)
+
+    @classmethod
+    def _declared(cls) -> dict[str, Option | Heading]:
+        """Attribute -> option or heading; what a base declares as well has its place there."""
+        declared: dict[str, Option | Heading] = {}
+        for kind in cls.__mro__:
+            for name, value in vars(kind).items():
+                if isinstance(value, Option | Heading):
+                    declared.pop(name, None)
+                    declared[name] = getattr(cls, name)
+        return declared

@@ -1,0 +1,77 @@
+"""`python -m store pull`: a store from a bucket."""
+
+from pathlib import Path
+
+from store.cli import options
+from store.cli.arguments import path
+from store.cli.command import Command, argument, flag
+from store.cli.progress import Progress, share_of_bytes
+from store.cli.push import (
+    CREDENTIALS,
+    ENDPOINT,
+    JOBS,
+    TIMEOUT,
+    URL,
+    print_files,
+    sizes_text,
+    stoppable,
+)
+from store.remote.objects import open_objects
+from store.remote.pull import Pulled, pull_store
+from store.reports import count, say
+
+__all__ = ["Pull"]
+
+EXAMPLES = f"""\
+Every chunk is compared with its checksum before OUT is there. Stopped, the same command continues
+where it stopped; finished, it does nothing.
+
+{CREDENTIALS}
+
+examples:
+  python -m store pull s3://bucket/traces.zarr traces.zarr --dry-run
+  python -m store pull s3://bucket/traces.zarr traces.zarr
+"""
+
+
+class Pull(Command):
+    """Make a store of one in a bucket of S3, GCS or Azure."""
+
+    epilog = EXAMPLES
+    url: str = URL
+    out: Path = argument("OUT", path, "path of the store to make")
+    dry_run: bool = flag("print what would be done; pull nothing")
+    endpoint: str | None = ENDPOINT
+    jobs: int = JOBS
+    timeout: float = TIMEOUT
+    ignore_space: bool = options.IGNORE_SPACE
+
+    def run(self) -> int:
+        objects = open_objects(
+            self.url, endpoint=self.endpoint, limit_s=self.timeout, attempt_s=self.timeout / 2.5
+        )
+
+        def pull() -> Pulled:
+            with (
+                Progress(share_of_bytes, sizes_text, "MB", 1e6) as progress,
+                Progress(share_of_bytes, _checked, "MB", 1e6) as checking,
+            ):
+                return pull_store(
+                    objects,
+                    self.out,
+                    dry_run=self.dry_run,
+                    ignore_space=self.ignore_space,
+                    n_threads=self.jobs,
+                    progress=progress,
+                    checking=checking,
+                )
+
+        pulled = stoppable(self, pull)
+        would = "would be " if self.dry_run else ""
+        say(f"{self.out}: {count(pulled.n_rows, 'trace')}")
+        print_files(pulled, f"{would}pulled")
+        return 0
+
+
+def _checked(n_done: int, n_bytes: int) -> str:
+    return f"checked: {sizes_text(n_done, n_bytes)}"

@@ -1,0 +1,148 @@
+"""`python -m store push`: a store into a bucket."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from store.cli.arguments import path, positive, program, seconds
+from store.cli.command import Command, argument, flag, option
+from store.cli.info import size_text
+from store.cli.progress import Progress, share_of_bytes
+from store.remote.objects import open_objects
+from store.remote.pull import Pulled
+from store.remote.push import Pushed, push_store, upload_s
+from store.remote.url import parse_url
+from store.reports import NOTHING_TO_DO, count, say
+
+__all__ = [
+    "CREDENTIALS",
+    "ENDPOINT",
+    "JOBS",
+    "TIMEOUT",
+    "URL",
+    "Push",
+    "print_files",
+    "sizes_text",
+    "stoppable",
+]
+
+T = TypeVar("T")
+CREDENTIALS = """\
+Credentials come from the environment and are never stored or shown: AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION (or the role of the machine),
+GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY. It needs
+the extra remote: pip install '.[remote]' in the checkout."""
+EXAMPLES = f"""\
+Each file becomes an object of the same name, zarr.json the last and under a condition: other
+readers see the whole store or none. Stopped, the same command continues where it stopped. A store
+that has grown since is appended to: its new traces become new objects, and those that readers may
+be reading are never replaced. A second writer is refused.
+
+{CREDENTIALS}
+
+examples:
+  python -m store push traces.zarr s3://bucket/traces.zarr --dry-run
+  python -m store push traces.zarr s3://bucket/traces.zarr
+  python -m store push traces.zarr s3://bucket/traces.zarr --endpoint http://127.0.0.1:9000
+"""
+
+URL = argument("URL", None, "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH")
+ENDPOINT = option(
+    "URL",
+    None,
+    "address of the server, if not the provider's (default: AWS_ENDPOINT_URL)",
+)
+JOBS = option("N", positive, "files at a time (default: 8)", 8)
+TIMEOUT = option(
+    "S",
+    seconds,
+    "seconds that a request may take with all its repetitions; those that write large files "
+    "get more (default: 120)",
+    120.0,
+)
+
+
+class Push(Command):
+    """Copy a store into a bucket of S3, GCS or Azure, or append to the one that is there."""
+
+    epilog = EXAMPLES
+    source: Path = argument("STORE", path, "path of the store")
+    url: str = URL
+    restart: bool = flag(
+        "take over from a push that was stopped on another machine or in another folder; only if "
+        "it is not at work any more"
+    )
+    dry_run: bool = flag("print what would be done; push nothing")
+    endpoint: str | None = ENDPOINT
+    jobs: int = JOBS
+    timeout: float = TIMEOUT
+
+    def run(self) -> int:
+        location = parse_url(self.url)
+        more_s = upload_s(self.source, self.jobs)
+        limit_s = self.timeout + 2 * more_s
+        attempt_s = self.timeout / 2.5 + more_s
+        # a server answers a write when it has all of it: until then no byte comes
+        objects = open_objects(
+            self.url,
+            endpoint=self.endpoint,
+            limit_s=limit_s,
+            attempt_s=attempt_s,
+            stall_s=attempt_s,
+        )
+
+        def push() -> Pushed:
+            with Progress(share_of_bytes, sizes_text, "MB", 1e6) as progress:
+                return push_store(
+                    self.source,
+                    objects,
+                    dry_run=self.dry_run,
+                    restart=self.restart,
+                    n_threads=self.jobs,
+                    progress=progress,
+                )
+
+        pushed = stoppable(self, push)
+        would = "would be " if self.dry_run else ""
+        traces = count(pushed.n_rows, "trace")
+        if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
+            traces += f", {pushed.n_new_rows:,} of them new"
+        say(f"{location}: {traces}")
+        if self.dry_run and pushed.is_done and not pushed.n_files:
+            say("  the difference would be pushed")
+        else:
+            print_files(pushed, f"{would}pushed")
+        return 0
+
+
+def sizes_text(n_done: int, n_bytes: int) -> str:
+    """How many bytes of all."""
+    return f"{size_text(n_done)} of {size_text(n_bytes)}"
+
+
+def stoppable(args: Command, work: Callable[[], T]) -> T:
+    """Do the work; Ctrl-C ends the process at once, whatever requests are on their way.
+
+    In a thread: Python hears of no signal while the main one waits for the client.
+    """
+    future = ThreadPoolExecutor(1).submit(work)
+    try:
+        return future.result()
+    except KeyboardInterrupt as error:
+        line = f"{program('store')} {args.command}: stopped; the same command goes on"
+        say(line, file=sys.stderr, flush=True)
+        os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
+
+
+def print_files(done: Pushed | Pulled, verb: str) -> None:
+    if not done.is_done:
+        say(NOTHING_TO_DO.replace("made by the same command", "the same state"))
+        return
+    line = f"  {count(done.n_files - done.n_present, 'file')} {verb}"
+    if done.n_present:
+        line += f", {done.n_present:,} were there"
+    say(f"{line}; {size_text(done.n_bytes)} in all")

@@ -1,0 +1,76 @@
+"""`python -m store subset`."""
+
+import hashlib
+from pathlib import Path
+
+from store.cli import options
+from store.cli.arguments import path
+from store.cli.command import Command, argument, option
+from store.cli.merge import check_new_space
+from store.cli.progress import Progress
+from store.read.store import TraceStore
+from store.reports import count, say
+from store.traces.question_split import SPLITS
+from store.transform.subset import (
+    read_ids,
+    rows_of_ids,
+    rows_of_questions,
+    rows_of_split,
+    subset_provenance,
+)
+from store.write.build import build_store
+from store.write.copy import CopySource
+from store.write.space import bytes_of_rows
+
+__all__ = ["Subset"]
+
+EXAMPLES = """\
+The splits are those of python -m train with the same seed; unlabelled traces come along. Stopped,
+the same command continues where it stopped.
+
+examples:
+  python -m store subset few.zarr traces.zarr --ids ids.txt
+  python -m store subset test.zarr traces.zarr --split test --seed 0
+  python -m store subset asked.zarr traces.zarr --questions questions.txt
+"""
+
+
+class Subset(Command):
+    """Make a store of some traces of another."""
+
+    epilog = EXAMPLES
+    store: Path = options.OUT
+    source: Path = argument("STORE", path, "the store to choose from")
+    ids: Path | None = option(
+        "FILE", path, "trace ids, one a line, in the order wanted", either="which", required=True
+    )
+    questions: Path | None = option(
+        "FILE", path, "question ids, one a line: all their traces", either="which"
+    )
+    split: str = option(
+        None, None, f"the questions of a split: {', '.join(SPLITS)}", either="which", choices=SPLITS
+    )
+    seed: int = option("N", int, "seed of --split (default: %(default)s)", 0)
+    ignore_space: bool = options.IGNORE_SPACE
+
+    def run(self) -> int:
+        store = TraceStore.open(self.source, check=True)  # a copy would hide what is damaged
+        chosen: dict[str, object]
+        if self.ids:
+            rows = rows_of_ids(store, read_ids(self.ids))
+            chosen = {"by": "ids"}
+        elif self.questions:
+            rows = rows_of_questions(store, read_ids(self.questions))
+            chosen = {"by": "questions"}
+        else:
+            rows = rows_of_split(store, self.split, self.seed)
+            # "side": the key's name in stores that exist
+            chosen = {"by": "split", "side": self.split, "seed": self.seed}
+        digest = hashlib.sha256(repr(rows).encode()).hexdigest()
+        chosen |= {"rows": len(rows), "rows_sha256": digest}
+        source = CopySource([(store, rows)], subset_provenance(store, chosen))
+        check_new_space(self, bytes_of_rows(store, rows))
+        with Progress(lambda done: done / max(1, len(rows))) as progress:
+            build_store(self.store, source, progress, command=self.typed)
+        say(f"{self.store}: {len(rows):,} of {count(len(store), 'trace')}")
+        return 0
