@@ -16,6 +16,7 @@ __all__ = [
     "discard_output",
     "first_ids",
     "say",
+    "size_text",
     "terminal_text",
 ]
 
@@ -71,6 +72,17 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     if n == 1:
         return f"1 {noun}"
     return f"{n:,} {plural or noun + 's'}"
+
+
+def size_text(n_bytes: float) -> str:
+    """Bytes for people: 978.9 kB, 1.2 GB."""
+    if n_bytes < 1000:
+        return f"{n_bytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        n_bytes /= 1000
+        if n_bytes < 999.95:
+            return f"{n_bytes:.1f} {unit}"
+    return f"{n_bytes / 1000:,.1f} TB"
 
 
 def count_lines(counts: Iterable[tuple[int, str]]) -> list[str]:

@@ -127,14 +127,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def whole(least: int, most: int, what: str = "a whole number") -> Callable[[str], int]:
     """A type of whole numbers in a range."""
 
     def number(text: str) -> int:
         if re.fullmatch(r"-?[0-9]{1,9}", text) and least <= int(text) <= most:
             return int(text)
         raise argparse.ArgumentTypeError(
-            f"expected a whole number from {least} to {most}, found {text!r:.80}"
+            f"expected {what} from {least} to {most}, found {text!r:.80}"
         )
 
     return number

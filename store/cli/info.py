@@ -1,7 +1,6 @@
 """`python -m store info`: what a store holds."""
 
 import json
-import math
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -9,10 +8,10 @@ from pathlib import Path
 from store.cli import options
 from store.cli.command import Command
 from store.read.store import TraceStore
-from store.reports import count, say
+from store.reports import count, say, size_text
 from store.write.build import command_line, is_partial
 
-__all__ = ["Info", "describe", "size_text"]
+__all__ = ["Info", "describe"]
 
 EXAMPLES = """\
 examples:
@@ -100,14 +99,6 @@ def _shape_text(column: dict) -> str:
     for size, name in zip_longest(column["item_shape"], column["axis_names"]):
         parts.append(f"{size} {name}" if name else str(size))
     return " x ".join(parts) or "one number"
-
-
-def size_text(n_bytes: int) -> str:
-    """Bytes for people: 978.9 kB, 1.2 GB."""
-    if n_bytes < 1000:
-        return f"{n_bytes} B"
-    power = min(int(math.log10(n_bytes)) // 3, 4)
-    return f"{n_bytes / 1000**power:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def _one_line(value: object) -> str:

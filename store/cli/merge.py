@@ -9,12 +9,11 @@ from typing import Any
 from store.cli import options
 from store.cli.arguments import as_called, path
 from store.cli.command import Command, argument, flag, option
-from store.cli.info import size_text
 from store.cli.parts import left_out_lines, part_warnings, parts_to_merge
 from store.cli.progress import Progress
 from store.labels.report import stored_counts
 from store.read.store import TraceStore
-from store.reports import count, say
+from store.reports import count, say, size_text
 from store.transform.merge import merge_stores
 from store.write.build import partial_path
 from store.write.link import Linked, linked_columns

@@ -4,27 +4,36 @@ transformers and torch are imported when it runs.
 """
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.cli import options
 from store.cli.arguments import as_called, path, positive
 from store.cli.command import argument, flag, option, optional
-from store.cli.extract import ExtractOptions
+from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked, settle
 from store.cli.main import parse
-from store.cli.plan_extraction import plan_extraction
 from store.errors import IncompleteError, SchemaError
-from store.reports import say
+from store.extras import needs_extra
+from store.read.store import TraceStore
+from store.reports import LeftOut, count, say
+from store.write.build import check_new, unfinished
 
 if TYPE_CHECKING:
-    from store.read.store import TraceStore
-    from store.sources.plan.training import Reading
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from store.sources.plan.extraction import ExtractionPlan
+    from store.sources.plan.lengths import TraceLengths
+    from store.sources.plan.sample import Sample
+    from store.sources.plan.training import Reading, TrainingPlan
+    from store.sources.questions import Question
 
 __all__ = ["Plan"]
 
 EXTRACT_BATCH = 16  # of `extract`
 TRAIN_BATCH = 32  # of `train`
+WEIGHTS = ("*.safetensors", "*.bin")
 TRAIN_OPTIONS = {
     "typed",
     "store_path",
@@ -87,7 +96,9 @@ class Plan(ExtractOptions):
     def run(self) -> int:
         """Print a plan; return 1 if the disk has no room for it."""
         if self.train:
-            return _run_training(self)
+            plan = _plan_training(self)
+            say(json.dumps(plan.to_json()) if self.json else as_called(plan.text()))
+            return 0
         missing = [f"--{name}" for name in ("model", "questions") if getattr(self, name) is None]
         if missing:
             raise SchemaError(
@@ -96,28 +107,166 @@ class Plan(ExtractOptions):
             )
         if self.batch_size is None:
             self.batch_size = EXTRACT_BATCH
-        return _run_extraction(self)
+        check_new(self.store_path)
+        found = _plan_extraction(self)
+        say(json.dumps(found.to_json()) if self.json else as_called(found.text()))
+        return int(not found.fits and not self.ignore_space)
 
 
-def _run_extraction(args: Plan) -> int:
-    from store.sources.plan.report import extraction_report
-    from store.write.build import check_new
+def _plan_extraction(args: Plan) -> "ExtractionPlan":
+    """Plan from the model's configuration and its tokenizer, and from a sample if one is wanted."""
+    with needs_extra("extract"):
+        from store.sources.huggingface.checks import (
+            check_given,
+            check_ids,
+            check_model,
+            choose_kept,
+        )
+        from store.sources.huggingface.columns import needs_maps
+        from store.sources.huggingface.decoding import Decoding
+        from store.sources.huggingface.outline import load_outline, weight_bytes
+    from store.labels.grading import rule_columns
+    from store.sources.plan.extraction import ExtractionPlan
+    from store.sources.plan.machine import read_machine
+    from store.write.space import free_bytes
 
-    check_new(args.store_path)
-    plan = plan_extraction(args)
-    say(json.dumps(plan.to_json()) if args.json else as_called(extraction_report(plan)))
-    return int(not plan.fits and not args.ignore_space)
+    asked = read_asked(args)
+    settled = settle(args, asked)
+    has_maps = needs_maps(settled.columns)
+    model, tokenizer = load_outline(args.model, args.dtype, maps=has_maps)
+    skipped = LeftOut()
+    try:
+        decoding = Decoding(
+            args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
+        )
+        check_model(model, has_maps)
+        kept = choose_kept(
+            model.config.get_text_config(),
+            model.dtype,
+            layers=args.layers,
+            columns=settled.columns,
+            top_k=args.top_k,
+            label_columns=rule_columns(settled.rules),
+        )
+        questions, lengths = _measure(args, asked, model, tokenizer, skipped)
+        check_given(questions, decoding)
+        check_ids(questions, decoding.num_samples)
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
+    notes = list(_notes(args, asked, skipped, tokenizer))
+    if getattr(model.config, "quantization_config", None):
+        notes.append("the checkpoint is quantized: it needs less memory than its whole weights")
+    sample = _ask_sample(args, asked, questions, notes)
+    machine = read_machine()
+    device = args.device or ("cuda" if machine.gpus else "cpu")
+    return ExtractionPlan(
+        out=str(args.store_path),
+        n_questions=len(questions),
+        n_left_out=skipped.n,
+        schema=kept.schema,
+        has_maps=has_maps,
+        lengths=sample.refine(lengths) if sample else lengths,
+        sample=sample,
+        weight_bytes=weight_bytes(model, args.quantize),
+        batch_size=min(args.batch_size, lengths.n_rows),
+        device=device.partition(":")[0],
+        n_workers=args.workers,
+        free_bytes=free_bytes(args.store_path),
+        machine=machine,
+        notes=notes,
+    )
 
 
-def _run_training(args: Plan) -> int:
+def _measure(
+    args: Plan,
+    asked: Asked,
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase | str",
+    skipped: LeftOut,
+) -> "tuple[list[Question], TraceLengths]":
+    """What can be asked, and the lengths of its traces; raises SchemaError if nothing can."""
+    from store.sources.huggingface.prompts import cut_contexts
+    from store.sources.plan.lengths import guess_tokens, measure_lengths, tokenise
+
+    token_text_bytes = None
+    if isinstance(tokenizer, str):
+        counted = list(guess_tokens(asked.questions, asked.template, asked.few_shot, skipped))
+    else:
+        prompts = make_prompts(args, asked, model, tokenizer)
+        cut, _, _ = cut_contexts(asked.questions, prompts)
+        counted, token_text_bytes = tokenise(cut, prompts, skipped)
+    if not counted:
+        raise SchemaError(
+            "expected questions whose prompts the model can take, "
+            f"found none of {len(asked.questions)}: {skipped.messages[0]}"
+        )
+    sizes = (args.max_new_tokens, args.num_samples, token_text_bytes)
+    return [question for question, _, _ in counted], measure_lengths(counted, *sizes)
+
+
+def _notes(
+    args: Plan, asked: Asked, skipped: LeftOut, tokenizer: "PreTrainedTokenizerBase | str"
+) -> Iterator[str]:
+    """What makes the plan less certain, or differs from what one might expect."""
+    yield from asked.remarks
+    if isinstance(tokenizer, str):
+        yield f"{args.model}: {tokenizer}; four bytes count as a token, and a chat template as none"
+    if args.judge_model is not None:
+        yield f"the judge {args.judge_model} needs memory of its own, not counted here"
+    if args.store_path.exists():
+        yield f"{args.store_path} is there already: extract would make nothing"
+    n_left_out = skipped.n + asked.left_out.n
+    if n_left_out:
+        first = (*skipped.messages, *asked.left_out.messages)[0]
+        yield f"{count(n_left_out, 'record')} left out, the first: {first}"
+
+
+def _ask_sample(
+    args: Plan, asked: Asked, questions: "list[Question]", notes: list[str]
+) -> "Sample | None":
+    """Ask a few questions; None, with a note, where the weights are not on this machine."""
+    if args.sample is None:
+        return None
+    from torch import OutOfMemoryError
+
+    from store.sources.huggingface.outline import local_folder
+    from store.sources.plan.sample import SAMPLED, choose_sample, measure_sample
+
+    folder = local_folder(args.model)
+    if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
+        notes.append(f"no sample: the weights of {args.model} are not on this machine")
+        return None
+    columns = [*(args.columns or ["default"]), *SAMPLED]
+    changed = Plan(**{**vars(args), "model": str(folder), "columns": columns})
+    began = time.perf_counter()
+    try:
+        chosen = asked._replace(questions=choose_sample(questions, args.sample))
+        source, _, _ = load_source(changed, chosen, None)
+        sample = measure_sample(source, args.batch_size, time.perf_counter() - began)
+    except OutOfMemoryError as error:
+        raise SchemaError(
+            "--sample: out of memory: one trace does not fit on the device; choose another "
+            "--device, or leave the sample out"
+        ) from error
+    if source.left_out.n:
+        traces = count(source.left_out.n, "trace")
+        notes.append(
+            f"{traces} of the sample left out: {source.left_out.messages[0]}; {source.advice}"
+        )
+    return sample
+
+
+def _plan_training(args: Plan) -> "TrainingPlan":
     from store.sources.plan.machine import read_cold, read_machine
-    from store.sources.plan.report import training_json, training_report
     from store.sources.plan.training import plan_training
 
     _check_training_options(args)
-    store = _open(args.store_path)
-    readings = _readings(store, args.columns)
-    machine = read_machine()
+    message = unfinished(args.store_path)
+    if message is not None:
+        raise IncompleteError(message)
+    store = TraceStore.open(args.store_path)
+    names = args.columns or list(store.schema.columns)
+    readings = [_reading(store, name) for name in names]
     batch_size = args.batch_size or TRAIN_BATCH
     if batch_size % args.workers:
         raise SchemaError(
@@ -125,15 +274,10 @@ def _run_training(args: Plan) -> int:
             f"batch, found {batch_size}"
         )
     row_bytes = sum(reading.decoded_bytes for reading in readings) // max(1, len(store))
-    files = _files(store, [reading.name for reading in readings])
-    disk = read_cold(files, row_bytes) if files else None
-    bytes_per_s = disk.bytes_per_s if disk else None
-    plan = plan_training(readings, len(store), batch_size, args.workers, machine, bytes_per_s)
-    if args.json:
-        print(json.dumps(training_json(plan, str(args.store_path), machine, disk)))
-    else:
-        say(as_called(training_report(plan, str(args.store_path), machine, disk)))
-    return 0
+    disk = read_cold([file for name in names for file in _files(store, name)], row_bytes)
+    return plan_training(
+        str(args.store_path), readings, len(store), batch_size, args.workers, read_machine(), disk
+    )
 
 
 def _check_training_options(args: Plan) -> None:
@@ -148,32 +292,18 @@ def _check_training_options(args: Plan) -> None:
         )
 
 
-def _open(path: Path) -> "TraceStore":
-    from store.read.store import TraceStore
-    from store.write.build import unfinished
-
-    message = unfinished(path)
-    if message is not None:
-        raise IncompleteError(message)
-    return TraceStore.open(path)
-
-
-def _readings(store: "TraceStore", names: Sequence[str] | None) -> "list[Reading]":
-    """The columns that a training reads: those named, or all."""
+def _reading(store: TraceStore, name: str) -> "Reading":
+    """What a training reads of a column."""
     from store.sources.plan.training import Reading
 
-    readings = []
-    for name in names or list(store.schema.columns):
-        column = store.schema.column(name, store.path)
-        decoded = store.n_items(name) * column.item_bytes
-        n_bytes = decoded
-        if column.codec is not None:
-            n_bytes = sum(file.stat().st_size for file in _files(store, [name]))
-        readings.append(Reading(name, n_bytes, decoded, column.codec is not None))
-    return readings
+    column = store.schema.column(name, store.path)
+    decoded = store.n_items(name) * column.item_bytes
+    is_compressed = column.codec is not None
+    n_bytes = sum(file.stat().st_size for file in _files(store, name)) if is_compressed else decoded
+    return Reading(name, n_bytes, decoded, is_compressed)
 
 
-def _files(store: "TraceStore", names: Sequence[str]) -> list[Path]:
-    """The shards of columns."""
-    folders = [store.path / store.schema.layout(name).path / "c" for name in names]
-    return [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
+def _files(store: TraceStore, name: str) -> list[Path]:
+    """The shards of a column."""
+    folder = store.path / store.schema.layout(name).path / "c"
+    return [file for file in sorted(folder.rglob("*")) if file.is_file()]

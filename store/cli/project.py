@@ -50,7 +50,7 @@ class Project(Command):
     )
     layer: int | None = option(
         "N",
-        whole(-999_999, 999_999),
+        whole(-9999, 9999, "the number of one layer"),
         "its layer, as the model numbers them; -1 is the last (default: the only one)",
     )
     method: str = option(

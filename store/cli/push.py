@@ -10,13 +10,12 @@ from typing import TypeVar
 
 from store.cli.arguments import path, positive, program, seconds
 from store.cli.command import Command, argument, flag, option
-from store.cli.info import size_text
 from store.cli.progress import Progress, share_of_bytes
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled
 from store.remote.push import Pushed, push_store, upload_s
 from store.remote.url import parse_url
-from store.reports import NOTHING_TO_DO, count, say
+from store.reports import NOTHING_TO_DO, count, say, size_text
 
 __all__ = [
     "CREDENTIALS",

@@ -7,10 +7,9 @@ from store.check.verify import verify_store
 from store.cli import options
 from store.cli.arguments import as_called
 from store.cli.command import Command, flag
-from store.cli.info import size_text
 from store.cli.progress import Progress, share_of_bytes
 from store.read.cache_dir import address_of
-from store.reports import say
+from store.reports import say, size_text
 
 __all__ = ["Verify", "gigabytes"]
 

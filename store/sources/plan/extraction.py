@@ -6,16 +6,21 @@ from functools import cached_property
 from typing import Any
 
 from store.format.schema import Schema
-from store.reports import count
+from store.reports import count, size_text
 from store.sources.plan.lengths import TraceLengths
 from store.sources.plan.machine import Machine
 from store.sources.plan.sample import Sample
-from store.sources.plan.sizes import OVERHEAD, StoreSize, plan_parts
-from store.sources.plan.text import bytes_text
+from store.sources.plan.sizes import OVERHEAD, StoreSize, plan_store
+from store.sources.plan.text import clock_text, column_table
 
 __all__ = ["ExtractionPlan"]
 
 COPIES = 3  # of a batch's columns: one is computed, one is written, and one waits between the two
+CERTAINTY = {  # what is known of the answers -> in words
+    "given": "the answers are given, so lengths are known",
+    "sample": "answers as long as in a sample",
+    "longest": "at most: every answer as long as --max-new-tokens allows",
+}
 
 
 @dataclass(frozen=True)
@@ -24,8 +29,12 @@ class ExtractionPlan:
 
     Attributes
     ----------
+    n_left_out
+        Questions that the model cannot take.
     has_maps
         Whether attention maps are computed, which grow with the square of a trace's length.
+    lengths
+        Refined by the sample, if there is one.
     weight_bytes
         Of all parameters.
     batch_size
@@ -58,9 +67,9 @@ class ExtractionPlan:
     @cached_property
     def size(self) -> StoreSize:
         """Of all parts together."""
-        shrinks = self.sample.shrinks if self.sample else {}
         items = self.lengths.count_items(self._n_maps)
-        return plan_parts(self.schema, self.lengths.n_rows, items, shrinks, self.n_workers)
+        shrinks = self.sample.shrinks if self.sample else {}
+        return plan_store(self.schema, self.lengths.n_rows, items, shrinks, self.n_workers)
 
     @property
     def tokens_per_trace(self) -> float:
@@ -97,23 +106,47 @@ class ExtractionPlan:
         """Of each worker: bytes of its process and on its GPUs; None without a sample."""
         if self.sample is None:
             return None
-        longer = self.lengths.longest / self.sample.longest
+        longer = self.lengths.longest / max(self.sample.tokens)
         factor = self.batch_size / self.sample.n_traces * (longer**2 if self.has_maps else longer)
         waiting = self.column_bytes * (COPIES - 1) // COPIES
         return self.sample.host.scaled(factor) + waiting, self.sample.device.scaled(factor)
 
     @property
+    def _n_maps(self) -> int:
+        edges = self.schema.columns.get("attn_edges")
+        return math.prod(edges.item_shape) if edges else 1
+
+    @property
     def remarks(self) -> list[str]:
         """What to know besides."""
-        return [*self.notes, *self._spread(), *self._shortage()]
+        lines = list(self.notes)
+        if self.sample is not None and self.lengths.certainty != "given":
+            # how far the answers of a sample may be from all answers
+            mean, error = self.sample.mean_answer()
+            lines.append(
+                f"answers of the sample have {mean:.2f} tokens on average, with a standard error "
+                f"of {error:.2f}: {error / self.tokens_per_trace:.1%} of a trace"
+            )
+        host, device = self.peaks or (self.weight_bytes + self.column_bytes, self.weight_bytes)
+        needed, there = device, sum(gpu.n_bytes for gpu in self.machine.gpus)
+        who, place = "the model", "are on its GPUs"
+        if self.device == "cpu":
+            needed, there = self.n_workers * host, self.machine.available_bytes
+            who, place = count(self.n_workers, "worker"), "of memory are free on this machine"
+        if needed > there and (self.device == "cpu" or self.machine.gpus):
+            lines.append(
+                f"{who} would need {size_text(needed)}, and {size_text(there)} {place}: batches "
+                "are halved where memory does not suffice; or lower --batch-size"
+            )
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for programs; bytes and seconds."""
-        size, sample = self.size, self.sample
+        size, sample, n_rows = self.size, self.sample, self.lengths.n_rows
         columns = {
             name: {
                 "bytes": n_bytes,
-                "bytes_per_trace": n_bytes / max(1, size.n_rows),
+                "bytes_per_trace": n_bytes / max(1, n_rows),
                 "share": n_bytes / size.n_bytes,
             }
             for name, n_bytes in size.columns.items()
@@ -123,7 +156,7 @@ class ExtractionPlan:
             "out": self.out,
             "questions": self.n_questions,
             "left_out": self.n_left_out,
-            "rows": size.n_rows,
+            "rows": n_rows,
             "certainty": self.lengths.certainty,
             "tokens_per_trace": self.tokens_per_trace,
             "bytes": size.n_bytes,
@@ -148,37 +181,55 @@ class ExtractionPlan:
             "remarks": self.remarks,
         }
 
-    @property
-    def _n_maps(self) -> int:
-        edges = self.schema.columns.get("attn_edges")
-        return math.prod(edges.item_shape) if edges else 1
-
-    def _spread(self) -> list[str]:
-        """How far the answers of a sample may be from all answers."""
-        if self.sample is None or self.lengths.certainty == "given":
-            return []
-        mean, error = self.sample.mean_answer()
-        return [
-            f"answers of the sample have {mean:.2f} tokens on average, with a standard error of "
-            f"{error:.2f}: {error / self.tokens_per_trace:.1%} of a trace"
+    def text(self) -> str:
+        """A table of the columns, then disk, memory and time."""
+        size, n_rows = self.size, self.lengths.n_rows
+        verdict = "it fits" if self.fits else "IT DOES NOT FIT: keep fewer --columns or --layers"
+        lines = [
+            f"{self.out}: {count(n_rows, 'trace')} of {count(self.n_questions, 'question')}, "
+            f"{size_text(size.n_bytes)} in {count(size.n_files, 'file')}",
+            f"  {self.tokens_per_trace:,.1f} tokens a trace; {CERTAINTY[self.lengths.certainty]}",
+            "",
+            *column_table(size.columns, n_rows),
+            "",
+            f"disk: {size_text(size.disk_bytes)} of the {size_text(self.free_bytes)} that are "
+            f"free, with the blocks of {count(size.n_folders, 'folder')}; {verdict}",
+            self._memory_line(),
+            *self._time_lines(),
+            *(f"  {remark}" for remark in self.remarks),
         ]
+        return "\n".join(lines)
 
-    def _shortage(self) -> list[str]:
-        """What this machine lacks, as far as it is known."""
-        host, device = self.peaks or (self.weight_bytes + self.column_bytes, self.weight_bytes)
-        if self.device == "cpu":
-            who, needed = count(self.n_workers, "worker"), self.n_workers * host
-            there = self.machine.available_bytes
-            place = "of memory are free on this machine"
-        elif self.machine.gpus:
-            who, needed = "the model", device
-            there = sum(gpu.n_bytes for gpu in self.machine.gpus)
-            place = "are on its GPUs"
-        else:
-            return []
-        if needed <= there:
-            return []
-        return [
-            f"{who} would need {bytes_text(needed)}, and {bytes_text(there)} {place}: batches are "
-            "halved where memory does not suffice; or lower --batch-size"
+    def _memory_line(self) -> str:
+        each = " each" if self.n_workers > 1 else ""
+        known = (
+            f"weights {size_text(self.weight_bytes)}, columns of batches of {self.batch_size} "
+            f"{size_text(self.column_bytes)}"
+        )
+        if self.peaks is None:
+            return f"memory: {known}{each}; --sample 8 measures the peak, where the weights are"
+        host, device = map(size_text, self.peaks)
+        if self.device != "cpu":
+            host = f"{device}{each} on the device, {host} on the machine"
+        return (
+            f"memory: {host}{each} at the peak ({known}); that of the sample, scaled to whole "
+            "batches of the longest traces"
+        )
+
+    def _time_lines(self) -> list[str]:
+        sample, seconds = self.sample, self.seconds
+        if sample is None or seconds is None:
+            return ["time: not known; --sample 8 measures it, where the weights are"]
+        passes = ", ".join(f"{name} {spent:.3g} s" for name, spent in sample.passes.items())
+        lines = [
+            f"time: {clock_text(seconds)} with {count(self.n_workers, 'worker')}, "
+            f"{count(self.worker_questions, 'question')} each",
+            f"  {sample.question_s:.3g} s a question ({passes}), loading {sample.load_s:.1f} s; "
+            f"measured with {count(sample.n_questions, 'question')} in batches of "
+            f"{sample.n_traces}",
         ]
+        if self.n_workers > 1:
+            lines.append("  each worker with a device of its own, as fast as this one")
+        if sample.n_traces < self.batch_size:
+            lines.append("  full batches may be faster; --sample of a whole batch or two tells")
+        return lines

@@ -6,7 +6,7 @@ given; else the answers of a sample take turns, or each is as long as is allowed
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,12 +25,15 @@ from store.sources.prompt_templates import render
 from store.sources.questions import Question
 from store.traces.trace_ids import number_trace
 
-__all__ = ["TraceLengths", "bytes_of", "guess_lengths", "measure_lengths"]
+__all__ = ["TraceLengths", "bytes_of", "guess_tokens", "measure_lengths", "tokenise"]
 
 TOKEN_BYTES = 4  # UTF-8 of a token of English text, about
 QUOTES_BYTES = 4  # of a token's text in a JSON list: two quotes, a comma and a space
 N_DECODED = 200  # prompts whose tokens are decoded, to see how long their texts are
 SHARES = 20.0  # of an attention that adds up to 1, at most so many are as large as .05
+
+# A question, the tokens of its prompt, and those of its answer if that is given
+Counted = tuple[Question, int, int | None]
 
 
 @dataclass(frozen=True)
@@ -70,22 +73,13 @@ class TraceLengths:
 
     def longest_alone(self) -> "TraceLengths":
         """A single trace of the longest prompt, and the longest answer to it."""
-        prompt = int(self.prompts.max())
-        answers = np.array([self.longest - prompt])
-        return replace(self, prompts=np.array([prompt]), answers=answers, text_bytes={})
+        prompts = self.prompts.max(keepdims=True)
+        return replace(self, prompts=prompts, answers=self.longest - prompts, text_bytes={})
 
     def count_items(self, n_maps: int) -> dict[str, int]:
-        """Count the items of every axis that an extraction may have.
+        """Count the items of every axis: axis -> items of all traces; of texts, bytes of UTF-8.
 
-        Parameters
-        ----------
-        n_maps
-            Heads of all kept layers: they bound the edges where no trace was seen.
-
-        Returns
-        -------
-        dict
-            Axis -> items of all traces together; of a text column, bytes of UTF-8.
+        `n_maps` are the heads of all kept layers: they bound the edges where no trace was seen.
         """
         tokens = self.prompts + self.answers
         # the tokens from the prompt's last one on attend to earlier ones
@@ -104,55 +98,54 @@ class TraceLengths:
 
 
 def measure_lengths(
-    questions: Sequence[Question], prompts: Prompts, n_samples: int, skipped: LeftOut
-) -> tuple[list[Question], TraceLengths]:
-    """Tokenise the prompts, and the responses that are given.
+    counted: Sequence[Counted], max_new_tokens: int, n_samples: int, token_text_bytes: float | None
+) -> TraceLengths:
+    """The lengths of `n_samples` traces of each question.
 
-    Parameters
-    ----------
-    questions
-        In their order; responses to all of them, or to none.
-    n_samples
-        Traces of each question.
-    skipped
-        Gets those that the model cannot take.
-
-    Returns
-    -------
-    list of Question
-        The others.
-    TraceLengths
-        Of their traces. Answers that are not given are as long as is allowed.
+    Answers are given to all questions or to none; then each is as long as is allowed.
     """
-    fitting = []
-    prompt_ids: list[Sequence[int]] = []
-    given = []
-    for question, encoded in encode_fitting(questions, prompts, skipped):
-        fitting.append(question)
-        if isinstance(encoded, ForcedAnswer):
-            given.append(len(encoded.ids))
-            encoded = encoded.prompt
-        prompt_ids.append(encoded.ids)
-    prompt_lens = list(map(len, prompt_ids))
+    questions = [question for question, _, _ in counted]
+    prompts = np.repeat(np.array([n for _, n, _ in counted], np.int64), n_samples)
+    given = [n for _, _, n in counted if n is not None]
+    answers = np.array(given) if given else np.full(len(prompts), max_new_tokens)
+    return TraceLengths(
+        prompts,
+        answers,
+        longest=int((prompts + answers).max(initial=0)),
+        certainty="given" if given else "longest",
+        text_bytes=_count_text_bytes(questions, n_samples),
+        token_text_bytes=token_text_bytes or TOKEN_BYTES + QUOTES_BYTES,
+    )
+
+
+def tokenise(
+    questions: Sequence[Question], prompts: Prompts, skipped: LeftOut
+) -> tuple[list[Counted], float]:
+    """Count the tokens of prompts and of given responses; `skipped` gets what the model can't take.
+
+    The second value is the bytes of a token's text in JSON, on average.
+    """
+    counted: list[Counted] = []
     texts = TokenTexts(prompts.tokenizer)
-    n_text_bytes = bytes_of(texts.to_json(ids) for ids in prompt_ids[:N_DECODED])
-    token_text_bytes = n_text_bytes / max(1, sum(prompt_lens[:N_DECODED]))
-    lengths = _combine(fitting, prompt_lens, given, prompts.max_new_tokens, n_samples)
-    return fitting, replace(lengths, token_text_bytes=token_text_bytes)
+    n_text_bytes = n_tokens = 0
+    for question, encoded in encode_fitting(questions, prompts, skipped):
+        n_given = None
+        if isinstance(encoded, ForcedAnswer):
+            n_given = len(encoded.ids)
+            encoded = encoded.prompt
+        ids = encoded.ids
+        if len(counted) < N_DECODED:
+            n_text_bytes += bytes_of([texts.to_json(ids)])
+            n_tokens += len(ids)
+        counted.append((question, len(ids), n_given))
+    return counted, n_text_bytes / max(1, n_tokens)
 
 
-def guess_lengths(
-    questions: Sequence[Question],
-    template: str,
-    few_shot: Sequence[Question],
-    max_new_tokens: int,
-    n_samples: int,
-    skipped: LeftOut,
-) -> tuple[list[Question], TraceLengths]:
+def guess_tokens(
+    questions: Sequence[Question], template: str, few_shot: Sequence[Question], skipped: LeftOut
+) -> Iterator[Counted]:
     """The same without a tokenizer, from the texts; a chat template counts as nothing."""
     shots = bytes_of(shot["question"] + "".join(shot["answers"][:1]) for shot in few_shot)
-    fitting = []
-    prompt_lens = []
     for question in questions:
         try:
             text = render(template, template_values(question)).text
@@ -162,38 +155,12 @@ def guess_lengths(
                 "template, found none"
             )
             continue
-        fitting.append(question)
-        prompt_lens.append(_guess_tokens(shots + bytes_of([text])))
-    given = [
-        _guess_tokens(bytes_of([question["response"]]))
-        for question in fitting
-        if "response" in question
-    ]
-    return fitting, _combine(fitting, prompt_lens, given, max_new_tokens, n_samples)
+        given = question.get("response")
+        n_given = None if given is None else _guess(bytes_of([given]))
+        yield question, _guess(shots + bytes_of([text])), n_given
 
 
-def _combine(
-    questions: Sequence[Question],
-    prompt_lens: Sequence[int],
-    given: Sequence[int],
-    max_new_tokens: int,
-    n_samples: int,
-) -> TraceLengths:
-    """The lengths of all traces, of answers that are given or as long as is allowed."""
-    prompts = np.repeat(np.array(prompt_lens, np.int64), n_samples)
-    answers = np.full(len(prompts), max_new_tokens)
-    if given:
-        answers = np.array(given)
-    return TraceLengths(
-        prompts,
-        answers,
-        longest=int((prompts + answers).max(initial=0)),
-        certainty="given" if given else "longest",
-        text_bytes=_count_text_bytes(questions, n_samples),
-    )
-
-
-def _guess_tokens(n_bytes: int) -> int:
+def _guess(n_bytes: int) -> int:
     return 1 + n_bytes // TOKEN_BYTES
 
 
@@ -204,7 +171,7 @@ def _count_text_bytes(questions: Sequence[Question], n_samples: int) -> dict[str
         for question in questions
         for k in range(1, n_samples + 1)
     ]
-    references = [json.dumps(question["answers"], ensure_ascii=False) for question in questions]
+    references = (json.dumps(question["answers"], ensure_ascii=False) for question in questions)
     counted = {
         "question_id": n_samples * bytes_of(question["question_id"] for question in questions),
         "question": n_samples * bytes_of(question["question"] for question in questions),

@@ -30,19 +30,7 @@ class Gpu(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What this machine has for this process.
-
-    Attributes
-    ----------
-    n_cores
-        That the process may run on.
-    memory_bytes
-        Of the machine, or of the job if that is less.
-    available_bytes
-        What of it is free, or would be if it were needed; see `memory_limits`.
-    gpus
-        Those that torch sees.
-    """
+    """What this machine has for this process: cores, memory (see `memory_limits`) and GPUs."""
 
     n_cores: int
     memory_bytes: int
@@ -68,12 +56,6 @@ class DiskSpeed(NamedTuple):
     cached: float
 
 
-class _Block(NamedTuple):
-    fd: int
-    offset: int
-    n_bytes: int
-
-
 def read_machine() -> Machine:
     """Ask the kernel and torch."""
     import torch
@@ -90,14 +72,7 @@ def read_cold(
     """Measure how fast blocks at random places come from the disk, for at most `max_s` seconds.
 
     A block is dropped from the page cache right before it is read, and is in it again afterwards;
-    one that stays there does not count.
-
-    Parameters
-    ----------
-    block_bytes
-        Of one read, which is made a multiple of 64 KB up to 4 MB.
-    seed
-        Of the places.
+    one that stays there does not count. A block is a multiple of 64 KB up to 4 MB.
     """
     least, most = BLOCK_BYTES
     block_bytes = min(max(block_bytes, least), most) // least * least
@@ -106,41 +81,32 @@ def read_cold(
     n_bytes: list[int] = []
     cached: list[bool] = []
 
-    def read(block: _Block) -> None:
+    def read(fd: int, offset: int) -> None:
         if time.monotonic() - began > max_s:
             return
-        cached.append(_is_cached(block))
-        os.posix_fadvise(block.fd, block.offset, block.n_bytes, os.POSIX_FADV_DONTNEED)
-        if not _is_cached(block):
-            n_bytes.append(len(os.pread(block.fd, block.n_bytes, block.offset)))
+        cached.append(_is_cached(fd, offset))
+        os.posix_fadvise(fd, offset, block_bytes, os.POSIX_FADV_DONTNEED)
+        if not _is_cached(fd, offset):
+            n_bytes.append(len(os.pread(fd, block_bytes, offset)))
 
     with ExitStack() as stack:
-        fds = [stack.enter_context(opened(file)) for file in chosen]
-        blocks = _draw_blocks(fds, block_bytes, rng)
+        fds = np.array([stack.enter_context(opened(file)) for file in chosen], int)
+        n_blocks = np.array([-(-os.fstat(fd).st_size // block_bytes) for fd in fds], int)
+        ends = np.cumsum(n_blocks)
+        drawn = rng.permutation(n_blocks.sum())[:N_BLOCKS]
+        of_file = np.searchsorted(ends, drawn, side="right")
+        offsets = (drawn - (ends - n_blocks)[of_file]) * block_bytes
         began = time.monotonic()
         with ThreadPoolExecutor(N_THREADS) as pool:
-            list(pool.map(read, blocks))
+            list(pool.map(read, fds[of_file].tolist(), offsets.tolist()))
         seconds = time.monotonic() - began
     total = sum(n_bytes)
     speed = total / seconds if total >= LEAST_BYTES else None
     return DiskSpeed(speed, total, float(np.mean(cached or [False])))
 
 
-def _draw_blocks(fds: Sequence[int], block_bytes: int, rng: np.random.Generator) -> list[_Block]:
-    """Different blocks of all files, in random order."""
-    sizes = np.array([os.fstat(fd).st_size for fd in fds])
-    if not sizes.sum():
-        return []
-    blocks: dict[_Block, None] = {}
-    for file in rng.choice(len(fds), N_BLOCKS, p=sizes / sizes.sum()).tolist():
-        offset = int(rng.integers(0, sizes[file])) // block_bytes * block_bytes
-        blocks[_Block(fds[file], offset, min(block_bytes, int(sizes[file]) - offset))] = None
-    return list(blocks)
-
-
-def _is_cached(block: _Block) -> bool:
-    """Whether the last byte of a block is in memory; False where the file system cannot say."""
+def _is_cached(fd: int, offset: int) -> bool:
+    """Whether the first byte of a block is in memory; False where the file system cannot say."""
     with suppress(OSError):  # BlockingIOError: it would have to wait for the disk
-        last = block.offset + block.n_bytes - 1
-        return os.preadv(block.fd, [bytearray(1)], last, os.RWF_NOWAIT) == 1
+        return os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
     return False

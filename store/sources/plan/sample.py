@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from store.format.codecs import parse_codec
-from store.format.schema import Schema
+from store.format.schema import Column
 from store.sources.huggingface.attention_columns import EDGES
 from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.plan.lengths import TraceLengths, bytes_of
@@ -49,25 +49,31 @@ class Sample:
         Seconds of a question; the first batch was warmed up.
     passes
         Part of the work -> seconds of a question.
-    n_traces, longest
-        Traces of one batch, and tokens of the longest.
     host, device
         Memory of this process, and on its GPUs.
-    answers
-        Tokens of each answer.
+    n_traces
+        Of one batch.
+    tokens, answers
+        Tokens of each trace, and of its answer.
+    answer_bytes, token_text_bytes
+        UTF-8 of all answers, and of all `token_texts`; 0 without them.
+    edges
+        Edges of a trace in `attn_edges`, on average; None without them.
+    shrinks
+        Compressed column -> how many times smaller its values get.
     """
 
     n_questions: int
     load_s: float
     question_s: float
     passes: dict[str, float]
-    n_traces: int
-    longest: int
     host: Peak
     device: Peak
+    n_traces: int
+    tokens: list[int]
     answers: list[int]
-    answer_token_bytes: float
-    token_text_bytes: float | None
+    answer_bytes: int
+    token_text_bytes: int
     edges: float | None
     shrinks: dict[str, float]
 
@@ -84,36 +90,17 @@ class Sample:
 
     def refine(self, lengths: TraceLengths) -> TraceLengths:
         """What is known of all traces once a few were made: their answers take turns."""
+        token_text_bytes = self.token_text_bytes / sum(self.tokens)
         known = replace(
             lengths,
-            answer_token_bytes=self.answer_token_bytes,
-            token_text_bytes=self.token_text_bytes or lengths.token_text_bytes,
+            answer_token_bytes=self.answer_bytes / sum(self.answers),
+            token_text_bytes=token_text_bytes or lengths.token_text_bytes,
             edges=self.edges,
         )
         if lengths.certainty == "given":
             return known
         answers = np.resize(np.array(self.answers), lengths.n_rows)
         return replace(known, answers=answers, certainty="sample")
-
-
-@dataclass
-class _Tally:
-    """What is counted of the rows of a sample, none of which is kept."""
-
-    answers: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    text_bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    n_edges: int = 0
-    values: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, row: dict[str, Any], compressed: Sequence[str]) -> None:
-        self.answers.append(int(row["answer_len"]))
-        self.tokens.append(int(row["prompt_len"] + row["answer_len"]))
-        for name in ("answer", "token_texts"):
-            self.text_bytes[name] += bytes_of([row.get(name, "")])
-        self.n_edges += max(len(row.get(name, ())) for name in EDGES)
-        for name in compressed:
-            self.values[name].append(row[name])
 
 
 def choose_sample(questions: Sequence[Question], n: int) -> list[Question]:
@@ -124,49 +111,54 @@ def choose_sample(questions: Sequence[Question], n: int) -> list[Question]:
 
 def measure_sample(source: HuggingFaceSource, batch_size: int, load_s: float) -> Sample:
     """Run a source of few questions; the first batch twice, of which the second time counts."""
-    compressed = [name for name, column in source.schema.columns.items() if column.codec]
-    tally = _Tally()
+    columns = source.schema.columns
     _reset_peaks()
     loaded = _read_peaks()
     next(source.rows())
     warm_up = dict(source.seconds)
+    tokens, answers = [], []
+    n_bytes = dict.fromkeys(("answer", "token_texts"), 0)
+    n_edges = 0
+    values: dict[str, list[Any]] = defaultdict(list)
     began = time.perf_counter()
     for _, row in source.rows():
-        tally.add(row, compressed)
+        answers.append(int(row["answer_len"]))
+        tokens.append(int(row["prompt_len"] + row["answer_len"]))
+        for name in n_bytes:
+            n_bytes[name] += bytes_of([row.get(name, "")])
+        n_edges += max(len(row.get(name, ())) for name in EDGES)
+        for name, column in columns.items():
+            if column.codec:
+                values[name].append(row[name])
     seconds = time.perf_counter() - began
+    n_questions = len(source.questions)
+    passes = {name: (spent - warm_up[name]) / n_questions for name, spent in source.seconds.items()}
     host, device = map(Peak, loaded, _read_peaks())
-    n_questions, n_rows = len(source.questions), len(tally.tokens)
-    names = source.schema.columns
     return Sample(
         n_questions=n_questions,
         load_s=load_s,
         question_s=seconds / n_questions,
-        passes={
-            name: (spent - warm_up[name]) / n_questions for name, spent in source.seconds.items()
-        },
-        n_traces=min(batch_size, n_rows),
-        longest=max(tally.tokens),
+        passes=passes,
         host=host,
         device=device,
-        answers=tally.answers,
-        answer_token_bytes=tally.text_bytes["answer"] / sum(tally.answers),
-        token_text_bytes=tally.text_bytes["token_texts"] / sum(tally.tokens),
-        edges=None if names.keys().isdisjoint(EDGES) else tally.n_edges / n_rows,
-        shrinks=_shrinks(tally.values, source.schema),
+        n_traces=min(batch_size, len(tokens)),
+        tokens=tokens,
+        answers=answers,
+        answer_bytes=n_bytes["answer"],
+        token_text_bytes=n_bytes["token_texts"],
+        edges=None if columns.keys().isdisjoint(EDGES) else n_edges / len(tokens),
+        shrinks={name: _shrink(columns[name], of_rows) for name, of_rows in values.items()},
     )
 
 
-def _shrinks(values: dict[str, list[Any]], schema: Schema) -> dict[str, float]:
-    """How many times smaller each compressed column's values get, all in one chunk."""
-    shrinks = {}
-    for name, of_rows in values.items():
-        column = schema.columns[name]
-        chunk = np.concatenate(of_rows)[: column.chunk_items]
-        if chunk.size:
-            data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
-            packed = parse_codec(column.codec).encode(data, column.storage_dtype.itemsize)
-            shrinks[name] = chunk.nbytes / len(packed)
-    return shrinks
+def _shrink(column: Column, of_rows: list[Any]) -> float:
+    """How many times smaller the values of a compressed column get, all in one chunk."""
+    chunk = np.concatenate(of_rows)[: column.chunk_items]
+    if not chunk.size:
+        return 1.0
+    data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+    packed = parse_codec(column.codec).encode(data, column.storage_dtype.itemsize)
+    return chunk.nbytes / len(packed)
 
 
 def _reset_peaks() -> None:

@@ -8,7 +8,8 @@ files have: 5.17 MB for the 4.04 MB of 48 traces of the example.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import NamedTuple
 
 from store.format.contents import StoredArray, arrays_of, files_of, metadata_of
@@ -16,7 +17,7 @@ from store.format.manifest import Manifest
 from store.format.schema import Schema
 from store.format.shard_table import table_bytes
 
-__all__ = ["BLOCK_BYTES", "OVERHEAD", "StoreSize", "plan_parts", "plan_store"]
+__all__ = ["BLOCK_BYTES", "OVERHEAD", "StoreSize", "plan_store"]
 
 OVERHEAD = "offsets, checksums, ids"  # what no column owns
 ROOT_BYTES = 12_000  # the manifest with the provenance of an extraction, measured on the example
@@ -25,7 +26,7 @@ BLOCK_BYTES = 4096
 
 
 class StoreSize(NamedTuple):
-    """A store that is planned.
+    """A store that is planned, in one part or several.
 
     Attributes
     ----------
@@ -37,7 +38,6 @@ class StoreSize(NamedTuple):
         What the disk loses, as `du` counts: the blocks of all files and folders.
     """
 
-    n_rows: int
     columns: dict[str, int]
     n_files: int
     n_folders: int
@@ -53,9 +53,10 @@ def plan_store(
     schema: Schema,
     n_rows: int,
     n_items: Mapping[str, int],
-    shrinks: Mapping[str, float] | None = None,
+    shrinks: Mapping[str, float],
+    n_parts: int = 1,
 ) -> StoreSize:
-    """Plan the bytes of one store.
+    """Plan the bytes of a store in so many parts, of about equally many rows each.
 
     Parameters
     ----------
@@ -64,48 +65,39 @@ def plan_store(
     shrinks
         Compressed column -> how many times smaller it gets; 1, if it is not known.
     """
+    n_parts = max(1, min(n_parts, n_rows))
+    columns: Counter[str] = Counter(dict.fromkeys((*schema.stored, OVERHEAD), 0))
+    totals: Counter[str] = Counter()
+    # each part has files, tables and padding of its own
+    for part_rows, n_alike in Counter((n_rows + k) // n_parts for k in range(n_parts)).items():
+        items = {axis: round(n * part_rows / max(1, n_rows)) for axis, n in n_items.items()}
+        part = _plan_part(schema, part_rows, items, shrinks)
+        for total, found in ((columns, part.columns), (totals, part._asdict())):
+            for name in found.keys() - {"columns"}:
+                total[name] += n_alike * found[name]
+    return StoreSize(dict(columns), **totals)
+
+
+def _plan_part(
+    schema: Schema, n_rows: int, n_items: Mapping[str, int], shrinks: Mapping[str, float]
+) -> StoreSize:
     runs = ((0, n_rows),) if n_rows else ()
     counts = {axis: n_items[axis] for axis in schema.axes}
     manifest = Manifest(schema, n_rows=n_rows, n_items=counts, runs=runs)
-    sizes = dict.fromkeys((*schema.stored, OVERHEAD), 0)
-    texts = metadata_of(manifest)
-    n_blocks = sum(_n_blocks(len(text)) for text in texts.values()) + _n_blocks(ROOT_BYTES)
+    columns = Counter({OVERHEAD: ROOT_BYTES})
+    n_blocks = _blocks(ROOT_BYTES)
+    owners = {array.layout.path: array.column for array in arrays_of(manifest)}
+    for path, text in metadata_of(manifest).items():
+        columns[owners.get(path) or OVERHEAD] += len(text)
+        n_blocks += _blocks(len(text))
     for array in arrays_of(manifest):
         owner = array.column or OVERHEAD
-        sizes[owner] += len(texts.pop(array.layout.path))
-        for n_alike, n_bytes in _shards(array, (shrinks or {}).get(owner, 1.0)):
-            sizes[owner] += n_alike * n_bytes
-            n_blocks += n_alike * _n_blocks(n_bytes)
-    sizes[OVERHEAD] += sum(map(len, texts.values())) + ROOT_BYTES
+        for n_alike, n_bytes in _shards(array, shrinks.get(owner, 1.0)):
+            columns[owner] += n_alike * n_bytes
+            n_blocks += n_alike * _blocks(n_bytes)
     files = files_of(manifest)
-    n_folders = _count_folders(files)
-    disk_bytes = (n_blocks + n_folders) * BLOCK_BYTES
-    return StoreSize(n_rows, sizes, len(files), n_folders, disk_bytes)
-
-
-def plan_parts(
-    schema: Schema,
-    n_rows: int,
-    n_items: Mapping[str, int],
-    shrinks: Mapping[str, float] | None = None,
-    n_parts: int = 1,
-) -> StoreSize:
-    """Plan as many stores as there are parts, of about equally many rows each; see `plan_store`.
-
-    Each part has files, tables and padding of its own.
-    """
-    n_parts = max(1, min(n_parts, n_rows))
-    rows_of_parts = Counter((n_rows + part) // n_parts for part in range(n_parts))
-    columns: Counter[str] = Counter()
-    totals = Counter(n_files=0, n_folders=0, disk_bytes=0)
-    for part_rows, n_alike in rows_of_parts.items():
-        items = {axis: round(n * part_rows / max(1, n_rows)) for axis, n in n_items.items()}
-        part = plan_store(schema, part_rows, items, shrinks)
-        for name, n_bytes in part.columns.items():
-            columns[name] += n_alike * n_bytes
-        for name in totals:
-            totals[name] += n_alike * getattr(part, name)
-    return StoreSize(n_rows, dict(columns), **totals)
+    n_folders = len({folder for file in files for folder in PurePath(file).parents})
+    return StoreSize(columns, len(files), n_folders, (n_blocks + n_folders) * BLOCK_BYTES)
 
 
 def _shards(array: StoredArray, shrink: float) -> Iterator[tuple[int, int]]:
@@ -120,16 +112,5 @@ def _shards(array: StoredArray, shrink: float) -> Iterator[tuple[int, int]]:
         yield n_alike, round(n_chunks * chunk_bytes) + table_bytes(layout)
 
 
-def _n_blocks(n_bytes: int) -> int:
+def _blocks(n_bytes: int) -> int:
     return -(-n_bytes // BLOCK_BYTES)
-
-
-def _count_folders(files: Iterable[str]) -> int:
-    """The folders of files, with the one that their paths begin in."""
-    folders = {""}
-    for file in files:
-        folder = file
-        while folder:
-            folder = folder.rpartition("/")[0]
-            folders.add(folder)
-    return len(folders)

@@ -1,19 +1,10 @@
-"""Bytes, times and tables of columns for people."""
+"""Times and tables of columns for people."""
 
 from collections.abc import Mapping
 
-__all__ = ["bytes_text", "clock_text", "column_table"]
+from store.reports import size_text
 
-
-def bytes_text(n_bytes: float) -> str:
-    """Bytes for people: 978.9 kB, 1.2 GB."""
-    if n_bytes < 1000:
-        return f"{n_bytes:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        n_bytes /= 1000
-        if n_bytes < 999.95:
-            return f"{n_bytes:.1f} {unit}"
-    return f"{n_bytes / 1000:,.1f} TB"
+__all__ = ["clock_text", "column_table"]
 
 
 def clock_text(seconds: float) -> str:
@@ -32,6 +23,6 @@ def column_table(columns: Mapping[str, int], n_rows: int) -> list[str]:
     width = max(map(len, columns), default=0)
     lines = [f"{'column':<{width}}  {'a trace':>9}  {'total':>9}  {'share':>6}"]
     for name, n_bytes in sorted(columns.items(), key=lambda item: -item[1]):
-        of_trace, of_all = bytes_text(n_bytes / max(1, n_rows)), bytes_text(n_bytes)
+        of_trace, of_all = size_text(n_bytes / max(1, n_rows)), size_text(n_bytes)
         lines.append(f"{name:<{width}}  {of_trace:>9}  {of_all:>9}  {n_bytes / total:>6.1%}")
     return lines

@@ -184,7 +184,7 @@ def test_only_projections_are_replaced(tmp_path, capsys):
         ([], "expected --layer, one of its layers 8,16; -1 is the last"),
         (["--layer", "9"], "there is no layer 9; it has layers 8,16, as the model numbers them"),
         (["--layer", "-3"], "there is no layer -3"),
-        (["--layer", "8-16"], "expected the number of one layer, e.g. 16 or -1, found '8-16'"),
+        (["--layer", "8-16"], "expected the number of one layer from -9999 to 9999, found '8-16'"),
         (["--layer", "8", "--column", "hs_lst"], "closest: 'hs_last'"),
         (["--column", "label"], "expected floating numbers, found int8"),
         (["--column", "question"], "expected floating numbers, found utf8"),

@@ -902,7 +902,7 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
         "        for i in range(9):\n"
         "            yield f't{i}', {'x': i}\n"
         f"        os.kill(os.getpid(), {int(number)}); signal.pause()\n"
-        "def merge(self): build.build_store(args.store, Source())\n"
+        "def merge(self): build.build_store(self.store, Source())\n"
         "Merge.run = merge\n"
         "sys.argv[1:] = ['merge', 's.zarr', 'x.zarr']; sys.exit(command())"
     )

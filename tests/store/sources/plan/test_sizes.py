@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter
-from store.sources.plan.sizes import BLOCK_BYTES, OVERHEAD, ROOT_BYTES, plan_parts, plan_store
+from store.sources.plan.sizes import BLOCK_BYTES, OVERHEAD, ROOT_BYTES, plan_store
 
 SCHEMA = Schema(
     {
@@ -54,7 +54,7 @@ def test_raw_bytes_and_files_are_exact(n_rows, tmp_path):
     """Whatever the shards, planes and tails; the root's JSON alone is estimated."""
     path = tmp_path / "s.zarr"
     items = write(path, n_rows)
-    planned = plan_store(SCHEMA, n_rows, items)
+    planned = plan_store(SCHEMA, n_rows, items, {})
     sizes = planned.columns
     for name in SCHEMA.stored:
         if name != "packed":
@@ -69,18 +69,17 @@ def test_the_disk_loses_whole_blocks(tmp_path):
     """Of files and of folders, as `du` counts them; of a small store a multiple of its bytes."""
     columns = {name: column for name, column in SCHEMA.columns.items() if name != "packed"}
     items = write(tmp_path / "s.zarr", 200, Schema(columns))
-    planned = plan_store(Schema(columns), 200, items)
+    planned = plan_store(Schema(columns), 200, items, {})
     root = BLOCK_BYTES * -(-ROOT_BYTES // BLOCK_BYTES) - BLOCK_BYTES  # it is smaller here
     assert planned.disk_bytes == disk_bytes_of(tmp_path / "s.zarr") + root
     assert planned.disk_bytes > planned.n_bytes
-    assert plan_parts(Schema(columns), 200, items, n_parts=1).disk_bytes == planned.disk_bytes
 
 
 def test_a_compressed_column_shrinks_as_it_is_told(tmp_path):
     """By the factor of its values; the tables of its shards do not."""
     path = tmp_path / "s.zarr"
     items = write(path, 400)
-    raw = plan_store(SCHEMA, 400, items).columns["packed"]
+    raw = plan_store(SCHEMA, 400, items, {}).columns["packed"]
     table = bytes_of(path / "packed") - sum(len(data) for data in chunks_of(path))
     values = items["tokens"] * 12
     shrink = values / sum(len(data) for data in chunks_of(path))
@@ -98,17 +97,16 @@ def chunks_of(path):
 def test_parts_have_files_of_their_own(tmp_path):
     """Three parts of ten rows are two stores of three and one of four."""
     items = {"tokens": 60, "question": 120, "trace_id": 30}
-    parts = plan_parts(SCHEMA, 10, items, n_parts=3)
-    alone = [plan_store(SCHEMA, n, {k: v * n // 10 for k, v in items.items()}) for n in (3, 3, 4)]
+    parts = plan_store(SCHEMA, 10, items, {}, 3)
+    alone = [
+        plan_store(SCHEMA, n, {k: v * n // 10 for k, v in items.items()}, {}) for n in (3, 3, 4)
+    ]
     assert parts.n_bytes == sum(part.n_bytes for part in alone)
     assert parts.n_files == sum(part.n_files for part in alone)
-    assert (
-        plan_parts(SCHEMA, 2, items, n_parts=5).n_files
-        == plan_parts(SCHEMA, 2, items, n_parts=2).n_files
-    )
+    assert plan_store(SCHEMA, 2, items, {}, 5) == plan_store(SCHEMA, 2, items, {}, 2)
 
 
 def test_a_store_without_rows():
     """It has its metadata."""
-    planned = plan_store(SCHEMA, 0, {"tokens": 0, "question": 0, "trace_id": 0})
+    planned = plan_store(SCHEMA, 0, {"tokens": 0, "question": 0, "trace_id": 0}, {})
     assert planned.n_bytes > ROOT_BYTES

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from store.sources.plan.machine import Gpu, Machine, read_cold, read_machine
+from store.sources.plan.machine import DiskSpeed, Gpu, Machine, read_cold, read_machine
 from store.sources.plan.training import Reading, plan_training
 
 GB = 10**9
@@ -11,7 +11,8 @@ GB = 10**9
 def plan(columns, n_processes=1, n_rows=1000, *, has_gpu=False):
     gpus = [Gpu("a GPU", 80 * GB)] if has_gpu else []
     machine = Machine(8, 24 * GB, 20 * GB, gpus)
-    return plan_training(columns, n_rows, 32, n_processes, machine, 2.0 * GB)
+    disk = DiskSpeed(2.0 * GB, GB, 0.0)
+    return plan_training("s", columns, n_rows, 32, n_processes, machine, disk)
 
 
 def states(n_bytes):
