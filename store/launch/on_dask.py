@@ -12,7 +12,7 @@ from store.launch.engine import CONNECT_S, Workers, check_workers
 from store.launch.job import Task
 from store.launch.task import end_tasks, make_check, run_task
 
-with needs_extra("dask", "the extra dask is missing (pip install '.[dask]' in the checkout): "):
+with needs_extra("dask"):
     import distributed
     from dask.system import CPU_COUNT
 

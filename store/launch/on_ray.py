@@ -14,7 +14,7 @@ from store.launch.engine import CONNECT_S, Workers, check_workers
 from store.launch.job import Task
 from store.launch.task import AttemptError, make_check, run_task
 
-with needs_extra("ray", "the extra ray is missing (pip install '.[ray]' in the checkout): "):
+with needs_extra("ray"):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -26,7 +26,7 @@ def test_the_missing_extra_is_named(store_path, capsys, monkeypatch):
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "store.view.serve", raising=False)
-    assert "pip install '.[view]'" in complaint(capsys, store_path)
+    assert "[view]'" in complaint(capsys, store_path).partition("pip install")[2]
 
 
 @pytest.mark.parametrize("port", ["-1", "65536"])

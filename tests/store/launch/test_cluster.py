@@ -42,5 +42,6 @@ def test_a_missing_extra_is_named(engine, package, tmp_path, monkeypatch, capsys
     command = ["launch", "--engine", engine, "--parts", "2", "--", *job]
     assert main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"the extra {engine} is missing (pip install '.[{engine}]' in the checkout)" in line
+    assert f"the package {package} is not installed; run python -m pip install" in line
+    assert f"[{engine}]'" in line
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
