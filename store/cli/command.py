@@ -4,7 +4,7 @@
         '''Print the values of one trace.'''   # the description in --help
 
         epilog = EXAMPLES
-        store: Path = argument("STORE", path, "path of the store")
+        store: Path = argument("path of the store", "STORE", path)
         json: bool = flag("print one JSON object")
 
 An instance has the values that were typed. The order in --help is that of the class, then that of
@@ -52,15 +52,17 @@ class Option:
         parser.add_argument(name, **{"dest": attribute, "required": required, **self.settings})
 
 
-def argument(metavar: str, kind: Callable[[str], Any] | None, text: str, **settings: Any) -> Any:
-    """An argument that is known by its place; `kind` makes its value, `text` explains it."""
+def argument(
+    text: str, metavar: str, kind: Callable[[str], Any] | None = None, **settings: Any
+) -> Any:
+    """An argument that is known by its place; `text` explains it, `kind` makes its value."""
     return Option({"metavar": metavar, "type": kind, "help": text, **settings}, name=None)
 
 
 def option(
-    metavar: str | None,
-    kind: Callable[[str], Any] | None,
     text: str,
+    metavar: str | None = None,
+    kind: Callable[[str], Any] | None = None,
     default: Any = None,
     *,
     name: str = "",

@@ -63,30 +63,28 @@ class Derive(Command):
     epilog = EXAMPLES
     store: Path = options.STORE
     columns: list[list[str]] = argument(
+        f"columns to add, separated by commas or blanks: {', '.join([*DERIVED, *NEEDS])}",
         "COLUMNS",
         names,
-        f"columns to add, separated by commas or blanks: {', '.join([*DERIVED, *NEEDS])}",
         nargs="+",
     )
     layer: int | None = option(
-        "N",
-        int,
         "layer of eigenscore, as the model numbers it; -1: the last one (default: the middle of "
         "those in hs_last)",
+        "N",
+        int,
     )
     nli: str | None = option(
-        "NAME_OR_PATH",
-        expand,
         "sequence classifier with the labels entailment, contradiction and neutral: a directory, "
         "or a model in the cache of Hugging Face; its weights in safetensors",
+        "NAME_OR_PATH",
+        expand,
     )
     batch_size: int = option(
-        "N", positive, "pairs of texts that the classifier reads at once (default: %(default)s)", 32
+        "pairs of texts that the classifier reads at once (default: %(default)s)", "N", positive, 32
     )
     device: str | None = option(
-        None,
-        None,
-        "torch device of the classifier, e.g. cuda:1 (default: cuda if there is one, else cpu)",
+        "torch device of the classifier, e.g. cuda:1 (default: cuda if there is one, else cpu)"
     )
     replace: bool = flag("make scores again that the store has (default: they stay)")
     ignore_space: bool = options.IGNORE_SPACE

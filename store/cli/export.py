@@ -35,19 +35,19 @@ class Export(Command):
     epilog = EXAMPLES
     store: Path = options.STORE
     columns: list[str] | None = option(
-        "NAMES",
-        names,
         "columns to write, separated by commas, e.g. question,answer,references (default: all "
         "that can be exported)",
+        "NAMES",
+        names,
     )
     to: Path = option(
+        "the file to write; its ending chooses the format: .csv, .jsonl or .parquet",
         "FILE",
         path,
-        "the file to write; its ending chooses the format: .csv, .jsonl or .parquet",
         required=True,
     )
     ids: Path | None = option(
-        "FILE", path, "trace ids to write, one a line, in the order wanted (default: all)"
+        "trace ids to write, one a line, in the order wanted (default: all)", "FILE", path
     )
     overwrite: bool = flag("replace FILE if it exists (default: refuse)")
     escape_formulas: bool = flag(

@@ -5,6 +5,7 @@ transformers and torch are imported when it runs.
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,11 +14,22 @@ from store.cli.arguments import as_called, expand, finite, layers, path, positiv
 from store.cli.command import Command, Heading, flag, option
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
-from store.cli.questions import read_all_asked
 from store.errors import SchemaError
 from store.extras import needs_extra
-from store.reports import count, say
-from store.sources.prompt_templates import PLAIN_TEMPLATES
+from store.labels.rule import check_agreement
+from store.reports import LeftOut, count, say
+from store.sources.prompt_templates import (
+    PLAIN_TEMPLATES,
+    check_prompt_template,
+    default_template,
+    further_fields,
+)
+from store.sources.questions import (
+    Question,
+    read_question_file,
+    read_questions,
+    without_responses,
+)
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
@@ -27,10 +39,8 @@ if TYPE_CHECKING:
 
     from store.labels.grading import Judge
     from store.read.store import TraceStore
-    from store.reports import LeftOut
     from store.sources.huggingface.prompts import Prompts
     from store.sources.huggingface.source import HuggingFaceSource
-    from store.sources.questions import Question
 
 __all__ = [
     "Asked",
@@ -126,129 +136,115 @@ class ExtractOptions(Command):
     """What is asked, and of which model: options of `extract`, which `plan` has as well."""
 
     model: str = option(
+        "directory of a model, or its name on the Hugging Face Hub",
         "NAME_OR_PATH",
         expand,
-        "directory of a model, or its name on the Hugging Face Hub",
         required=True,
     )
-    questions: Path = option("FILE", path, "questions to ask, see below", required=True)
-    limit: int | None = option("N", positive, "ask only the first N questions (default: all)")
+    questions: Path = option("questions to ask, see below", "FILE", path, required=True)
+    limit: int | None = option("ask only the first N questions (default: all)", "N", positive)
     part: tuple[int, int] = options.parts_of("question")
 
     _prompt = Heading("prompt")
     prompt_template: str | None = option(
-        "TEXT",
-        None,
         r"text with {question} in it, where \n is a new line; {context} and every other field of "
         r"the records may stand in it as well (default: 'Question: {question}\nAnswer:', or with "
         r"--chat-template {question}, and a request for a short answer unless the answers are "
         "given; behind the context if there is one)",
+        "TEXT",
     )
     chat_template: bool = flag("ask in the tokenizer's own chat template")
-    system: str | None = option("TEXT", None, "the system's message in a chat (default: none)")
+    system: str | None = option("the system's message in a chat (default: none)", "TEXT")
     few_shot: Path | None = option(
-        "FILE",
-        path,
         "questions with answers to put before each question, in a chat as turns; a file as for "
         "--questions, each question once and only right answers (default: none)",
+        "FILE",
+        path,
     )
     max_context_tokens: int | None = option(
-        "N",
-        positive,
         "cut longer contexts at their end, and say how many (default: leave out and name what the "
         "model cannot take)",
+        "N",
+        positive,
     )
 
     _model = Heading("model")
     dtype: str = option(
-        None,
-        None,
         "dtype of the weights; auto: as in the checkpoint (default: %(default)s)",
-        "auto",
+        default="auto",
         choices=("bf16", "fp16", "fp32", "auto"),
     )
     quantize: str | None = option(
-        None,
-        None,
         "round the weights with bitsandbytes: LLM.int8, or NF4 (default: as in the checkpoint)",
         choices=("8bit", "4bit"),
     )
     device: str | None = option(
-        None,
-        None,
-        "torch device, e.g. cuda:1 (default: cuda if there is one, else cpu)",
-        either="place",
+        "torch device, e.g. cuda:1 (default: cuda if there is one, else cpu)", either="place"
     )
     device_map: str | None = option(
-        None,
-        None,
         "auto: spread the layers over all GPUs, then the CPU's memory, with accelerate (default: "
         "all on one device)",
         either="place",
         choices=("auto",),
     )
     batch_size: int = option(
-        "N",
-        positive,
         "traces in one forward pass; less where memory does not suffice, and it may change when a "
         "stopped extraction goes on (default: %(default)s)",
+        "N",
+        positive,
         16,
     )
 
     _answers = Heading("answers")
     generate: bool = flag("let the model answer even if FILE holds responses (default: take those)")
     max_new_tokens: int = option(
-        "N", positive, "longest answer, in tokens (default: %(default)s)", 64
+        "longest answer, in tokens (default: %(default)s)", "N", positive, 64
     )
     stop: str | None = option(
-        "TEXT",
-        None,
         r"text that ends an answer, e.g. '\n' for a base model; none: the end-of-sequence token "
         r"alone (default: '\n' with the default template and no --chat-template, else none)",
+        "TEXT",
     )
     num_beams: int = option(
-        "N", positive, "beams of beam search; 1: greedy, or samples (default: %(default)s)", 1
+        "beams of beam search; 1: greedy, or samples (default: %(default)s)", "N", positive, 1
     )
     num_samples: int = option(
+        "answers per question: samples, or the K best beams (default: %(default)s)",
         "K",
         positive,
-        "answers per question: samples, or the K best beams (default: %(default)s)",
         1,
     )
-    temperature: float | None = option("T", finite, "softmax temperature for sampling (default: 1)")
+    temperature: float | None = option("softmax temperature for sampling (default: 1)", "T", finite)
     top_p: float = option(
-        "P",
-        finite,
         "sample from the most probable tokens that together have probability P (default: "
         "%(default)s)",
+        "P",
+        finite,
         1.0,
     )
-    seed: int = option("N", int, "seed of the samples (default: %(default)s)", 0)
+    seed: int = option("seed of the samples (default: %(default)s)", "N", int, 0)
 
     _kept = Heading("what is kept")
     layers: str | None = option(
-        None,
-        layers,
         "layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last, 0 the "
         "embedding (default: all from 1)",
+        None,
+        layers,
     )
     columns: list[str] | None = options.columns(
         "all but the lens_ columns, attn_edges, attn_edge_ends and attentions"
     )
     keep_attention: bool = flag("keep the full attention maps (large) beside the other columns")
     top_k: int = option(
-        "K",
-        positive,
-        "most probable candidates to keep for each token (default: %(default)s)",
-        10,
+        "most probable candidates to keep for each token (default: %(default)s)", "K", positive, 10
     )
     labels: list[str] | None = option(
-        "RULES",
-        rules,
         "what makes an answer right, one or several of exact (it is a reference), contains (its "
         "first statement says a reference), f1 (words in common), judge (a model says so) and "
         "none, separated by commas; see below (default: contains with --chat-template and for "
         "answers that exist already, else exact)",
+        "RULES",
+        rules,
     )
     judge_model: str | None = options.JUDGE_MODEL
     judge_template: str | None = options.JUDGE_TEMPLATE
@@ -301,11 +297,11 @@ class Extract(ExtractOptions):
 class Asked(NamedTuple):
     """The questions to ask, the template to ask them in, and the examples that come first."""
 
-    questions: "list[Question]"
+    questions: list[Question]
     template: str
-    few_shot: "list[Question]"
+    few_shot: list[Question]
     is_given: bool
-    left_out: "LeftOut"
+    left_out: LeftOut
     remarks: list[str]
 
 
@@ -313,17 +309,24 @@ class _Cuts(NamedTuple):
     """How many contexts were cut, and which could not be."""
 
     n: int
-    whole: "LeftOut"
+    whole: LeftOut
 
 
 def read_asked(args: ExtractOptions) -> Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
-    from store.sources.prompt_templates import default_template
-    from store.sources.questions import read_questions
-
-    file, found, questions, template, fields = read_all_asked(args)
+    template = args.prompt_template and args.prompt_template.replace(r"\n", "\n")
+    try:
+        if template is not None:
+            check_prompt_template(template)
+        fields = list(further_fields(template or ""))
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
+    file = read_question_file(args.questions, fields)
+    found = without_responses(file.questions) if args.generate else file.questions
+    given = ((one.get("trace_id", ""), one.get("score"), one.get("label")) for one in found)
+    check_agreement(given, args.score_threshold)
     k, n = args.part
-    questions = questions[k - 1 :: n]
+    questions = _first_questions(found, args.limit)[k - 1 :: n]
     if not questions:
         raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
     is_given = any("response" in question for question in found)
@@ -334,6 +337,13 @@ def read_asked(args: ExtractOptions) -> Asked:
         )
     few_shot = read_questions(args.few_shot, fields) if args.few_shot else []
     return Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
+
+
+def _first_questions(found: list[Question], limit: int | None) -> list[Question]:
+    """The records of the first questions: one may have several answers."""
+    names = dict.fromkeys(one["question_id"] for one in found)
+    first = set(islice(names, limit))
+    return [one for one in found if one["question_id"] in first]
 
 
 def _remarks(args: Extract, asked: Asked, cuts: _Cuts) -> list[str]:
@@ -470,7 +480,7 @@ def _load_judge(
     rules: Sequence[str],
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
-    questions: "Sequence[Question]",
+    questions: Sequence[Question],
 ) -> "Judge | None":
     """Load the judge, which may be the model itself; a template of the user's is tried first."""
     from store.labels.grading import Case, check_judge

@@ -29,9 +29,9 @@ class Get(Command):
 
     epilog = EXAMPLES
     store: Path = options.STORE
-    trace_id: str = argument("TRACE_ID", None, "the trace, by its id")
+    trace_id: str = argument("the trace, by its id", "TRACE_ID")
     columns: list[str] | None = option(
-        "NAMES", names, "columns to print, separated by commas (default: all)"
+        "columns to print, separated by commas (default: all)", "NAMES", names
     )
     json: bool = flag("print one JSON object, every value in full (may be large)")
 

@@ -51,33 +51,32 @@ class Import(Command):
 
     epilog = EXAMPLES
     store: Path = options.OUT
-    sources: list[str] = argument("SOURCE", expand, "files, folders or patterns", nargs="*")
+    sources: list[str] = argument("files, folders or patterns", "SOURCE", expand, nargs="*")
     inspect: bool = flag(
         "show what files hold and the command that imports them; write nothing, no OUT"
     )
     map: str | None = option(
-        "MAP",
-        None,
         "COLUMN=KEY,COLUMN=KEY: columns of the store and the arrays they are from; "
         "COLUMN:AXIS=KEY for a ragged one that the field does not know; COLUMN=KEY[AXIS,AXIS] "
         "names the axes of an array, e.g. [records,layers,hidden]",
+        "MAP",
     )
     requests: Path | None = option(
-        "FILE",
-        path,
         "responses of vLLM's server, one JSON object a line, or requests: id (the name of its "
         "file), question, answer, label or score, prompt_len; all but id may be left out",
-    )
-    layers: str | None = option(
-        "LAYERS",
-        layers,
-        "numbers of the layers in arrays or files of vLLM, e.g. 8,16,24 (default: counted from 1)",
-    )
-    scores: Path | None = option(
         "FILE",
         path,
+    )
+    layers: str | None = option(
+        "numbers of the layers in arrays or files of vLLM, e.g. 8,16,24 (default: counted from 1)",
+        "LAYERS",
+        layers,
+    )
+    scores: Path | None = option(
         "scores or labels by question_id or trace_id, which alone decide the labels; see "
         "python -m store label --help (default: the labels in the traces)",
+        "FILE",
+        path,
     )
     score_column: str | None = options.SCORE_COLUMN
     label_column: str | None = options.LABEL_COLUMN
@@ -87,14 +86,14 @@ class Import(Command):
     columns: list[str] | None = options.columns()
     keep_attention: bool = flag("keep the full attention maps (large) beside their reductions")
     attn_threshold: float | None = option(
-        "A",
-        finite,
         "attention from which on the graphs were given an edge (default: read from the smallest "
         "edges in the files)",
+        "A",
+        finite,
     )
     part: tuple[int, int] = options.parts_of("file")
     max_file_gb: float = option(
-        "GB", finite, "refuse files that unpack to more gigabytes (default: %(default)s)", 16
+        "refuse files that unpack to more gigabytes (default: %(default)s)", "GB", finite, 16
     )
     ignore_space: bool = options.IGNORE_SPACE
 

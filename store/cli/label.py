@@ -79,13 +79,13 @@ class Label(Command):
     epilog = EXAMPLES
     store: Path = options.STORE
     scores: Path | None = option(
-        "FILE", path, "scores or labels by trace_id or question_id", either="source", required=True
+        "scores or labels by trace_id or question_id", "FILE", path, either="source", required=True
     )
     labels: list[str] | None = option(
-        "RULES",
-        rules,
         "compare the stored answers with the stored references by exact, contains, f1, judge or "
         "none, several separated by commas; see below",
+        "RULES",
+        rules,
         either="source",
     )
     undo: bool = flag("restore the scores and labels before the last change", either="source")
@@ -96,25 +96,21 @@ class Label(Command):
     judge_model: str | None = options.JUDGE_MODEL
     judge_template: str | None = options.JUDGE_TEMPLATE
     batch_size: int = option(
-        "N", positive, "answers that the judge reads at once (default: %(default)s)", 16
+        "answers that the judge reads at once (default: %(default)s)", "N", positive, 16
     )
     dtype: str = option(
-        None,
-        None,
         "dtype of the judge's weights; auto: as in the checkpoint (default: %(default)s)",
-        "auto",
+        default="auto",
         choices=("bf16", "fp16", "fp32", "auto"),
     )
     device: str | None = option(
-        None,
-        None,
-        "torch device of the judge, e.g. cuda:1 (default: cuda if there is one, else cpu)",
+        "torch device of the judge, e.g. cuda:1 (default: cuda if there is one, else cpu)"
     )
     score_threshold: float | None = option(
-        "S",
-        finite,
         "label 1 (hallucination) below this score, or above it with --lower-is-better (default: "
         f"{SCORE_THRESHOLD})",
+        "S",
+        finite,
     )
     replace_all: bool = flag(
         "traces that FILE does not list, or that have no references to compare with, lose score "
@@ -225,9 +221,7 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
 
 def _change_lines(args: Label, plan: "LabelPlan") -> list[str]:
     new, changed, removed, same = plan.changes
-    lines = [
-        f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay",
-    ]
+    lines = [f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay"]
     lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - plan.n_listed
     missing = "not listed" if args.labels is None else "without references"

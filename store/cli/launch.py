@@ -7,18 +7,20 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from store.cli.arguments import as_called, path, positive, whole
+from store.cli.arrays import find_arrays
 from store.cli.command import Command, argument, flag, option
+from store.cli.extract import Extract, read_asked
 from store.cli.main import parse
-from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
-from store.importers.files import check_apart
+from store.importers.files import check_apart, digest_given, find_older
 from store.launch.completed_parts import JobKey, Part, numbers_text
 from store.launch.driver import Parts, find_whole, held
 from store.launch.engine import ENGINES, Workers, open_engine
-from store.launch.job import Job, arguments_digest, parts_folder
+from store.launch.job import Job, arguments_digest, file_digest, parts_folder
 from store.launch.slurm import find_queued, submit, submit_merge, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
@@ -65,48 +67,42 @@ class Launch(Command):
 
     usage = "%(prog)s --engine ENGINE --parts N [options] -- COMMAND OUT ..."
     epilog = EXAMPLES
-    engine: str = option(None, None, "what runs the parts", choices=ENGINES, required=True)
+    engine: str = option("what runs the parts", choices=ENGINES, required=True)
     parts: int = option(
+        "cut the command into N parts, 2 or more; a launch that goes on keeps the number",
         "N",
         whole(2, 100_000),
-        "cut the command into N parts, 2 or more; a launch that goes on keeps the number",
         required=True,
     )
     workers: int | None = option(
-        "W",
-        positive,
         "parts at once (default: as many as there are cores, or GPUs with --gpus-per-part; of a "
         "cluster all that are free; of slurm what its queue admits)",
+        "W",
+        positive,
     )
     gpus_per_part: int = option(
+        "GPUs for each part alone (default: %(default)s, parts get none from Ray or SLURM)",
         "G",
         whole(0, 999_999),
-        "GPUs for each part alone (default: %(default)s, parts get none from Ray or SLURM)",
         0,
     )
     address: str | None = option(
-        "A", None, "HOST:PORT of a Ray or Dask cluster that runs (default: one on this machine)"
+        "HOST:PORT of a Ray or Dask cluster that runs (default: one on this machine)", "A"
     )
     retries: int = option(
-        "R",
-        whole(0, 999_999),
-        "attempts at a part after one that failed (default: %(default)s)",
-        2,
+        "attempts at a part after one that failed (default: %(default)s)", "R", whole(0, 999_999), 2
     )
     sbatch: list[str] = option(
-        "OPTION",
-        None,
         "one option for sbatch, e.g. --sbatch=--time=8:00:00; not a job's name, by which the "
         "launch finds it in the queue (repeatable)",
-        [],
+        "OPTION",
+        default=[],
         action="append",
     )
     print_only: bool = flag(
         "print the scripts of --engine slurm, and submit nothing", name="--print"
     )
-    job: list[str] = argument(
-        "COMMAND", None, "-- and the command to run", nargs=argparse.REMAINDER
-    )
+    job: list[str] = argument("-- and the command to run", "COMMAND", nargs=argparse.REMAINDER)
 
     def run(self) -> int:
         """Run the parts, and merge them; return 1 if one failed or left something out."""
@@ -172,7 +168,7 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     arguments_sha256 = arguments_digest(args)
     if args.command == "import":
         check_apart(args.store, args.sources)
-    inputs = present_inputs(args)
+    inputs = _present_inputs(args)
     if n_parts > inputs.n:
         raise SchemaError(
             f"--parts: expected at most {inputs.n:,}, as many as there are {inputs.noun}, found "
@@ -186,6 +182,26 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         key=JobKey(args.command, arguments_sha256, inputs.digest, n_parts),
         folder=Path.cwd(),
     )
+
+
+class _Inputs(NamedTuple):
+    """What a command would read now: its digest, as the record of a part has it, and how many."""
+
+    digest: str
+    n: int
+    noun: str
+
+
+def _present_inputs(args: Command) -> _Inputs:
+    """Look at the files or questions; raises StoreError if there are none, or no such file."""
+    if isinstance(args, Extract):
+        return _Inputs(file_digest(args.questions), len(read_asked(args).questions), "questions")
+    if not args.sources:
+        raise SchemaError("expected files to import after OUT, found none")
+    given = find_arrays(args)
+    if given is None:
+        given = find_older(args.sources)
+    return _Inputs(digest_given(given), len(given), "files")
 
 
 def _out_index(arguments: Sequence[str], args: Command) -> int:

@@ -1,6 +1,7 @@
 """`python -m store merge`."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 from store.cli import options
 from store.cli.arguments import as_called, path
 from store.cli.command import Command, argument, flag, option
-from store.cli.parts import left_out_lines, part_warnings, parts_to_merge
 from store.cli.progress import Progress
+from store.errors import NotFoundError, SchemaError
 from store.labels.report import stored_counts
+from store.launch.completed_parts import find_parts, numbers_text, read_record, record_path
+from store.launch.task import last_lines
 from store.read.store import TraceStore
 from store.reports import count, say, size_text
 from store.transform.merge import merge_stores
@@ -21,6 +24,7 @@ from store.write.space import bytes_under, check_space, same_disk
 
 __all__ = ["Merge", "check_new_space"]
 
+NUMBER = re.compile(r"\d[\d.,]*")
 SMALL_SHARD_BYTES = 16 * 1024 * 1024
 EXAMPLES = """\
 The stores must have the same columns, and no trace id twice. Their large files are not copied: OUT
@@ -54,12 +58,12 @@ class Merge(Command):
 
     epilog = EXAMPLES
     store: Path = options.OUT
-    sources: list[Path] = argument("STORE", path, "stores to merge", nargs="+", default=[])
+    sources: list[Path] = argument("stores to merge", "STORE", path, nargs="+", default=[])
     parts: Path | None = option(
-        "DIR",
-        path,
         "merge the whole parts of one command (--part K/N) in this folder, and no STORE; exit "
         "status 1 and nothing made if some are missing",
+        "DIR",
+        path,
         action=_Instead,
     )
     partial: bool = flag("go on without the missing parts of --parts")
@@ -72,7 +76,7 @@ class Merge(Command):
 
     def run(self) -> int:
         """Merge; return 1 if parts are missing."""
-        sources = parts_to_merge(self)
+        sources = _choose_sources(self)
         if sources is None:
             return 1
         # a copy would hide what is damaged
@@ -95,10 +99,59 @@ class Merge(Command):
         if self.parts:
             counts = stored_counts(store)
             lines += [] if counts is None else counts.lines
-            lines += [*left_out_lines(sources), *part_warnings(sources)]
+            lines += [*_left_out_lines(sources), *_part_warnings(sources)]
         for line in lines:
             say(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
         return 0
+
+
+def _choose_sources(args: Merge) -> list[Path] | None:
+    """Choose the stores that a merge is of, and print what is left out or missing.
+
+    None if parts are missing, and `--partial` does not say to go on without them. Raises StoreError
+    if there are no parts, or not of one command.
+    """
+    if args.parts is None:
+        if args.partial:
+            raise SchemaError("--partial is for --parts DIR; leave it out")
+        return args.sources
+    if args.sources:
+        raise SchemaError("--parts: expected no STORE beside it; give one of them")
+    found = find_parts(args.parts)
+    say(*found.left_out, sep="\n", end="\n" if found.left_out else "", file=sys.stderr)
+    if not found.parts:
+        raise NotFoundError(f"{args.parts}: expected whole parts, found none")
+    missing = found.missing
+    if missing:
+        line = f"{args.parts}: missing of {found.n_parts} parts: {numbers_text(missing)}"
+        if args.store.exists() and not args.partial:
+            raise SchemaError(f"{line}; and there is something at {args.store}: choose another OUT")
+        say(line, file=sys.stderr)
+        if not args.partial:
+            return None
+    return [part.path for part in found.parts]
+
+
+def _part_warnings(parts: Sequence[Path]) -> list[str]:
+    """What the logs of parts warn of, each once whatever its numbers, with how many parts do."""
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        lines = last_lines(part.with_suffix(".log"), sys.maxsize)
+        warned = {NUMBER.sub("0", line): line for line in lines if line.startswith("warning: ")}
+        for text, line in warned.items():
+            found.setdefault(text, []).append(line)
+    n_parts = count(len(parts), "part")
+    return [f"{lines[0]} (so in {len(lines):,} of {n_parts})" for lines in found.values()]
+
+
+def _left_out_lines(parts: Sequence[Path]) -> list[str]:
+    """How much the parts left out, and where it is named; none if they left out nothing."""
+    numbers = [read_record(record_path(part)).n_left_out for part in parts]
+    if not any(numbers):
+        return []
+    left_out = count(sum(numbers), "file or record", "files or records")
+    logs = count(sum(map(bool, numbers)), "part")
+    return [f"  {left_out} left out; the logs of {logs} in {parts[0].parent} say which and why"]
 
 
 def _copied_bytes(store: TraceStore, out: Path, linked: Sequence[str]) -> int:

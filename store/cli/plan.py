@@ -34,15 +34,7 @@ __all__ = ["Plan"]
 EXTRACT_BATCH = 16  # of `extract`
 TRAIN_BATCH = 32  # of `train`
 WEIGHTS = ("*.safetensors", "*.bin")
-TRAIN_OPTIONS = {
-    "typed",
-    "store_path",
-    "train",
-    "workers",
-    "columns",
-    "batch_size",
-    "json",
-}
+TRAIN_OPTIONS = {"typed", "store_path", "train", "workers", "columns", "batch_size", "json"}
 EXAMPLES = """\
 an extraction: give the options that python -m store extract will get. Nothing is written, and no
 weights are needed: the model's configuration and its tokenizer are read, from a directory, a
@@ -74,18 +66,18 @@ class Plan(ExtractOptions):
     """Say what an extraction will need before it runs, or how to read a store in a training."""
 
     epilog = EXAMPLES
-    store_path: Path = argument("PATH", path, "the store to make; with --train the store to read")
+    store_path: Path = argument("the store to make; with --train the store to read", "PATH", path)
     train: bool = flag("plan a training (default: an extraction)")
     workers: int = option(
+        "parts that are extracted at the same time, or processes that train (default: %(default)s)",
         "N",
         positive,
-        "parts that are extracted at the same time, or processes that train (default: %(default)s)",
         1,
     )
     sample: int | None = option(
+        "ask the model N questions and measure (default: none, and the time is not known)",
         "N",
         positive,
-        "ask the model N questions and measure (default: none, and the time is not known)",
     )
     json: bool = options.JSON
     model = optional(ExtractOptions.model)

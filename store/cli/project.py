@@ -46,36 +46,32 @@ class Project(Command):
     epilog = EXAMPLES
     store: Path = options.STORE
     column: str = option(
-        "NAME", None, "column of one state a trace (default: %(default)s)", Projection.column
+        "column of one state a trace (default: %(default)s)", "NAME", default=Projection.column
     )
     layer: int | None = option(
+        "its layer, as the model numbers them; -1 is the last (default: the only one)",
         "N",
         whole(-9999, 9999, "the number of one layer"),
-        "its layer, as the model numbers them; -1 is the last (default: the only one)",
     )
     method: str = option(
-        None,
-        None,
-        "how they are projected (default: %(default)s)",
-        Projection.method,
-        choices=METHODS,
+        "how they are projected (default: %(default)s)", default=Projection.method, choices=METHODS
     )
     name: str | None = option(
-        "NAME", None, "column to add (default: from the three above, e.g. hs_last_16_pca)"
+        "column to add (default: from the three above, e.g. hs_last_16_pca)", "NAME"
     )
     dimensions: int = option(
-        "K", positive, "coordinates a trace (default: %(default)s)", Projection.dimensions
+        "coordinates a trace (default: %(default)s)", "K", positive, Projection.dimensions
     )
     sample: int = option(
+        "traces that the map is fitted to (default: %(default)s, or all if there are fewer)",
         "N",
         positive,
-        "traces that the map is fitted to (default: %(default)s, or all if there are fewer)",
         Projection.sample,
     )
     seed: int = option(
+        "of the sample, and of UMAP (default: %(default)s)",
         "N",
         whole(0, 999_999_999),
-        "of the sample, and of UMAP (default: %(default)s)",
         Projection.seed,
     )
     replace: bool = flag(

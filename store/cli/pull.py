@@ -39,7 +39,7 @@ class Pull(Command):
 
     epilog = EXAMPLES
     url: str = URL
-    out: Path = argument("OUT", path, "path of the store to make")
+    out: Path = argument("path of the store to make", "OUT", path)
     dry_run: bool = flag("print what would be done; pull nothing")
     endpoint: str | None = ENDPOINT
     jobs: int = JOBS

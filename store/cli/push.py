@@ -49,18 +49,14 @@ examples:
   python -m store push traces.zarr s3://bucket/traces.zarr --endpoint http://127.0.0.1:9000
 """
 
-URL = argument("URL", None, "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH")
-ENDPOINT = option(
-    "URL",
-    None,
-    "address of the server, if not the provider's (default: AWS_ENDPOINT_URL)",
-)
-JOBS = option("N", positive, "files at a time (default: 8)", 8)
+URL = argument("s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH", "URL")
+ENDPOINT = option("address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL")
+JOBS = option("files at a time (default: 8)", "N", positive, 8)
 TIMEOUT = option(
-    "S",
-    seconds,
     "seconds that a request may take with all its repetitions; those that write large files "
     "get more (default: 120)",
+    "S",
+    seconds,
     120.0,
 )
 
@@ -69,7 +65,7 @@ class Push(Command):
     """Copy a store into a bucket of S3, GCS or Azure, or append to the one that is there."""
 
     epilog = EXAMPLES
-    source: Path = argument("STORE", path, "path of the store")
+    source: Path = argument("path of the store", "STORE", path)
     url: str = URL
     restart: bool = flag(
         "take over from a push that was stopped on another machine or in another folder; only if "

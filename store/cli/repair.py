@@ -44,17 +44,17 @@ class Repair(Command):
     epilog = EXAMPLES
     store: Path = options.STORE
     drop_columns: list[str] = option(
-        "NAMES",
-        names,
         "damaged columns to drop, separated by commas, instead of the traces they are damaged in "
         "(default: none)",
+        "NAMES",
+        names,
         [],
     )
     copies: list[Path] = option(
-        "STORE",
-        path,
         "stores that may have whole copies of damaged files; they are only read, and checked "
         "(default: the parts in the folder STORE.parts, if it is there)",
+        "STORE",
+        path,
         [],
         name="--from",
         nargs="+",

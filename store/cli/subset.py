@@ -40,17 +40,17 @@ class Subset(Command):
 
     epilog = EXAMPLES
     store: Path = options.OUT
-    source: Path = argument("STORE", path, "the store to choose from")
+    source: Path = argument("the store to choose from", "STORE", path)
     ids: Path | None = option(
-        "FILE", path, "trace ids, one a line, in the order wanted", either="which", required=True
+        "trace ids, one a line, in the order wanted", "FILE", path, either="which", required=True
     )
     questions: Path | None = option(
-        "FILE", path, "question ids, one a line: all their traces", either="which"
+        "question ids, one a line: all their traces", "FILE", path, either="which"
     )
     split: str = option(
-        None, None, f"the questions of a split: {', '.join(SPLITS)}", either="which", choices=SPLITS
+        f"the questions of a split: {', '.join(SPLITS)}", either="which", choices=SPLITS
     )
-    seed: int = option("N", int, "seed of --split (default: %(default)s)", 0)
+    seed: int = option("seed of --split (default: %(default)s)", "N", int, 0)
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:

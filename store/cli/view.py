@@ -27,22 +27,20 @@ class View(Command):
     """Serve a page with a table of traces, and each trace with its tokens."""
 
     epilog = EXAMPLES
-    sources: list[Path] = argument("STORE", path, "stores to show", nargs="+")
+    sources: list[Path] = argument("stores to show", "STORE", path, nargs="+")
     run_folders: list[Path] = option(
+        "finished run of python -m train whose scores become columns score_NAME (repeatable)",
         "DIR",
         path,
-        "finished run of python -m train whose scores become columns score_NAME (repeatable)",
         [],
         name="--run",
         action="append",
     )
     tokenizer: Path | None = option(
-        "PATH",
-        path,
-        "tokenizer.json, or its folder, for the texts of tokens that the store lacks",
+        "tokenizer.json, or its folder, for the texts of tokens that the store lacks", "PATH", path
     )
-    port: int = option("N", int, "port on 127.0.0.1 (default: 0, any free one)", 0)
-    trace: str | None = option("ID", None, "trace to open (default: the first of the first store)")
+    port: int = option("port on 127.0.0.1 (default: 0, any free one)", "N", int, 0)
+    trace: str | None = option("trace to open (default: the first of the first store)", "ID")
     no_browser: bool = flag("print the address, open nothing")
 
     def run(self) -> int:

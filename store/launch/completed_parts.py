@@ -27,7 +27,6 @@ __all__ = [
     "JobKey",
     "Part",
     "Record",
-    "check_job",
     "find_part",
     "find_parts",
     "numbers_text",
@@ -137,7 +136,7 @@ def record_path(store: Path) -> Path:
     return store.with_name(store.name + SUFFIX)
 
 
-def check_job(path: Path, found: Record, expected: JobKey, like: str, advice: str) -> None:
+def _check_job(path: Path, found: Record, expected: JobKey, like: str) -> None:
     """Raise SchemaError for a part of another job; `like` names what it was expected to fit."""
     if found.job == expected:
         return
@@ -149,7 +148,8 @@ def check_job(path: Path, found: Record, expected: JobKey, like: str, advice: st
         of = "the same command"
     raise SchemaError(
         f"{path}: expected one of {expected.n_parts} parts of {like}, found part "
-        f"{found.part}/{found.n_parts} of {of}; {advice}"
+        f"{found.part}/{found.n_parts} of {of}; move it away, repeat its command or choose another "
+        "OUT"
     )
 
 
@@ -169,8 +169,13 @@ def publish(store: Path, record: Record) -> bool:
         except FileExistsError:
             found = read_record(path)
             if found.uuid == record.uuid:
-                _check_same(path, found, record)
-                return True
+                _check_job(path, found, record.job, "this command")
+                if found.part == record.part:
+                    return True
+                raise SchemaError(
+                    f"{path}: expected the record of part {record.part}, found that of part "
+                    f"{found.part}; remove it, or choose another OUT"
+                ) from None
             if not _is_stored(store, record):
                 return False
             # that record is of a store that was here before, and was removed without its record
@@ -179,17 +184,6 @@ def publish(store: Path, record: Record) -> bool:
     finally:
         DISK.remove(temporary)
     return True
-
-
-def _check_same(path: Path, found: Record, record: Record) -> None:
-    """Raise SchemaError if the record of a store says that it is another part."""
-    advice = "remove it, or choose another OUT"
-    check_job(path, found, record.job, "this command", advice)
-    if found.part != record.part:
-        raise SchemaError(
-            f"{path}: expected the record of part {record.part}, found that of part {found.part}; "
-            f"{advice}"
-        )
 
 
 def _is_stored(store: Path, record: Record) -> bool:
@@ -212,7 +206,7 @@ def read_record(path: Path) -> Record:
         ) from error
 
 
-def find_parts(folder: Path) -> FoundParts:
+def find_parts(folder: Path, job: JobKey | None = None) -> FoundParts:
     """Find the whole parts in a folder; what is no whole part is left out and named.
 
     Raises
@@ -220,12 +214,12 @@ def find_parts(folder: Path) -> FoundParts:
     NotFoundError
         There is no such folder.
     SchemaError
-        There are parts of two commands, or of another number of parts, or one that was changed.
+        There are parts of another job than `job`, or than the first; or one that was changed.
     """
     if not folder.is_dir():
         raise NotFoundError(f"{folder}: expected a folder with parts, found none; check the path")
     chosen: dict[int, Part] = {}
-    first: Part | None = None
+    like = "this command"
     left_out = []
     for record in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -233,9 +227,9 @@ def find_parts(folder: Path) -> FoundParts:
         except (CorruptError, NotFoundError) as error:
             left_out.append(f"left out: {error}")
             continue
-        first = first or part
-        same = f"the command of {first.path}"
-        check_job(part.path, part.record, first.record.job, same, "move it away")
+        if job is None:
+            job, like = part.record.job, f"the command of {part.path}"
+        _check_job(part.path, part.record, job, like)
         number = part.record.part
         alike = chosen.setdefault(number, part)
         if alike is not part:
@@ -248,7 +242,7 @@ def find_parts(folder: Path) -> FoundParts:
         if (path / GROUP_FILE).is_file() and not record_path(path).exists()
     ]
     parts = [chosen[number] for number in sorted(chosen)]
-    return FoundParts(parts, first.record.n_parts if first else 0, left_out)
+    return FoundParts(parts, job.n_parts if job else 0, left_out)
 
 
 def find_part(store: Path) -> Part:

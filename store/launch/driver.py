@@ -9,7 +9,7 @@ from pathlib import Path
 
 from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 from store.format.manifest import read_manifest
-from store.launch.completed_parts import FoundParts, Part, check_job, find_part, find_parts
+from store.launch.completed_parts import FoundParts, Part, find_part, find_parts
 from store.launch.engine import Engine, one_line
 from store.launch.job import Job, parts_folder
 from store.launch.task import last_lines, partial_path, status_text
@@ -88,9 +88,8 @@ class Parts:
         return not self._whole and len(self.failed) >= MAX_GIVEN_UP
 
     def _note_end(self, number: int, future: Future[int]) -> None:
-        part = _whole_part(self._job, number)
-        if part is not None:
-            self._whole[number] = part
+        with suppress(NotFoundError, CorruptError):
+            self._whole[number] = find_part(self._job.part_path(number))
             return
         self.failed.append(number)
         last = last_lines(self._job.task(number).log, 1)
@@ -115,18 +114,7 @@ def find_whole(job: Job) -> FoundParts:
     of parts.
     """
     folder = parts_folder(job.out)
-    if not folder.is_dir():
-        return FoundParts([], job.n_parts, [])
-    found = find_parts(folder)
-    for part in found.parts:
-        _check(job, part)
-    return FoundParts(found.parts, job.n_parts, found.left_out)
-
-
-def _check(job: Job, part: Part) -> None:
-    folder = parts_folder(job.out)
-    advice = f"repeat the launch that made it, move {folder} away, or choose another OUT"
-    check_job(part.path, part.record, job.key, "this command", advice)
+    return find_parts(folder, job.key) if folder.is_dir() else FoundParts([], job.n_parts, [])
 
 
 @contextmanager
@@ -152,15 +140,6 @@ def _end_of(future: Future[int]) -> str:
     if error is None:
         return status_text(future.result())
     return one_line(getattr(error, "cause", None) or error)  # Ray's own has the traceback
-
-
-def _whole_part(job: Job, number: int) -> Part | None:
-    """A part, if it is whole."""
-    with suppress(NotFoundError, CorruptError):
-        part = find_part(job.part_path(number))
-        _check(job, part)
-        return part
-    return None
 
 
 def _committed_rows(path: Path) -> int:

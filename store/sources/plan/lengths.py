@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 
 from store.format.schema import TRACE_ID
 from store.reports import LeftOut
-from store.sources.huggingface.prompts import (
-    ForcedAnswer,
-    Prompts,
-    encode_fitting,
-    template_values,
-)
+from store.sources.huggingface.prompts import ForcedAnswer, Prompts, encode_fitting, template_values
 from store.sources.huggingface.token_texts import TokenTexts
 from store.sources.prompt_templates import render
 from store.sources.questions import Question

@@ -181,7 +181,7 @@ def test_another_command_does_not_go_on(launch, make_part, tmp_path, capfd):
     folder.mkdir()
     make_part(folder / "part-0001-of-0002.zarr", "1/2", "--columns", "label")
     assert launch() == 2
-    assert "found part 1/2 of another command; repeat the launch" in capfd.readouterr().err
+    assert "found part 1/2 of another command; move it away, repeat" in capfd.readouterr().err
     assert launch(n_parts=3) == 2
     assert len(list(folder.iterdir())) == 2
 
