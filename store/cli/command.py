@@ -26,20 +26,12 @@ class Heading(str):
 
 @dataclass(frozen=True)
 class Option:
-    """An argument of a command.
+    """An argument of a command."""
 
-    Attributes
-    ----------
-    settings
-        Those of `argparse.ArgumentParser.add_argument`.
-    name
-        As it is typed, where that is not the attribute's; None for what is known by its place.
-    either
-        Options of one such name exclude each other; if they are required, one is needed.
-    """
-
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # those of `argparse.ArgumentParser.add_argument`
+    # as it is typed, where that is not the attribute's; None for what is known by its place
     name: str | None = ""
+    # options of one such name exclude each other; if they are required, one is needed
     either: str = ""
     required: bool = False
 

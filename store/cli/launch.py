@@ -21,7 +21,7 @@ from store.launch.completed_parts import JobKey, Part, numbers_text
 from store.launch.driver import Parts, find_whole, held
 from store.launch.engine import ENGINES, Workers, open_engine
 from store.launch.job import Job, arguments_digest, file_digest, parts_folder
-from store.launch.slurm import find_queued, submit, submit_merge, write_scripts
+from store.launch.slurm import submit, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count, say, terminal_text
@@ -281,25 +281,8 @@ def _launch_slurm(args: Launch, job: Job, left: Sequence[int]) -> int:
     if args.print_only:
         say(*scripts, sep="\n", end="")
         return 0
-    folder = parts_folder(job.out)
-    with held(folder):
+    with held(parts_folder(job.out)):
         if not left:
             return _merge(job)
-        of_parts, of_merge = find_queued(job.out)
-        if not of_parts and not of_merge:
-            parts, merge = submit(job, scripts)
-            say(
-                f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as "
-                f"job {merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they "
-                "are"
-            )
-            return 0
-        added = "nothing was submitted"
-        if not of_merge:
-            merge = submit_merge(job, scripts, of_parts)
-            added = f"the merge was submitted behind them as job {merge}"
-    jobs = [f"job {number} (parts)" for number in of_parts]
-    jobs += [f"job {number} (the merge)" for number in of_merge]
-    whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
-    say(f"{whole}; in the queue: {', '.join(jobs)}; {added}")
+        say(submit(job, scripts, len(left)))
     return 0

@@ -53,31 +53,16 @@ class JobKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What a part is a part of, and what is in it.
+    """What a part is a part of, and what is in it."""
 
-    Attributes
-    ----------
-    command
-        "import" or "extract".
-    arguments_sha256, inputs_sha256
-        Of the arguments that decide the rows, and of what is imported or asked; see
-        `store.launch.job`.
-    part, n_parts
-        Its number, from 1, and how many there are.
-    n_rows, n_left_out
-        Traces in it, and files or records that it could not use.
-    uuid
-        Of the store.
-    """
-
-    command: str
-    arguments_sha256: str
-    inputs_sha256: str
-    part: int
+    command: str  # "import" or "extract"
+    arguments_sha256: str  # of those that decide the rows; see `store.launch.job`
+    inputs_sha256: str  # of what is imported or asked
+    part: int  # its number, from 1
     n_parts: int
     n_rows: int
-    n_left_out: int
-    uuid: str
+    n_left_out: int  # files or records that it could not use
+    uuid: str  # of the store
 
     @property
     def job(self) -> JobKey:
@@ -108,21 +93,11 @@ class Part:
 
 @dataclass(frozen=True)
 class FoundParts:
-    """The whole parts of one job.
+    """The whole parts of one job."""
 
-    Attributes
-    ----------
-    parts
-        One for each number that there is, ascending.
-    n_parts
-        How many there should be; 0 if none was found.
-    left_out
-        A line for each thing that is no part, or the same as another.
-    """
-
-    parts: list[Part]
-    n_parts: int
-    left_out: list[str]
+    parts: list[Part]  # one for each number that there is, ascending
+    n_parts: int  # how many there should be; 0 if none was found
+    left_out: list[str]  # a line for each thing that is no part, or the same as another
 
     @property
     def missing(self) -> list[int]:

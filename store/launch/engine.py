@@ -21,27 +21,13 @@ CONNECT_S = 6.0  # in which a cluster has to answer; the packages are loaded bef
 
 @dataclass(frozen=True)
 class Workers:
-    """What was asked for.
+    """What was asked for."""
 
-    Attributes
-    ----------
-    n
-        How many parts at once; None for what is free.
-    most
-        More than that are of no use.
-    retries
-        Attempts at a part after one that failed.
-    gpus_per_part
-        GPUs that each part has for itself.
-    address
-        Of a cluster that is there; None for one on this machine.
-    """
-
-    n: int | None
-    most: int
-    retries: int = 0
-    gpus_per_part: int = 0
-    address: str | None = None
+    n: int | None  # how many parts at once; None for what is free
+    most: int  # more than that are of no use
+    retries: int = 0  # attempts at a part after one that failed
+    gpus_per_part: int = 0  # GPUs that each part has for itself
+    address: str | None = None  # of a cluster that is there; None for one on this machine
 
     def at_once(self, n_free: int, found: str) -> int:
         """How many parts to run at once; raises SchemaError where they would only wait."""

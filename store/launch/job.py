@@ -29,24 +29,12 @@ UNDECIDING = {"sources", "questions"} | {
 
 @dataclass(frozen=True)
 class Task:
-    """A part to make, as a worker gets it.
+    """A part to make, as a worker gets it."""
 
-    Attributes
-    ----------
-    arguments
-        Of `python -m store`.
-    store
-        The part.
-    folder
-        Where the command runs.
-    version
-        Of this package, which the worker has to have as well.
-    """
-
-    arguments: tuple[str, ...]
-    store: Path
-    folder: Path
-    version: str
+    arguments: tuple[str, ...]  # of `python -m store`
+    store: Path  # the part
+    folder: Path  # where the command runs
+    version: str  # of this package, which the worker has to have as well
 
     @property
     def log(self) -> Path:
@@ -56,25 +44,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """One import or extraction in parts.
+    """One import or extraction in parts."""
 
-    Attributes
-    ----------
-    before, after
-        Its arguments in front of OUT, but for the command, and behind it.
-    out
-        The store to make, absolute.
-    key
-        What its parts have in common.
-    folder
-        Where the command was typed: relative paths in the arguments are of it.
-    """
-
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    out: Path
-    key: JobKey
-    folder: Path
+    before: tuple[str, ...]  # its arguments in front of OUT, but for the command
+    after: tuple[str, ...]  # those behind it
+    out: Path  # the store to make, absolute
+    key: JobKey  # what its parts have in common
+    folder: Path  # where the command was typed: relative paths in the arguments are of it
 
     @property
     def n_parts(self) -> int:

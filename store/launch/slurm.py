@@ -19,9 +19,10 @@ from store.launch.completed_parts import SUFFIX, numbers_text
 from store.launch.engine import Workers
 from store.launch.job import Job, parts_folder
 from store.launch.task import FINAL, package_root
+from store.reports import count
 from store.write.files import DISK
 
-__all__ = ["Scripts", "find_queued", "submit", "submit_merge", "write_scripts"]
+__all__ = ["Scripts", "submit", "write_scripts"]
 
 NUMBER = re.compile(r"[0-9]{1,20}")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
@@ -120,29 +121,41 @@ def _one_line(text: str) -> str:
     return text
 
 
-def submit(job: Job, scripts: Scripts) -> tuple[str, str]:
-    """Submit the parts, and the merge behind them; return the numbers of both jobs.
+def submit(job: Job, scripts: Scripts, n_left: int) -> str:
+    """Submit what is not in the queue, the merge behind the parts; say what was and what is there.
 
-    Raises StoreError if sbatch is not there, or refuses them.
+    Raises StoreError if sbatch or squeue is not there, or refuses.
     """
-    parts_name, _ = _job_names(job.out)
-    parts = _submit(job, "parts.sbatch", scripts.parts, f"--job-name={parts_name}")
+    parts_name, merge_name = _job_names(job.out)
+    parts, merges = _find_queued(parts_name, merge_name)
+    if merges:
+        jobs = [f"job {number} (parts)" for number in parts]
+        jobs += [f"job {number} (the merge)" for number in merges]
+        return f"{_whole_text(job, n_left)}; in the queue: {', '.join(jobs)}; nothing was submitted"
+    is_new = not parts
+    if is_new:
+        parts = [_submit(job, "parts.sbatch", scripts.parts, f"--job-name={parts_name}")]
+    shown = ", ".join(f"job {number}" for number in parts)
     try:
-        return parts, submit_merge(job, scripts, [parts])
+        # also behind parts that failed: the merge then says which are missing
+        behind = f"--dependency=afterany:{':'.join(parts)}"
+        merge = _submit(job, "merge.sbatch", scripts.merge, f"--job-name={merge_name}", behind)
     except (StoreError, KeyboardInterrupt) as error:
-        error.add_note(f"the parts are in the queue as job {parts}; the same command goes on")
+        error.add_note(f"the parts are in the queue as {shown}; the same command goes on")
         raise
+    if is_new:
+        return (
+            f"{count(n_left, 'part')} submitted as {shown}, the merge behind them as job {merge}; "
+            f"logs in {parts_folder(job.out)}; squeue --jobs={parts[0]},{merge} shows how far they "
+            "are"
+        )
+    whole = _whole_text(job, n_left)
+    added = f"the merge was submitted behind them as job {merge}"
+    return f"{whole}; in the queue: {shown} (parts); {added}"
 
 
-def submit_merge(job: Job, scripts: Scripts, parts: Sequence[str]) -> str:
-    """Submit the merge behind jobs that make parts; return its number.
-
-    Raises StoreError if sbatch is not there, or refuses it.
-    """
-    _, merge_name = _job_names(job.out)
-    # also behind parts that failed: the merge then says which are missing
-    behind = f"--dependency=afterany:{':'.join(parts)}"
-    return _submit(job, "merge.sbatch", scripts.merge, f"--job-name={merge_name}", behind)
+def _whole_text(job: Job, n_left: int) -> str:
+    return f"{job.n_parts - n_left} of {job.n_parts} parts are whole"
 
 
 def _submit(job: Job, name: str, script: str, *options: str) -> str:
@@ -165,25 +178,21 @@ def _job_names(out: Path) -> tuple[str, str]:
     return f"{shown}-{digest}", f"merge-{shown}-{digest}"
 
 
-def find_queued(out: Path) -> tuple[list[str], list[str]]:
-    """Return the numbers of an earlier launch's jobs in the queue: of the parts, of the merge.
+def _find_queued(*names: str) -> list[list[str]]:
+    """Return the numbers of the jobs in the queue that have each name.
 
-    Raises StoreError if squeue does not answer. The jobs are known by their names: no file has to
-    be written at the moment of a submission, which a launch that is killed then would not have
-    done.
+    The jobs of an earlier launch are known by their names: no file has to be written at the moment
+    of a submission, which a launch that is killed then would not have done.
     """
-    names = _job_names(out)
     # %F: the number that all tasks of an array share
     options = ["--me", "--noheader", "--format=%F %j", f"--name={','.join(names)}"]
-    found: tuple[list[str], list[str]] = ([], [])
+    found: dict[str, dict[str, None]] = {name: {} for name in names}
     for line in _run(["squeue", *options]).splitlines():
         number, _, name = line.strip().partition(" ")
         if not NUMBER.fullmatch(number) or name.strip() not in names:
             raise StoreError(f"squeue: expected number and name of a job, found {line!r:.100}")
-        numbers = found[names.index(name.strip())]
-        if number not in numbers:
-            numbers.append(number)
-    return found
+        found[name.strip()][number] = None
+    return [list(numbers) for numbers in found.values()]
 
 
 def _run(command: Sequence[str]) -> str:

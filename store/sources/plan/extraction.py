@@ -25,44 +25,23 @@ CERTAINTY = {  # what is known of the answers -> in words
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """What an extraction will need.
-
-    Attributes
-    ----------
-    n_left_out
-        Questions that the model cannot take.
-    has_maps
-        Whether attention maps are computed, which grow with the square of a trace's length.
-    lengths
-        Refined by the sample, if there is one.
-    weight_bytes
-        Of all parameters.
-    batch_size
-        Traces that go through the model at once.
-    device
-        'cpu' or 'cuda'.
-    n_workers
-        Parts that run at the same time, each with a device of its own.
-    free_bytes
-        On the disk of `out`.
-    notes
-        What makes the plan less certain; one line each.
-    """
+    """What an extraction will need."""
 
     out: str
     n_questions: int
-    n_left_out: int
+    n_left_out: int  # questions that the model cannot take
     schema: Schema
+    # whether attention maps are computed, which grow with the square of a trace's length
     has_maps: bool
-    lengths: TraceLengths
+    lengths: TraceLengths  # refined by the sample, if there is one
     sample: Sample | None
-    weight_bytes: int
-    batch_size: int
-    device: str
-    n_workers: int
-    free_bytes: int
+    weight_bytes: int  # of all parameters
+    batch_size: int  # traces that go through the model at once
+    device: str  # 'cpu' or 'cuda'
+    n_workers: int  # parts that run at the same time, each with a device of its own
+    free_bytes: int  # on the disk of `out`
     machine: Machine
-    notes: list[str]
+    notes: list[str]  # what makes the plan less certain; one line each
 
     @cached_property
     def size(self) -> StoreSize:

@@ -33,34 +33,17 @@ Counted = tuple[Question, int, int | None]
 
 @dataclass(frozen=True)
 class TraceLengths:
-    """What is known of the traces before they are made.
+    """What is known of the traces before they are made."""
 
-    Attributes
-    ----------
-    prompts, answers
-        P and A of each trace, int64 (n,).
-    longest
-        The most tokens that a trace may have.
-    certainty
-        What is known of the answers: 'given', 'sample' or 'longest'.
-    text_bytes
-        Text column -> bytes of UTF-8 of all traces, as far as questions alone decide them.
-    token_text_bytes
-        Bytes of a token in `token_texts`, on average.
-    answer_token_bytes
-        Bytes of an answer's text for each of its tokens, on average.
-    edges
-        Edges of a trace in `attn_edges`, on average; None where no trace was seen.
-    """
-
-    prompts: NDArray[np.int64]
-    answers: NDArray[np.int64]
-    longest: int
-    certainty: str
+    prompts: NDArray[np.int64]  # (n,), P of each trace
+    answers: NDArray[np.int64]  # (n,), A of each trace
+    longest: int  # the most tokens that a trace may have
+    certainty: str  # what is known of the answers: 'given', 'sample' or 'longest'
+    # text column -> bytes of UTF-8 of all traces, as far as questions alone decide them
     text_bytes: dict[str, int]
-    token_text_bytes: float = TOKEN_BYTES + QUOTES_BYTES
-    answer_token_bytes: float = TOKEN_BYTES
-    edges: float | None = None
+    token_text_bytes: float = TOKEN_BYTES + QUOTES_BYTES  # of a token in `token_texts`, on average
+    answer_token_bytes: float = TOKEN_BYTES  # of an answer's text for each of its tokens
+    edges: float | None = None  # of a trace, on average; None where no trace was seen
 
     @property
     def n_rows(self) -> int:

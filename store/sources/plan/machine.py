@@ -39,21 +39,12 @@ class Machine(NamedTuple):
 
 
 class DiskSpeed(NamedTuple):
-    """What was read from the disk.
+    """What was read from the disk."""
 
-    Attributes
-    ----------
-    bytes_per_s
-        Of blocks at random places, several at once; None if too little was there to read.
-    n_bytes
-        How many were read.
-    cached
-        The fraction of the blocks that was in memory before, 0 to 1.
-    """
-
+    # of blocks at random places, several at once; None if too little was there to read
     bytes_per_s: float | None
-    n_bytes: int
-    cached: float
+    n_bytes: int  # how many were read
+    cached: float  # the fraction of the blocks that was in memory before, 0 to 1
 
 
 def read_machine() -> Machine:

@@ -39,43 +39,21 @@ class Peak(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a few questions took, and how large their traces are.
-
-    Attributes
-    ----------
-    load_s
-        Seconds until the model could be asked.
-    question_s
-        Seconds of a question; the first batch was warmed up.
-    passes
-        Part of the work -> seconds of a question.
-    host, device
-        Memory of this process, and on its GPUs.
-    n_traces
-        Of one batch.
-    tokens, answers
-        Tokens of each trace, and of its answer.
-    answer_bytes, token_text_bytes
-        UTF-8 of all answers, and of all `token_texts`; 0 without them.
-    edges
-        Edges of a trace in `attn_edges`, on average; None without them.
-    shrinks
-        Compressed column -> how many times smaller its values get.
-    """
+    """What a few questions took, and how large their traces are."""
 
     n_questions: int
-    load_s: float
-    question_s: float
-    passes: dict[str, float]
-    host: Peak
-    device: Peak
-    n_traces: int
-    tokens: list[int]
-    answers: list[int]
-    answer_bytes: int
-    token_text_bytes: int
-    edges: float | None
-    shrinks: dict[str, float]
+    load_s: float  # seconds until the model could be asked
+    question_s: float  # seconds of a question; the first batch was warmed up
+    passes: dict[str, float]  # part of the work -> seconds of a question
+    host: Peak  # memory of this process
+    device: Peak  # memory on its GPUs
+    n_traces: int  # of one batch
+    tokens: list[int]  # of each trace
+    answers: list[int]  # tokens of each answer
+    answer_bytes: int  # UTF-8 of all answers
+    token_text_bytes: int  # UTF-8 of all `token_texts`; 0 without them
+    edges: float | None  # edges of a trace in `attn_edges`, on average; None without them
+    shrinks: dict[str, float]  # compressed column -> how many times smaller its values get
 
     def mean_answer(self) -> tuple[float, float]:
         """The tokens of an answer, and the standard error of that."""

@@ -26,22 +26,13 @@ BLOCK_BYTES = 4096
 
 
 class StoreSize(NamedTuple):
-    """A store that is planned, in one part or several.
+    """A store that is planned, in one part or several."""
 
-    Attributes
-    ----------
-    columns
-        Column -> bytes on disk, in the order of the schema; the last is `OVERHEAD`.
-    n_files, n_folders
-        Files, and folders with that of the store itself: each takes an inode.
-    disk_bytes
-        What the disk loses, as `du` counts: the blocks of all files and folders.
-    """
-
+    # column -> bytes on disk, in the order of the schema; the last is `OVERHEAD`
     columns: dict[str, int]
     n_files: int
-    n_folders: int
-    disk_bytes: int
+    n_folders: int  # with that of the store itself; each takes an inode, as files do
+    disk_bytes: int  # what the disk loses, as `du` counts: the blocks of all files and folders
 
     @property
     def n_bytes(self) -> int:

@@ -44,33 +44,19 @@ class Advice(NamedTuple):
 
 
 class TrainingPlan(NamedTuple):
-    """What an epoch reads.
-
-    Attributes
-    ----------
-    epoch_bytes
-        Read from files in an epoch, by all processes together.
-    row_bytes, batch_bytes
-        Of a row, and of the rows of one batch, decoded, on average.
-    cached
-        The fraction of the files that stays in the page cache, 0 to 1.
-    disk_bytes
-        What the disk has to give in each epoch but the first, which reads all that is not cached.
-    disk_s
-        Seconds of that; None if its speed is not known.
-    """
+    """What an epoch reads."""
 
     store: str
     columns: list[Reading]
     n_rows: int
     batch_size: int
     n_processes: int
-    epoch_bytes: int
-    row_bytes: int
-    batch_bytes: int
-    cached: float
-    disk_bytes: int
-    disk_s: float | None
+    epoch_bytes: int  # read from files in an epoch, by all processes together
+    row_bytes: int  # decoded, on average
+    batch_bytes: int  # decoded, on average
+    cached: float  # the fraction of the files that stays in the page cache, 0 to 1
+    disk_bytes: int  # from the disk in each epoch but the first, which reads all not cached
+    disk_s: float | None  # seconds of that; None if its speed is not known
     advice: Advice
     machine: Machine
     disk: DiskSpeed
