@@ -49,7 +49,6 @@ __all__ = [
     "load_source",
     "make_prompts",
     "read_asked",
-    "settle",
     "settle_labels",
     "settle_stop",
 ]
@@ -295,12 +294,14 @@ class Extract(ExtractOptions):
 
 
 class Asked(NamedTuple):
-    """The questions to ask, the template to ask them in, and the examples that come first."""
+    """What is asked for, with what stands for options that were left out."""
 
     questions: list[Question]
     template: str
-    few_shot: list[Question]
-    is_given: bool
+    few_shot: list[Question]  # examples that come first
+    stop: str | None
+    rules: list[str]
+    columns: list[str] | None
     left_out: LeftOut
     remarks: list[str]
 
@@ -313,7 +314,7 @@ class _Cuts(NamedTuple):
 
 
 def read_asked(args: ExtractOptions) -> Asked:
-    """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
+    """Read what is asked; raise SchemaError for what contradicts another, or a part without any."""
     template = args.prompt_template and args.prompt_template.replace(r"\n", "\n")
     try:
         if template is not None:
@@ -335,8 +336,21 @@ def read_asked(args: ExtractOptions) -> Asked:
         template = default_template(
             file.form, has_context=has_context, chat=args.chat_template, briefly=not is_given
         )
-    few_shot = read_questions(args.few_shot, fields) if args.few_shot else []
-    return Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
+    columns = args.columns
+    if args.keep_attention:
+        columns = [*(columns or ["default"]), "attentions"]
+    rules = settle_labels(args, is_given=is_given)
+    check_judge_options(args, rules)
+    return Asked(
+        questions,
+        template,
+        few_shot=read_questions(args.few_shot, fields) if args.few_shot else [],
+        stop=settle_stop(args, template),
+        rules=rules,
+        columns=columns,
+        left_out=file.left_out,
+        remarks=file.remarks,
+    )
 
 
 def _first_questions(found: list[Question], limit: int | None) -> list[Question]:
@@ -362,25 +376,6 @@ def _remarks(args: Extract, asked: Asked, cuts: _Cuts) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-class Settled(NamedTuple):
-    """What is asked for, with what stands for options that were left out."""
-
-    stop: str | None
-    rules: list[str]
-    columns: list[str] | None
-
-
-def settle(args: ExtractOptions, asked: Asked) -> Settled:
-    """Settle what decides the columns; raise SchemaError for options that contradict another."""
-    stop = settle_stop(args, asked.template)
-    rules = settle_labels(args, is_given=asked.is_given)
-    check_judge_options(args, rules)
-    columns = args.columns
-    if args.keep_attention:
-        columns = [*(columns or ["default"]), "attentions"]
-    return Settled(stop, rules, columns)
-
-
 def settle_stop(args: ExtractOptions, template: str) -> str | None:
     """The text that ends an answer: a new line with the plain templates, by default; else None."""
     if args.stop is not None:
@@ -404,15 +399,23 @@ def load_source(
     With the source come the questions that it cannot be asked, and which contexts were cut.
     """
     with needs_extra("extract"):
+        from store.sources.huggingface import load
+        from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.prompts import cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
-    stop, rules, columns = settle(args, asked)
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
-        model, tokenizer = _load_model(args, columns)
+        model, tokenizer = load.load_model(
+            args.model,
+            args.dtype,
+            load.choose_device(args.device),
+            maps=needs_maps(asked.columns),
+            quantize=args.quantize,
+            device_map=args.device_map,
+        )
         prompts = make_prompts(args, asked, model, tokenizer)
         questions, n_cut, whole = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
@@ -423,36 +426,20 @@ def load_source(
             batch_size=args.batch_size,
             max_new_tokens=args.max_new_tokens,
             decoding=decoding,
-            stop=stop,
+            stop=asked.stop,
             prompts=prompts,
             layers=args.layers,
-            columns=columns,
+            columns=asked.columns,
             top_k=args.top_k,
-            labels=rules,
+            labels=asked.rules,
             score_threshold=args.score_threshold,
-            judge=_load_judge(args, rules, model, tokenizer, fitting),
+            judge=_load_judge(args, asked.rules, model, tokenizer, fitting),
             model_name=args.model,
             begun=begun,
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
     return source, skipped, _Cuts(n_cut, whole)
-
-
-def _load_model(
-    args: ExtractOptions, columns: Sequence[str] | None
-) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    from store.sources.huggingface import load
-    from store.sources.huggingface.columns import needs_maps
-
-    return load.load_model(
-        args.model,
-        args.dtype,
-        load.choose_device(args.device),
-        maps=needs_maps(columns),
-        quantize=args.quantize,
-        device_map=args.device_map,
-    )
 
 
 def make_prompts(

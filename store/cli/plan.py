@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from store.cli import options
 from store.cli.arguments import as_called, path, positive
 from store.cli.command import argument, flag, option, optional
-from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked, settle
+from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked
 from store.cli.main import parse
 from store.errors import IncompleteError, SchemaError
 from store.extras import needs_extra
@@ -123,8 +123,7 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
     from store.write.space import free_bytes
 
     asked = read_asked(args)
-    settled = settle(args, asked)
-    has_maps = needs_maps(settled.columns)
+    has_maps = needs_maps(asked.columns)
     model, tokenizer = load_outline(args.model, args.dtype, maps=has_maps)
     skipped = LeftOut()
     try:
@@ -136,9 +135,9 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
             model.config.get_text_config(),
             model.dtype,
             layers=args.layers,
-            columns=settled.columns,
+            columns=asked.columns,
             top_k=args.top_k,
-            label_columns=rule_columns(settled.rules),
+            label_columns=rule_columns(asked.rules),
         )
         questions, lengths = _measure(args, asked, model, tokenizer, skipped)
         check_given(questions, decoding)
