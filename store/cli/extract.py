@@ -49,8 +49,6 @@ __all__ = [
     "load_source",
     "make_prompts",
     "read_asked",
-    "settle_labels",
-    "settle_stop",
 ]
 
 NEW_LINE = "\n"
@@ -339,13 +337,13 @@ def read_asked(args: ExtractOptions) -> Asked:
     columns = args.columns
     if args.keep_attention:
         columns = [*(columns or ["default"]), "attentions"]
-    rules = settle_labels(args, is_given=is_given)
+    rules = _rules_of(args, is_given=is_given)
     check_judge_options(args, rules)
     return Asked(
         questions,
         template,
         few_shot=read_questions(args.few_shot, fields) if args.few_shot else [],
-        stop=settle_stop(args, template),
+        stop=_stop_of(args, template),
         rules=rules,
         columns=columns,
         left_out=file.left_out,
@@ -376,7 +374,7 @@ def _remarks(args: Extract, asked: Asked, cuts: _Cuts) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def settle_stop(args: ExtractOptions, template: str) -> str | None:
+def _stop_of(args: ExtractOptions, template: str) -> str | None:
     """The text that ends an answer: a new line with the plain templates, by default; else None."""
     if args.stop is not None:
         return None if args.stop in NO_STOP else str(args.stop).replace(r"\n", "\n")
@@ -384,7 +382,7 @@ def settle_stop(args: ExtractOptions, template: str) -> str | None:
     return NEW_LINE if is_plain else None
 
 
-def settle_labels(args: ExtractOptions, *, is_given: bool) -> list[str]:
+def _rules_of(args: ExtractOptions, *, is_given: bool) -> list[str]:
     """The rules that label the answers: `contains` for chats and given answers, else `exact`."""
     if args.labels is not None:
         return list(args.labels)

@@ -1,51 +1,43 @@
 """What extraction does where an option is left out."""
 
-from argparse import Namespace
+import json
 
 import pytest
 
-from store.cli.extract import settle_labels, settle_stop
-from store.sources.prompt_templates import default_template
+from store.cli.extract import read_asked
+from store.cli.main import parse
 
-PLAIN = default_template(None, has_context=False, chat=False)
-
-
-def options(**given):
-    return Namespace(**{"stop": None, "labels": None, "chat_template": False} | given)
+QUESTION = {"question_id": "q", "question": "?", "answers": ["a"]}
+CONTEXT = QUESTION | {"context": "c"}
+GIVEN = QUESTION | {"response": "a"}
 
 
 @pytest.mark.parametrize(
-    "given, template, stop",
+    ("options", "record", "stop", "rules"),
     [
-        ({}, PLAIN, "\n"),
-        ({}, default_template(None, has_context=True, chat=False), "\n"),
-        ({}, "{question}=", None),
-        ({"chat_template": True}, PLAIN, None),
-        ({"stop": "none"}, PLAIN, None),
-        ({"stop": ""}, PLAIN, None),
-        ({"stop": r"\n\n"}, PLAIN, "\n\n"),
-        ({"stop": "x"}, "{question}=", "x"),
+        ([], QUESTION, "\n", ["exact"]),
+        ([], CONTEXT, "\n", ["exact"]),
+        ([], GIVEN, "\n", ["contains"]),
+        (["--prompt-template", "{question}="], QUESTION, None, ["exact"]),
+        (["--chat-template"], QUESTION, None, ["contains"]),
+        (["--stop", "none"], QUESTION, None, ["exact"]),
+        (["--stop", ""], QUESTION, None, ["exact"]),
+        (["--stop", r"\n\n"], QUESTION, "\n\n", ["exact"]),
+        (["--stop", "x", "--prompt-template", "{question}="], QUESTION, "x", ["exact"]),
+        (["--labels", "f1,exact", "--chat-template"], GIVEN, None, ["f1", "exact"]),
     ],
 )
-def test_plain_answers_end_with_their_line(given, template, stop):
-    """Unless another template or stop is given."""
-    assert settle_stop(options(**given), template) == stop
+def test_plain_answers_end_with_their_line(tmp_path, options, record, stop, rules):
+    """And sentences, of chat models and given ones, are searched for references; unless another
+    stop, template or rule is given."""
+    (tmp_path / "q.jsonl").write_text(json.dumps(record))
+    typed = ["extract", "o", "--model", "m", "--questions", str(tmp_path / "q.jsonl"), *options]
+    asked = read_asked(parse(typed))
+    assert (asked.stop, asked.rules) == (stop, rules)
 
 
-@pytest.mark.parametrize(
-    "given, is_given, rules",
-    [
-        ({}, False, ["exact"]),
-        ({"chat_template": True}, False, ["contains"]),
-        ({}, True, ["contains"]),
-        ({"labels": ["f1", "judge"], "chat_template": True}, True, ["f1", "judge"]),
-    ],
-)
-def test_sentences_are_searched_for_references(given, is_given, rules):
-    """Of chat models, and given ones."""
-    assert settle_labels(options(**given), is_given=is_given) == rules
-
-
-def test_chat_models_are_asked_for_short_answers():
-    asked = default_template(None, has_context=False, chat=True, briefly=True)
-    assert asked.startswith("{question}\nAnswer in a few words")
+def test_chat_models_are_asked_for_short_answers(tmp_path):
+    (tmp_path / "q.jsonl").write_text(json.dumps(QUESTION))
+    typed = ["extract", "o", "--model", "m", "--questions", str(tmp_path / "q.jsonl")]
+    asked = read_asked(parse([*typed, "--chat-template"]))
+    assert asked.template.startswith("{question}\nAnswer in a few words")

@@ -54,31 +54,16 @@ def test_a_record_of_something_else_stands(tmp_path, change, found):
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
-        "",
-        "[" * 20_000,
-        "x" * 70_000,
-        "[]",
-        json.dumps({"part": 1}),
-        *(
-            json.dumps(RECORD | change)
-            for change in (
-                {"more": 1},
-                {"part": 0},
-                {"part": 4},
-                {"part": True},
-                {"n_rows": -1},
-                {"n_rows": 1e3},
-                {"n_parts": 2**40},
-                {"uuid": None},
-                {"inputs_sha256": "../x"},
-            )
-        ),
+        *("", "[" * 20_000, "x" * 70_000, "[]", '{"part": 1}', {"more": 1}, {"uuid": None}),
+        *({"part": 0}, {"part": 4}, {"part": True}, {"n_rows": -1}, {"n_rows": 1e3}),
+        *({"n_parts": 2**40}, {"inputs_sha256": "../x"}),
     ],
 )
-def test_what_is_no_record_is_refused(tmp_path, text):
+def test_what_is_no_record_is_refused(tmp_path, content):
     """In one line."""
+    text = content if isinstance(content, str) else json.dumps(RECORD | content)
     path = tmp_path / "p.zarr.part.json"
     path.write_text(text)
     with pytest.raises(CorruptError, match=r"p\.zarr\.part\.json: expected") as caught:

@@ -22,6 +22,7 @@ CASES = {
     "logits of many ids": ({"vocab_size": 16_000}, ["logprob", "hs_last"]),
     "wide layers": ({"intermediate_size": 4096}, ["hidden_states"]),
 }
+SLOW = sorted(CASES.keys() - {"wide layers"})
 SAMPLED = ["prompt_len", "answer_len", "answer"]
 
 
@@ -32,7 +33,9 @@ def free_memory():
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peak to reset")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", ["wide layers", *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)]
+)
 def test_the_peak_is_within_a_factor_of_two(case):
     """Of batches that are three times as large as the sample."""
     sizes, columns = CASES[case]
