@@ -1,9 +1,9 @@
 """`python -m store import`: the source of the rows, by the files and the options; `--inspect`."""
 
-import argparse
 from collections.abc import Callable, Sequence
 
 from store.cli.arguments import as_called
+from store.cli.command import Command
 from store.errors import SchemaError
 from store.importers.arrays.imports import MapSource
 from store.importers.arrays.inspect import inspect_lines
@@ -33,7 +33,7 @@ __all__ = ["find_arrays", "import_source", "run_inspect"]
 MAX_LAYERS = 10_000
 
 
-def run_inspect(args: argparse.Namespace) -> int:
+def run_inspect(args: Command) -> int:
     """Print what files hold and what they could become; return 1 if some cannot be read."""
     sources = [str(args.store), *args.sources]
     lines, whole = inspect_lines(find_given(sources), int(args.max_file_gb * 1e9))
@@ -41,7 +41,7 @@ def run_inspect(args: argparse.Namespace) -> int:
     return int(not whole)
 
 
-def find_arrays(args: argparse.Namespace) -> list[Given] | None:
+def find_arrays(args: Command) -> list[Given] | None:
     """Return the files of an import of arrays or of vLLM's files; None where they are older ones.
 
     Raises SchemaError where neither can be meant.
@@ -84,9 +84,7 @@ def _check_older(given: Sequence[Given]) -> None:
         raise SchemaError(f"{item.path}: expected traces, found {describe(item.kind)}; {advice}")
 
 
-def import_source(
-    args: argparse.Namespace, read_scores: Callable[[], ScoreTable | None]
-) -> FileSource:
+def import_source(args: Command, read_scores: Callable[[], ScoreTable | None]) -> FileSource:
     """Open files as the options say, and the file of scores; raises what is wrong with them."""
     given = find_arrays(args)
     if given is not None:
@@ -115,19 +113,14 @@ def import_source(
     return _vllm_source(args, given, options)
 
 
-def _check_array_options(args: argparse.Namespace) -> None:
+def _check_array_options(args: Command) -> None:
     """Raise SchemaError for options that mean nothing for arrays."""
-    for option, value in (
-        ("--keep-attention", args.keep_attention),
-        ("--attn-threshold", args.attn_threshold is not None),
-    ):
-        if value:
-            raise SchemaError(f"{option} is for older formats; leave it out")
+    args.refuse("is for older formats; leave it out", "keep_attention", "attn_threshold")
     if args.map is not None and args.requests is not None:
         raise SchemaError("--requests is for files of vLLM, --map for others; give one")
 
 
-def _vllm_source(args: argparse.Namespace, given: Sequence[Given], options: Options) -> FileSource:
+def _vllm_source(args: Command, given: Sequence[Given], options: Options) -> FileSource:
     files = [item for item in given if item.kind == "safetensors"]
     if not files:
         raise SchemaError(f"expected safetensors files of vLLM, found {describe(given[0].kind)}")

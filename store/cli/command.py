@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from store.errors import SchemaError
+
 __all__ = ["Command", "Heading", "argument", "flag", "option", "optional"]
 
 
@@ -35,13 +37,21 @@ class Option:
     either: str = ""
     required: bool = False
 
+    @property
+    def default(self) -> Any:
+        return self.settings.get("default", False if "action" in self.settings else None)
+
+    def typed(self, attribute: str) -> str:
+        """How it is typed, as the attribute of a command."""
+        return self.name or f"--{attribute.replace('_', '-')}"
+
     def add_to(self, parser: argparse._ActionsContainer, attribute: str) -> None:
         if self.name is None:
             parser.add_argument(attribute, **self.settings)
             return
-        name = self.name or f"--{attribute.replace('_', '-')}"
         required = self.required and not self.either
-        parser.add_argument(name, **{"dest": attribute, "required": required, **self.settings})
+        settings = {"dest": attribute, "required": required, **self.settings}
+        parser.add_argument(self.typed(attribute), **settings)
 
 
 def argument(
@@ -88,6 +98,23 @@ class Command(argparse.Namespace):
     def run(self) -> int:
         """Do it; return the exit status."""
         raise NotImplementedError
+
+    def given(self, *attributes: str) -> list[str]:
+        """Those of some options, or of all, that have another value than by default, as typed."""
+        return [
+            found.typed(attribute)
+            for attribute, found in self._declared().items()
+            if isinstance(found, Option)
+            and found.name is not None
+            and attribute in (attributes or vars(self))
+            and getattr(self, attribute) != found.default
+        ]
+
+    def refuse(self, why: str, *attributes: str) -> None:
+        """Raise SchemaError for the first of some options that was given: "--map is for ..."."""
+        given = self.given(*attributes)
+        if given:
+            raise SchemaError(f"{given[0]} {why}")
 
     @classmethod
     def describe(cls, parser: argparse.ArgumentParser) -> None:

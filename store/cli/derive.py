@@ -122,17 +122,11 @@ class Derive(Command):
 
 def _check_options(args: Derive, names: list[str]) -> None:
     """Raise SchemaError for an option without effect."""
-    effects = (
-        ("--layer", args.layer is not None, {"eigenscore"}),
-        ("--nli", args.nli is not None, {*NLI}),
-        ("--replace", args.replace, {*NEEDS}),
-    )
-    for name, is_given, columns in effects:
-        if is_given and not columns & set(names):
-            raise SchemaError(
-                f"{name} has no effect on {', '.join(names)}: it is for "
-                f"{', '.join(one for one in NEEDS if one in columns)}"
-            )
+    asked = ", ".join(names)
+    for attribute, columns in (("layer", {"eigenscore"}), ("nli", {*NLI}), ("replace", {*NEEDS})):
+        if not columns & set(names):
+            fitting = ", ".join(name for name in NEEDS if name in columns)
+            args.refuse(f"has no effect on {asked}: it is for {fitting}", attribute)
 
 
 def _load_nli(args: Derive, columns: dict[str, Column]) -> "Nli | None":

@@ -80,8 +80,8 @@ class Import(Command):
     )
     score_column: str | None = options.SCORE_COLUMN
     label_column: str | None = options.LABEL_COLUMN
-    higher_is_better = options.HIGHER_IS_BETTER
-    lower_is_better: bool | None = options.LOWER_IS_BETTER
+    higher_is_better: bool = options.HIGHER_IS_BETTER
+    lower_is_better: bool = options.LOWER_IS_BETTER
     score_threshold: float = options.SCORE_THRESHOLD
     columns: list[str] | None = options.columns()
     keep_attention: bool = flag("keep the full attention maps (large) beside their reductions")

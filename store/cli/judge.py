@@ -3,10 +3,10 @@
 transformers and torch are imported when it is loaded.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from store.cli.command import Command
 from store.errors import SchemaError
 from store.extras import needs_extra
 
@@ -16,43 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["check_judge_options", "load_judge"]
 
 
-def check_judge_options(args: argparse.Namespace, rules: Sequence[str]) -> None:
+def check_judge_options(args: Command, rules: Sequence[str]) -> None:
     """Raise SchemaError for a rule judge without a model, or a model without the rule."""
     if "judge" in rules and args.judge_model is None:
         raise SchemaError("--labels judge asks a model: name it with --judge-model")
-    given = [
-        option
-        for option, value in (
-            ("--judge-model", args.judge_model),
-            ("--judge-template", args.judge_template),
-        )
-        if value is not None
-    ]
-    if given and "judge" not in rules:
-        raise SchemaError(
-            f"{given[0]} has no effect without the rule judge: add it to --labels, e.g. --labels "
-            f"{','.join([*(rule for rule in rules if rule != 'none'), 'judge'])}"
-        )
+    if "judge" not in rules:
+        added = ",".join([*(rule for rule in rules if rule != "none"), "judge"])
+        why = f"has no effect without the rule judge: add it to --labels, e.g. --labels {added}"
+        args.refuse(why, "judge_model", "judge_template")
 
 
 def load_judge(
-    args: argparse.Namespace,
+    args: Command,
     rules: Sequence[str],
     loaded: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> "Judge | None":
     """Load the judge of --judge-model; None without the rule judge.
 
-    Parameters
-    ----------
-    args
-        Of the command: `judge_model`, `judge_template`, `dtype`, `device`, `batch_size`.
-    loaded
-        Name -> model and tokenizer that are in memory: a model may judge its own answers.
-
-    Raises
-    ------
-    NotFoundError, SchemaError
-        The model or its template cannot be used, or transformers is missing.
+    `loaded` has, by name, models and tokenizers that are in memory: a model may judge its own
+    answers. Raises StoreError if the model or its template cannot be used.
     """
     if "judge" not in rules:
         return None

@@ -8,7 +8,7 @@ from store.cli.arguments import as_called, finite, path, positive, program, rule
 from store.cli.command import Command, flag, option
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
-from store.cli.scores import column_options, read_given_scores, understood_lines
+from store.cli.scores import COLUMN_OPTIONS, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
@@ -91,8 +91,8 @@ class Label(Command):
     undo: bool = flag("restore the scores and labels before the last change", either="source")
     score_column: str | None = options.SCORE_COLUMN
     label_column: str | None = options.LABEL_COLUMN
-    higher_is_better = options.HIGHER_IS_BETTER
-    lower_is_better: bool | None = options.LOWER_IS_BETTER
+    higher_is_better: bool = options.HIGHER_IS_BETTER
+    lower_is_better: bool = options.LOWER_IS_BETTER
     judge_model: str | None = options.JUDGE_MODEL
     judge_template: str | None = options.JUDGE_TEMPLATE
     batch_size: int = option(
@@ -151,9 +151,8 @@ def _read_table(args: Label) -> ScoreTable | None:
     Refuses options without effect.
     """
     if args.undo:
-        judge = args.judge_model or args.judge_template
-        others = args.score_threshold is not None or args.replace_all or judge
-        if column_options(args) or others:
+        judge = ("judge_model", "judge_template")
+        if args.given(*COLUMN_OPTIONS, *judge, "score_threshold", "replace_all"):
             raise SchemaError(
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
             )

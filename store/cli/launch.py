@@ -106,7 +106,10 @@ class Launch(Command):
 
     def run(self) -> int:
         """Run the parts, and merge them; return 1 if one failed or left something out."""
-        _check_options(self)
+        if self.engine != "slurm":
+            self.refuse("is for --engine slurm; leave it out", "print_only", "sbatch")
+        if self.engine not in ("ray", "dask"):
+            self.refuse("is for --engine ray and dask; leave it out", "address")
         job = parse_job(self.job, self.parts)
         check_outside(job.out)
         whole = find_whole(job)
@@ -128,16 +131,6 @@ class Launch(Command):
                 return 1
             status = _merge(job)
         return status or int(any(part.record.n_left_out for part in parts))
-
-
-def _check_options(args: Launch) -> None:
-    for name, value, engines in (
-        ("--print", args.print_only, ("slurm",)),
-        ("--sbatch", args.sbatch, ("slurm",)),
-        ("--address", args.address, ("ray", "dask")),
-    ):
-        if value and args.engine not in engines:
-            raise SchemaError(f"{name} is for --engine {' and '.join(engines)}; leave it out")
 
 
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:

@@ -112,8 +112,7 @@ def _choose_sources(args: Merge) -> list[Path] | None:
     if there are no parts, or not of one command.
     """
     if args.parts is None:
-        if args.partial:
-            raise SchemaError("--partial is for --parts DIR; leave it out")
+        args.refuse("is for --parts DIR; leave it out", "partial")
         return args.sources
     if args.sources:
         raise SchemaError("--parts: expected no STORE beside it; give one of them")

@@ -19,14 +19,8 @@ LABEL_COLUMN = option(
     "NAME",
     either="column",
 )
-HIGHER_IS_BETTER = flag(
-    "high scores are right answers (default)",
-    either="direction",
-    dest="lower_is_better",
-    action="store_false",
-    default=None,
-)
-LOWER_IS_BETTER = flag("low scores are right answers", either="direction", default=None)
+HIGHER_IS_BETTER = flag("high scores are right answers (default)", either="direction")
+LOWER_IS_BETTER = flag("low scores are right answers", either="direction")
 SCORE_THRESHOLD = option(
     "label 1 (hallucination) below this score (default: %(default)s)", "S", finite, 0.5
 )

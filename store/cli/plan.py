@@ -13,7 +13,6 @@ from store.cli import options
 from store.cli.arguments import as_called, path, positive
 from store.cli.command import argument, flag, option, optional
 from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked
-from store.cli.main import parse
 from store.errors import IncompleteError, SchemaError
 from store.extras import needs_extra
 from store.read.store import TraceStore
@@ -34,7 +33,7 @@ __all__ = ["Plan"]
 EXTRACT_BATCH = 16  # of `extract`
 TRAIN_BATCH = 32  # of `train`
 WEIGHTS = ("*.safetensors", "*.bin")
-TRAIN_OPTIONS = {"typed", "store_path", "train", "workers", "columns", "batch_size", "json"}
+TRAIN_OPTIONS = {"--train", "--workers", "--columns", "--batch-size", "--json"}
 EXAMPLES = """\
 an extraction: give the options that python -m store extract will get. Nothing is written, and no
 weights are needed: the model's configuration and its tokenizer are read, from a directory, a
@@ -273,13 +272,11 @@ def _plan_training(args: Plan) -> "TrainingPlan":
 
 def _check_training_options(args: Plan) -> None:
     """Raise SchemaError for an option of extractions alone."""
-    defaults = vars(parse(["plan", str(args.store_path)]))
-    given = {name for name, value in vars(args).items() if value != defaults.get(name, value)}
-    surplus = sorted(given - TRAIN_OPTIONS)
+    surplus = sorted({*args.given()} - TRAIN_OPTIONS)
     if surplus:
-        flag = surplus[0].replace("_", "-")
         raise SchemaError(
-            f"--train: expected --columns, --batch-size, --workers and --json alone, found --{flag}"
+            "--train: expected --columns, --batch-size, --workers and --json alone, found "
+            f"{surplus[0]}"
         )
 
 

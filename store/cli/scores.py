@@ -1,16 +1,17 @@
 """The option `--scores` of `label` and `import`, and the options on how to read its file."""
 
-import argparse
 from collections.abc import Iterable
 
-from store.errors import SchemaError
+from store.cli.command import Command
 from store.labels.score_file import read_scores
 from store.labels.score_table import ScoreTable
 
-__all__ = ["column_options", "read_given_scores", "understood_lines"]
+__all__ = ["COLUMN_OPTIONS", "read_given_scores", "understood_lines"]
+
+COLUMN_OPTIONS = ("score_column", "label_column", "higher_is_better", "lower_is_better")
 
 
-def read_given_scores(args: argparse.Namespace) -> ScoreTable | None:
+def read_given_scores(args: Command) -> ScoreTable | None:
     """Read the file of `--scores` as `read_scores` does; None if there is none.
 
     Raises SchemaError for options on how to read a file that is not given.
@@ -20,23 +21,10 @@ def read_given_scores(args: argparse.Namespace) -> ScoreTable | None:
             args.scores,
             score_column=args.score_column,
             label_column=args.label_column,
-            lower_is_better=args.lower_is_better,
+            lower_is_better=args.lower_is_better or (False if args.higher_is_better else None),
         )
-    given = column_options(args)
-    if given:
-        raise SchemaError(f"{given[0]} says how a file of scores is read: give it with --scores")
+    args.refuse("says how a file of scores is read: give it with --scores", *COLUMN_OPTIONS)
     return None
-
-
-def column_options(args: argparse.Namespace) -> list[str]:
-    """The options on how a file of scores is read that were given."""
-    direction = "--lower-is-better" if args.lower_is_better else "--higher-is-better"
-    values = {
-        "--score-column": args.score_column,
-        "--label-column": args.label_column,
-        direction: args.lower_is_better,
-    }
-    return [option for option, value in values.items() if value is not None]
 
 
 def understood_lines(table: ScoreTable, examples: Iterable[str], threshold: float) -> list[str]:

@@ -63,8 +63,6 @@ class Processes:
 
 def open_engine(workers: Workers) -> Processes:
     """Share the cores and GPUs of this machine; raises SchemaError if there are too few GPUs."""
-    if workers.address is not None:
-        raise SchemaError("--address is for --engine ray and dask; leave it out")
     n_cores = len(os.sched_getaffinity(0))
     gpus = _gpus()
     per_part = workers.gpus_per_part
