@@ -4,6 +4,7 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 from store.errors import SchemaError
 from store.launch.engine import Workers
@@ -25,7 +26,7 @@ class Processes:
     def __init__(self, environments: list[dict[str, str]], retries: int) -> None:
         self.n_workers = len(environments)
         self._retries = retries
-        self._is_closed = False
+        self._closed = Event()
         self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
         for environment in environments:
             self._free.put(environment)
@@ -41,21 +42,18 @@ class Processes:
     def _run(self, task: Task) -> int:
         environment = self._free.get()
         try:
-            return self._attempts(task, environment)
+            for _ in range(self._retries):
+                try:
+                    return run_task(task, environment, self._closed.wait)
+                except AttemptError:
+                    if self._closed.is_set():
+                        raise
+            return run_task(task, environment, self._closed.wait)
         finally:
             self._free.put(environment)
 
-    def _attempts(self, task: Task, environment: dict[str, str]) -> int:
-        for _ in range(self._retries):
-            try:
-                return run_task(task, environment)
-            except AttemptError:
-                if self._is_closed:
-                    raise
-        return run_task(task, environment)
-
     def close(self) -> None:
-        self._is_closed = True
+        self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         while wait(self._submitted, POLL_S).not_done:  # one may only be about to start
             end_tasks()

@@ -56,17 +56,22 @@ class AttemptError(Exception):
     """An attempt at a part that failed; another one may succeed, perhaps on another worker."""
 
 
-def run_task(task: Task, environment: dict[str, str] | None = None) -> int:
+def run_task(
+    task: Task,
+    environment: dict[str, str] | None = None,
+    pause: Callable[[float], object] | None = None,
+) -> int:
     """Make an attempt at a part; return the exit status if the part is whole, or will not be.
 
     An earlier attempt that still runs somewhere is waited for. Raises AttemptError, after a pause,
     if the part is to be tried again, and OSError if its log cannot be written.
     """
+    pause = pause or time.sleep
     problem = make_check(task.version, str(task.folder))()
     if problem:
         raise AttemptError(f"worker {platform.node()}: {problem}")
     while _is_written(task.store):
-        time.sleep(LOOK_S)
+        pause(LOOK_S)
     with task.log.open("ab") as log:
         with suppress(OSError):  # a full disk: the part may need no more of it
             log.write(HEADING + f" on {platform.node()}\n".encode())
@@ -81,7 +86,7 @@ def run_task(task: Task, environment: dict[str, str] | None = None) -> int:
     if status in FINAL or record_path(task.store).exists():
         return status
     n_attempts = task.log.read_bytes().count(HEADING)
-    time.sleep(min(PAUSE_S * 2.0 ** (n_attempts - 1), MAX_PAUSE_S))
+    pause(min(PAUSE_S * 2.0 ** (n_attempts - 1), MAX_PAUSE_S))
     raise AttemptError(status_text(status))
 
 

@@ -1,8 +1,8 @@
 """Which parts are run, when one is given up or tried again, and how far all of them are."""
 
+import time
 from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from launching import MAP, write_arrays
@@ -109,40 +109,47 @@ def test_running_parts_count_by_their_traces(run, monkeypatch):
 
 @pytest.fixture
 def attempts(tmp_path, monkeypatch):
-    """A part whose attempts end with given statuses, and the pauses between them."""
-    pauses = []
-    time = SimpleNamespace(sleep=pauses.append)
-    monkeypatch.setattr("store.launch.task.time", time)
+    """A part whose attempts end with given statuses, and those that have not begun."""
     task = Task((), tmp_path / "p.zarr", Path.cwd(), version_text())
 
     def end_with(*statuses):
-        left = iter(statuses)
-
-        def start(*_):
-            status = next(left)
-            return Ended(status)
-
-        monkeypatch.setattr("store.launch.task.start_command", start)
-        return task, pauses
+        left = list(statuses)
+        monkeypatch.setattr("store.launch.task.start_command", lambda *_: Ended(left.pop(0)))
+        return task, left
 
     return end_with
 
 
-def test_an_engine_tries_again_what_failed(attempts):
-    """As often as was asked for, after pauses that grow up to a minute."""
-    task, pauses = attempts(*[-9] * 9)
-    engine = open_engine("processes", Workers(1, most=1, retries=8))
-    with pytest.raises(AttemptError, match="ended by signal 9"):
-        engine.submit(task).result()
-    engine.close()
+def test_the_pause_before_the_next_attempt_grows(attempts):
+    """Up to a minute; the log of the part knows how many there were."""
+    task, _ = attempts(*[-9] * 9)
+    pauses = []
+    for _ in range(9):
+        with pytest.raises(AttemptError, match="ended by signal 9"):
+            run_task(task, None, pauses.append)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_an_engine_tries_again_what_failed(attempts, monkeypatch):
+    """As often as was asked for; a pause ends with the engine."""
+    monkeypatch.setattr("store.launch.task.PAUSE_S", 0.0)
+    task, left = attempts(1, 1, 1, 1)
+    engine = open_engine("processes", Workers(1, most=1, retries=2))
+    with pytest.raises(AttemptError, match="exit status 1"):
+        engine.submit(task).result()
+    assert len(left) == 1
+    monkeypatch.setattr("store.launch.task.PAUSE_S", 60.0)
+    future = engine.submit(task)
+    while left:
+        time.sleep(0.01)
+    engine.close()
+    assert isinstance(future.exception(0), AttemptError)
 
 
 @pytest.mark.parametrize("status", [2, 130, 143])
 def test_a_mistake_is_final_and_so_is_a_stop(attempts, status):
-    task, pauses = attempts(status)
+    task, _ = attempts(status)
     assert run_task(task) == status
-    assert not pauses
 
 
 @pytest.mark.parametrize(
