@@ -284,15 +284,9 @@ def test_a_record_that_cannot_be_read_is_left_out_alone(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["--map", "hs_last=layer"],
-            "'layer' for column 'hs_last'; closest: 'layers'",
-        ),
+        (["--map", "hs_last=layer"], "'layer' for column 'hs_last'; closest: 'layers'"),
         (["--map", "hs_last"], "--map: expected COLUMN=KEY"),
-        (
-            ["--map", "hs_last=layers,score=extra"],
-            r"'extra': expected the axes \(\) of",
-        ),
+        (["--map", "hs_last=layers,score=extra"], r"'extra': expected the axes \(\) of"),
         (["--map", "hs_last=layers", "--layers", "1,2"], "--layers: expected 4 numbers"),
         (["--map", "hs_last=layers", "--layers", "-2"], "--layers: expected numbers"),
         (["--map", "hs_last=layers", "--keep-attention"], "older formats"),

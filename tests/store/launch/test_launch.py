@@ -224,14 +224,8 @@ def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
         ("-- import there x --map y=y", "found something there, and parts 1-2 of 2 are not made"),
         ("-- import o.zarr nowhere", "nowhere: expected files, a folder or a pattern, found none"),
         ("--parts 9 -- import o.zarr x --map y=y", "at most 4, as many as there are files, found"),
-        (
-            "--parts 9 -- extract o.zarr --model m --questions q",
-            "at most 3, as many as there are",
-        ),
-        (
-            "-- extract o.zarr --model m --questions q --limit 1",
-            "at most 1, as many as there are",
-        ),
+        ("--parts 9 -- extract o.zarr --model m --questions q", "at most 3, as many as there are"),
+        ("-- extract o.zarr --model m --questions q --limit 1", "at most 1, as many as there are"),
         ("-- import x/o.zarr x --map y=y", "a path outside of what is imported, found it within x"),
         ("-- import x/o.zarr x/* --map y=y", "outside of what is imported, found it within x/*"),
     ],
