@@ -72,7 +72,7 @@ def run(tmp_path):
         reports = []
 
         def report(n_rows, found):
-            reports.append((n_rows, round(found.share, 2), found.text()))
+            reports.append((n_rows, round(found.share, 4), found.text()))
             engine.end()
 
         launch.run(report)
@@ -101,7 +101,7 @@ def test_running_parts_count_by_their_traces(run, monkeypatch):
     assert reports == [
         (3, 0.25, "1 of 4 parts, 3 traces"),
         (3, 0.25, "1 of 4 parts, 1 failed, 3 traces"),
-        (6, 0.5, "1 of 4 parts, 1 running, 1 failed, 6 traces"),
+        (6, 0.4975, "1 of 4 parts, 1 running, 1 failed, 6 traces"),
         (3, 0.25, "1 of 4 parts, 2 failed, 3 traces"),
         (6, 0.5, "2 of 4 parts, 2 failed, 6 traces"),
     ]
