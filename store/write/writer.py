@@ -15,7 +15,6 @@ invisible to readers; the next writer removes it before it does anything else.
 """
 
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -28,7 +27,7 @@ from typing import Any, TypeVar, cast
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
 from store.format.ids import Run, plan_runs
-from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
+from store.format.manifest import MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory, local_path
@@ -37,14 +36,13 @@ from store.reports import count
 from store.traces.layers import check_recorded
 from store.write.array_writer import write_metadata
 from store.write.columns import append_to_all, schema_with
-from store.write.copy import Progress, copy_files
 from store.write.files import DISK, Files
 from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
 from store.write.rows import Row, RowArrays, axis_lengths, encode_id, encode_row
 
-__all__ = ["StoreWriter", "group_text"]
+__all__ = ["StoreWriter", "group_text", "publish"]
 
 CLOSED = "it was closed"
 # a writer commits by itself after so much: a killed job loses at most this
@@ -100,7 +98,8 @@ class StoreWriter:
         try:  # no one else commits from here on
             if new:
                 manifest = new
-                _clear_new(self.root, files)
+                _check_new(self.root)
+                clear_directory(self.root, files)
                 files.make_dirs(self.root / WORKING_DIR)
             else:
                 manifest = read_manifest(self.root)
@@ -152,41 +151,6 @@ class StoreWriter:
         return writer
 
     @classmethod
-    def copy(
-        cls,
-        path: str | Path,
-        store: TraceStore,
-        provenance: Mapping | None = None,
-        files: Files = DISK,
-        progress: Progress = lambda done: None,
-    ) -> "StoreWriter":
-        """Create a store with all rows of another, whose files are copied byte for byte.
-
-        There must be nothing at `path` but an empty directory. Without `provenance` the store has
-        that of the other; `progress` is called after each file with the rows that the bytes copied
-        so far amount to.
-
-        Raises
-        ------
-        SchemaError
-            Something is at `path` already.
-        LockedError
-            The other store was appended to meanwhile.
-        """
-        root = local_path(path)
-        _check_new(root)
-        files.make_dirs(root)
-        with WriterLock(root):
-            _clear_new(root, files)
-            manifest = replace(
-                copy_files(store, root, files, progress),
-                uuid=str(uuid.uuid4()),
-                provenance=dict(provenance or store.provenance),
-            )
-            files.replace_text(root / GROUP_FILE, group_text(root, manifest))
-        return cls.open(root, files)
-
-    @classmethod
     def open(cls, path: str | Path, files: Files = DISK) -> "StoreWriter":
         """Append to the store at `path`."""
         root = local_path(path)
@@ -199,7 +163,7 @@ class StoreWriter:
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
-        write_metadata(self.root, self.files, "", group_text(self.root, manifest))
+        publish(self.root, manifest, self.files)
         self._adopt(manifest)
 
     @property
@@ -443,7 +407,7 @@ class StoreWriter:
 
     def _n_lost(self) -> int:
         """Rows that would be lost without another commit."""
-        if not self._lock.is_held:  # they belong to the process that this one was forked from
+        if not self._lock.is_held:  # it was closed, or is that of the process forked from
             return 0
         if self._unusable and self._new_ids:  # a failed commit may still have reached its last step
             with suppress(StoreError):
@@ -455,13 +419,8 @@ class StoreWriter:
 
     @_one_thread
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._unusable == CLOSED:
-            return
         if kind is None:
-            try:
-                self.commit()
-            finally:
-                self.discard()
+            self.close()
             return
         n_lost = self._n_lost()
         self.discard()
@@ -490,6 +449,11 @@ def group_text(root: Path, manifest: Manifest) -> bytes:
     return text
 
 
+def publish(root: Path, manifest: Manifest, files: Files) -> None:
+    """Commit a state: all that it names is durable by now."""
+    write_metadata(root, files, "", group_text(root, manifest))
+
+
 def _check_new(root: Path) -> None:
     """Raise SchemaError unless a store may be created here.
 
@@ -499,9 +463,3 @@ def _check_new(root: Path) -> None:
         raise SchemaError(
             f"{root}: expected a new path, found something there; open it to append, or remove it"
         )
-
-
-def _clear_new(root: Path, files: Files) -> None:
-    """Check again, now under the lock, and remove what a writer left that died."""
-    _check_new(root)
-    clear_directory(root, files)
