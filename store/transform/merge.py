@@ -11,6 +11,7 @@ from store.format.schema import TRACE_ID, Column
 from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
+from store.traces.identity import COMMAND, identity
 from store.traces.label_keys import without_labelling
 from store.traces.origin import (
     COMMON,
@@ -27,14 +28,12 @@ from store.write.build import (
     build_store,
     check_new,
     check_partial,
-    identity,
     open_begun,
     partial_path,
 )
 from store.write.copy import CopySource, Progress
 from store.write.files import DISK, Files
 from store.write.link import Linked, link_stores, linked_columns
-from store.write.source import COMMAND
 
 __all__ = ["merge_stores"]
 

@@ -18,12 +18,12 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
+from store.traces.identity import COMMAND, REMARKS
 from store.traces.origin import records_of
 from store.traces.question_split import SPLITS
 from store.transform.merge import merge_stores
 from store.write.build import build_store, partial_path
 from store.write.copy import CopySource
-from store.write.source import COMMAND, REMARKS
 
 ROWS = make_rows(SCHEMA, 30, seed=5)
 PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])

@@ -18,17 +18,16 @@ from store import (
     TraceStore,
 )
 from store.cli.main import main
+from store.traces.identity import COMMAND, REMARKS, identity
 from store.write.behind import WriteBehind
 from store.write.build import (
     build_store,
     command_line,
-    identity,
     open_begun,
     partial_path,
     unfinished,
 )
 from store.write.files import Files
-from store.write.source import COMMAND, REMARKS
 
 SCHEMA = Schema({"x": Column("float32", item_shape=(4,), axis="tokens"), "label": Column("int8")})
 N_ROWS = 12
