@@ -9,7 +9,7 @@ from typing import Any
 from store.check.report import INTERRUPTED, Problem
 from store.errors import is_no_damage
 from store.format.array_info import column_paths, earlier_infos
-from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
+from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_files
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
 from store.format.zarr_json import group_json
 from store.write.orphans import foreign_arrays
@@ -56,8 +56,7 @@ def _files(root: Path, manifest: Manifest) -> Iterator[Fault]:
 def _metadata(root: Path, manifest: Manifest) -> Iterator[Fault]:
     """Metadata that other Zarr clients would misread."""
     earlier_of = earlier_infos(manifest.schema)
-    for path, text in {"": group_json(), **metadata_of(manifest)}.items():
-        file = f"{path}/{GROUP_FILE}".lstrip("/")
+    for file, text in {GROUP_FILE: group_json(), **metadata_files(manifest)}.items():
         try:
             found = _read_object(root / file)
         except ValueError as error:
@@ -67,7 +66,7 @@ def _metadata(root: Path, manifest: Manifest) -> Iterator[Fault]:
             yield from _compare_columns(manifest, found.pop("attributes", None))
         expected = json.loads(text)
         earlier = dict(expected)  # as earlier versions of this package wrote it
-        info = earlier_of.get(path)
+        info = earlier_of.get(file.removesuffix(f"/{GROUP_FILE}"))
         if info:
             earlier |= {"dimension_names": list(info.names), "attributes": info.attributes}
         for key in sorted(expected.keys() | found.keys()):

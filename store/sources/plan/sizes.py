@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from store.format.contents import StoredArray, arrays_of, files_of, metadata_of
-from store.format.manifest import Manifest
+from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
+from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import Schema
 from store.format.shard_table import table_bytes
 
@@ -68,11 +68,11 @@ def plan_store(
     counts = {axis: n_items[axis] for axis in schema.axes}
     manifest = Manifest(schema, n_rows=n_rows, n_items=counts, runs=runs)
     sizes = dict.fromkeys((*schema.stored, OVERHEAD), 0)
-    texts = metadata_of(manifest)
+    texts = metadata_files(manifest)
     n_blocks = sum(_n_blocks(len(text)) for text in texts.values()) + _n_blocks(ROOT_BYTES)
     for array in arrays_of(manifest):
         owner = array.column or OVERHEAD
-        sizes[owner] += len(texts.pop(array.layout.path))
+        sizes[owner] += len(texts.pop(f"{array.layout.path}/{GROUP_FILE}"))
         for n_alike, n_bytes in _shards(array, (shrinks or {}).get(owner, 1.0)):
             sizes[owner] += n_alike * n_bytes
             n_blocks += n_alike * _n_blocks(n_bytes)

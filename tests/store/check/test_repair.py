@@ -1,5 +1,6 @@
 """`python -m store repair`: says what it would do, loses nothing silently, keeps the old store."""
 
+import errno
 import json
 import shutil
 
@@ -217,6 +218,22 @@ def test_ids_that_cannot_be_read_are_listed_as_such(tmp_path, capsys, monkeypatc
     kept = [row for row in range(17) if str(row) not in listed]
     assert list(TraceStore.open(path, check=True).ids) == [rows[row][0] for row in kept]
     assert verify_store(path).problems == []
+
+
+@pytest.mark.parametrize("missing", ["none", "both calls", "the exchange"])
+def test_rows_are_dropped_without_the_calls_of_linux(path, capsys, monkeypatch, missing):
+    """Other systems, and file systems that cannot exchange, take plainer ways to the same store."""
+    if missing == "both calls":
+        monkeypatch.setattr("store.write.files._sync_file_range", None)
+        monkeypatch.setattr("store.write.files._renameat2", None)
+    elif missing == "the exchange":
+        monkeypatch.setattr("ctypes.get_errno", lambda: errno.EINVAL)
+        monkeypatch.setattr("store.write.files._renameat2", lambda *_: -1)
+    flip(path / "label/c/0", 7)
+    assert repair(capsys, path, "--yes")[0] == 0
+    assert_rows(path, [0, 1, 2, 3, 4, *range(10, 17)])
+    names = ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
+    assert sorted(entry.name for entry in path.parent.iterdir()) == names
 
 
 def test_damaged_checksums_lose_no_row(path, capsys):
