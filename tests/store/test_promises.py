@@ -14,6 +14,7 @@ from threading import Thread
 import numpy as np
 import pytest
 from damage import flip
+from faults import Faulty, full_disk
 
 from store import (
     Column,
@@ -225,33 +226,17 @@ def test_a_damaged_column_can_be_replaced(path, tmp_path):
     )
 
 
-class Failing(Files):
-    """Fails at an operation of a name, the n-th time."""
-
-    def __init__(self, name, n=1):
-        self._name, self._n = name, n
-
-    def __getattribute__(self, name):
-        found = object.__getattribute__(self, name)
-        if name.startswith("_") or name != self._name:
-            return found
-        self._n -= 1
-        if self._n == 0:
-            raise OSError(28, "No space left on device")
-        return found
-
-
 @pytest.mark.parametrize("operation, n", [("sync", 1), ("sync", 3), ("rename", 1), ("create", 4)])
 def test_a_store_whose_creation_failed_is_created_again(tmp_path, operation, n):
     with pytest.raises(OSError, match="No space left"):
-        StoreWriter.create(tmp_path / "a.zarr", SCHEMA, files=Failing(operation, n))
+        StoreWriter.create(tmp_path / "a.zarr", SCHEMA, files=Faulty(n, full_disk, only=operation))
     StoreWriter.create(tmp_path / "a.zarr", SCHEMA).close()
     assert not verify_store(tmp_path / "a.zarr").problems
 
 
 def test_a_commit_is_done_when_only_its_leftovers_stay(path):
     """They are cleared by the next writer."""
-    with StoreWriter.open(path, Failing("remove_tree", 2)) as writer:
+    with StoreWriter.open(path, Faulty(2, full_disk, only="remove_tree")) as writer:
         writer.append(*row(20))
         writer.merge_runs()
     assert len(ids(path)) == 21

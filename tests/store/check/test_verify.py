@@ -1,11 +1,13 @@
 """`python -m store verify`: nothing to say of a whole store, and every fault of a damaged one."""
 
+import errno
 import json
 import shutil
 
 import pytest
 import zarr
 from damage import files_in, flip
+from faults import Faulty, failing
 from oracle import ROWS, SCHEMA, WRITTEN, make_rows, write_store
 
 from store import Column, Schema, StoreWriter
@@ -220,11 +222,9 @@ def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
     assert (report.problems, report.writer, report.rows) == ([], False, 77)
 
 
-class Dies(Files):
+def dying():
     """Stops a commit at the first directory that it makes durable."""
-
-    def sync_dir(self, path):
-        raise OSError(5, "died")
+    return Faulty(1, failing(errno.EIO), only="sync_dir")
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def killed(path):
     writer = StoreWriter.open(path)
     for trace_id, row in make_rows(SCHEMA, 30, seed=7):
         writer.append(f"new {trace_id}", row)
-    writer.files = Dies()
-    with pytest.raises(OSError, match="died"):
+    writer.files = dying()
+    with pytest.raises(OSError, match="EIO"):
         writer.commit()
     # no process holds the copy's lock
     killed = shutil.copytree(path, path.with_name("killed.zarr"))
@@ -304,13 +304,13 @@ def test_a_shard_too_many_is_what_a_writer_left(path):
 
 def test_a_writer_that_is_closed_leaves_nothing(path):
     """Also one that failed in a commit, or whose rows were discarded."""
-    for files in (Files(), Dies()):
+    for fails in (False, True):
         writer = StoreWriter.open(path)
         for trace_id, row in make_rows(SCHEMA, 30, seed=7):
             writer.append(f"new {trace_id}", row)
-        writer.files = files
-        if isinstance(files, Dies):
-            with pytest.raises(OSError, match="died"):
+        if fails:
+            writer.files = dying()
+            with pytest.raises(OSError, match="EIO"):
                 writer.commit()
             writer.files = Files()
         writer.discard()

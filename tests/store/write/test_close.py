@@ -7,24 +7,18 @@ import warnings
 from pathlib import Path
 
 import pytest
+from faults import Faulty, full_disk
 
 from store import Column, IncompleteError, Schema, StoreWriter, TraceStore
 from store.check.verify import verify_store
-from store.write.files import Files
 
 SCHEMA = Schema({"x": Column("float64", axis="t", chunk_items=4, shard_items=8)})
 ROOT = Path(__file__).parents[3]
 
 
-class Full(Files):
-    """A disk that is full from some moment on."""
-
-    is_full = False
-
-    def write(self, fd, data, position):
-        if self.is_full:
-            raise OSError(28, "No space left on device")
-        super().write(fd, data, position)
+def filling():
+    """A disk that is full once `begin` is called."""
+    return Faulty(0, full_disk, lasting=True, only="write")
 
 
 def append(writer, *rows):
@@ -117,9 +111,9 @@ def test_discard_releases_without_a_commit_or_a_warning(path):
 
 def test_close_after_a_failed_append_says_how_many_rows_are_lost(path):
     """The lock is released whatever happens."""
-    writer = StoreWriter.open(path, Full())
+    writer = StoreWriter.open(path, filling())
     append(writer, 3, 4)
-    writer.files.is_full = True
+    writer.files.begin()
     with pytest.raises(OSError, match="No space left"):
         writer.append("long", {"x": [0.5] * 10**6})
     discarded = "2 rows appended since the last commit are discarded"
@@ -132,9 +126,9 @@ def test_close_after_a_failed_append_says_how_many_rows_are_lost(path):
 
 
 def test_close_on_a_full_disk_is_an_error(path):
-    writer = StoreWriter.open(path, Full())
+    writer = StoreWriter.open(path, filling())
     append(writer, 3)
-    writer.files.is_full = True
+    writer.files.begin()
     with pytest.raises(OSError, match="No space left"):
         writer.close()
     StoreWriter.open(path).close()
@@ -170,18 +164,10 @@ def test_a_writer_that_nobody_closes_says_what_is_lost(path):
 def test_a_script_that_ends_without_closing_says_what_is_lost(path):
     script = (
         "import sys; from store import StoreWriter; writer = StoreWriter.open(sys.argv[1]); "
-        + "".join(f"writer.append('t{row}', {{'x': [{row}] * 5}}); " for row in (3, 4))
+        "[writer.append(f't{row}', {'x': [row] * 5}) for row in (3, 4)]"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "RuntimeWarning" in done.stderr
-    assert (
-        "the writer was not closed; 2 rows appended since the last commit are discarded"
-        in done.stderr
-    )
+    assert "not closed; 2 rows appended since the last commit are discarded" in done.stderr
     assert rows_in(path) == rows(0, 1, 2)
