@@ -139,37 +139,20 @@ def test_no_import_runs_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
-def test_importing_store_stays_light():
-    """Nothing of the training stack comes with it."""
-    heavy = (
-        "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
-        "starlette, uvicorn, obstore, ray, dask, distributed"
-    )
-    imported = "from store import *; import store.importers.pickles, sys"
-    code = f"{imported}; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
+HEAVY = (
+    "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
+    "starlette, uvicorn, obstore, ray, dask, distributed, zarr"
+)
+LIGHT = {  # what is imported -> what must not come with it
+    "from store import *; import store.importers.pickles": HEAVY,  # a spawned worker starts so
+    # what a command needs to refuse an argument comes at once
+    "import models, store.cli.inspect, store.cli.parser, store.cli.view, train.config": "torch",
+}
 
 
-def test_reading_needs_no_zarr():
-    """A spawned worker starts without it."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from store import *; import sys; print('zarr' in sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert done.stdout.strip() == "False"
-
-
-def test_names_take_no_torch():
-    """What a command needs to refuse an argument comes at once."""
-    named = "models, store.cli.inspect, store.cli.parser, store.cli.view, train.config"
-    code = f"import {named}, sys; print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "False"
+@pytest.mark.parametrize("imported", LIGHT)
+def test_what_is_light_stays_light(imported):
+    code = f"{imported}; import sys; print(set('{LIGHT[imported]}'.split(', ')) & {{*sys.modules}})"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"
