@@ -23,7 +23,7 @@ from store.write.orphans import clear_directory, has_only_our_files, is_uninitia
 from store.write.rows import Row
 from store.write.signals import HeldSignals
 from store.write.source import Source
-from store.write.space import SpaceCheck, row_bytes
+from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 
 __all__ = [
@@ -68,7 +68,7 @@ def build_store(
         The command line that goes on with this build; it is kept in the provenance, under
         `COMMAND`.
     space
-        Called with the number of traces written and the bytes of the last one after each.
+        Called with the number of traces and of bytes written after each, until it has looked.
     behind
         Has rows written by a thread, which then calls `progress` and `space` as well. For sources
         that take long to make a row; others lose more by the change of threads than they gain.
@@ -117,7 +117,6 @@ def _drain(
     behind: WriteBehind | None,
 ) -> None:
     """Append all rows that a source has left, and record its remarks."""
-    schema = source.schema
     described = source.provenance | command_key
 
     def append(trace_id: str, row: Row, remarks: dict[str, Any]) -> None:
@@ -126,7 +125,7 @@ def _drain(
         n_rows = len(writer)
         progress(n_rows)
         if space and not space.has_looked:
-            space(n_rows, row_bytes(row, schema))
+            space(n_rows, writer.n_bytes)
 
     with HeldSignals() as signals:
         writing = behind.writing(append, signals.held) if behind else nullcontext(append)

@@ -79,6 +79,8 @@ class StoreWriter:
     ----------
     provenance : dict
         JSON object that says where the traces come from; a change is written with the next commit.
+    n_bytes : int
+        Of the values that this writer was given.
 
     Examples
     --------
@@ -114,8 +116,9 @@ class StoreWriter:
             self._lock.release()
             raise
         self.provenance = deepcopy(manifest.provenance)
+        self.n_bytes = 0
         self._committed_at = time.monotonic()
-        self._new_bytes = 0
+        self._committed_bytes = 0
 
     @classmethod
     def create(
@@ -212,10 +215,11 @@ class StoreWriter:
             self._arrays.append(items, lengths)
             self._new_ids[trace_id] = None
             self._n_rows += 1
-            self._new_bytes += sum([value.nbytes for value in items.values()])
+            self.n_bytes += sum([value.nbytes for value in items.values()])
             self._unusable = None
             is_late = time.monotonic() - self._committed_at >= COMMIT_S
-            if is_late or len(self._new_ids) >= COMMIT_ROWS or self._new_bytes >= COMMIT_BYTES:
+            new_bytes = self.n_bytes - self._committed_bytes
+            if is_late or len(self._new_ids) >= COMMIT_ROWS or new_bytes >= COMMIT_BYTES:
                 self.commit()
 
     def _check_usable(self) -> None:
@@ -317,7 +321,7 @@ class StoreWriter:
         elif self.provenance != self._manifest.provenance:
             self._publish(self._manifest.next(provenance=self.provenance))
         self._committed_at = time.monotonic()
-        self._new_bytes = 0
+        self._committed_bytes = self.n_bytes
 
     @_one_thread
     def merge_runs(self) -> None:
