@@ -1,14 +1,12 @@
 """What a store promises where several things go wrong, or several hands are at work, at once."""
 
 import fcntl
+import io
 import json
-import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -19,7 +17,6 @@ from faults import Faulty, full_disk
 from store import (
     Column,
     CorruptError,
-    IncompleteError,
     LockedError,
     Schema,
     SchemaError,
@@ -129,23 +126,6 @@ def test_a_lock_is_that_of_what_is_at_the_path(path, tmp_path):
     lock.release()
 
 
-def test_a_forked_child_does_not_write(path):
-    with StoreWriter.open(path) as writer:
-
-        def child():
-            with pytest.raises(
-                IncompleteError, match="it belongs to the process that this one was forked from"
-            ):
-                writer.append(*row(99))
-
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-        process.join()
-        assert process.exitcode == 0
-        writer.append(*row(20))
-    assert ids(path) == [f"r{i}" for i in range(21)]
-
-
 def test_a_repair_that_stopped_is_not_finished_for_other_rows(path, monkeypatch):
     """The first would have dropped other traces than the second."""
     shard = path / "x/c/0"
@@ -250,17 +230,12 @@ def test_odd_files_are_told(path, monkeypatch):
     (path / os.fsdecode(b"\xff")).touch()
     (path / "label/c/0").unlink()
     os.mkfifo(path / "label/c/0")
-    done = subprocess.run(
-        [sys.executable, "-m", "store", "verify", str(path)],
-        env=os.environ
-        | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, b"")
-    assert b"not a regular file" in done.stdout
-    assert rb"\udcff: expected no file that does not belong" in done.stdout
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", "strict"))
+    assert main(["verify", str(path)]) == 1
+    sys.stdout.flush()
+    assert b"not a regular file" in out.getvalue()
+    assert rb"\udcff: expected no file that does not belong" in out.getvalue()
 
 
 def test_repair_from_within_the_store(path, monkeypatch, capsys):
