@@ -4,6 +4,7 @@ import errno
 import os
 import random
 from contextlib import suppress
+from functools import partial
 from itertools import count
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_kill_loses_nothing(tmp_path, parts, step):
     for n in count():
         path = tmp_path / str(n) / "m.zarr"
         path.parent.mkdir()
-        killed = is_killed(lambda files, path=path: merge(path, parts, files), 1 + n * step)
+        killed = is_killed(partial(merge, path, parts), 1 + n * step)
         assert killed or path.exists()
         merge(path, parts, Quick())
         assert not partial_path(path).exists()
