@@ -237,18 +237,21 @@ def set_twice(path: Path, files: Files) -> None:
         writer.set_columns(NEW, new_values(5, 2))
 
 
-def merge_copy(path: Path, files: Files) -> None:
-    """Row by row."""
+def merge(path: Path, files: Files, *, copy: bool) -> None:
+    """Row by row, or by reference."""
     parts = [TraceStore.open(path.parents[1] / name) for name in ("a.zarr", "b.zarr")]
-    merge_stores(path, parts, lambda done: None, files=files, copy=True)
+    merge_stores(path, parts, lambda done: None, files=files, copy=copy)
 
 
-def assert_merges_again(path: Path) -> None:
-    """Nothing is at the path or all of it; the same call again ends with the right store."""
+def assert_merges_again(path: Path, *, copy: bool) -> None:
+    """Nothing is at the path or all of it; the same call again ends with the right store; the parts
+    are untouched."""
     state_of(path, [None, rows(6)])
-    merge_copy(path, Quick())
+    merge(path, Quick(), copy=copy)
     assert not partial_path(path).exists()
     assert_goes_on(path, state_of(path, [rows(6)]))
+    for name, expected in (("a.zarr", rows(3)), ("b.zarr", rows(3, 6))):
+        assert shows(TraceStore.open(path.parents[1] / name, check=True), expected)
 
 
 def repair(path: Path, files: Files) -> None:
@@ -300,7 +303,8 @@ JOBS = {
         set_twice,
         goes_on_at_one_of(rows(5), with_new(rows(5), 1), with_new(rows(5), 2)),
     ),
-    "merge": Job(None, merge_copy, assert_merges_again),
+    "merge a copy": Job(None, partial(merge, copy=True), partial(assert_merges_again, copy=True)),
+    "merge": Job(None, partial(merge, copy=False), partial(assert_merges_again, copy=False)),
     "drop rows": Job(8, repair, assert_drops_rows, damage_label),
     "write metadata": Job(8, repair, assert_writes_metadata_again, damage_metadata),
 }
@@ -312,7 +316,7 @@ def test_kill(tmp_path, monkeypatch, name, step):
     """A process is killed at each `step`-th operation; what is left is whole, and goes on."""
     job = JOBS[name]
     base = tmp_path / "base.zarr"
-    if name == "merge":
+    if name.startswith("merge"):
         monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
         create(tmp_path / "a.zarr", 3)
         append(create(tmp_path / "b.zarr"), rows(3, 6))
