@@ -15,7 +15,7 @@ from store.errors import SchemaError
 from store.extras import needs_extra
 from store.reports import count, say
 from store.sources.prompt_templates import PLAIN_TEMPLATES
-from store.write.behind import WriteBehind
+from store.write.background import BackgroundWriter
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def run_extract(args: argparse.Namespace) -> int:
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
 
-    behind = WriteBehind(args.batch_size)
+    background = BackgroundWriter(args.batch_size)
     space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
     try:
         with Progress(share) as progress:
             store = build_store(
-                args.store, source, progress, command=args.typed, space=space, behind=behind
+                args.store, source, progress, command=args.typed, space=space, background=background
             )
     except OutOfMemoryError as error:
         raise SchemaError(
@@ -73,7 +73,7 @@ def run_extract(args: argparse.Namespace) -> int:
         ) from error
     n_left_out = skipped.n + source.left_out.n + asked.left_out.n
     publish_part(args, store, n_left_out)
-    report = extraction_report(args.store, store, source, skipped, behind.seconds)
+    report = extraction_report(args.store, store, source, skipped, background.seconds)
     say(as_called(report))
     say(*_remarks(args, asked, cuts), sep="\n", end="")
     return int(n_left_out > 0)

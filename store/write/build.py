@@ -15,7 +15,7 @@ from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
-from store.write.behind import Put, WriteBehind
+from store.write.background import BackgroundWriter, Put
 from store.write.copy import Progress
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
@@ -52,7 +52,7 @@ def build_store(
     *,
     command: str | None = None,
     space: SpaceCheck | None = None,
-    behind: WriteBehind | None = None,
+    background: BackgroundWriter | None = None,
 ) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
 
@@ -69,7 +69,7 @@ def build_store(
         `COMMAND`.
     space
         Called with the number of traces and of bytes written after each, until it has looked.
-    behind
+    background
         Has rows written by a thread, which then calls `progress` and `space` as well. For sources
         that take long to make a row; others lose more by the change of threads than they gain.
 
@@ -90,7 +90,7 @@ def build_store(
         writer.discard()
         return _finished(path, source)
     try:
-        _drain(source, writer, command_key, progress, space, behind)
+        _drain(source, writer, command_key, progress, space, background)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -114,7 +114,7 @@ def _drain(
     command_key: dict[str, str],
     progress: Progress,
     space: SpaceCheck | None,
-    behind: WriteBehind | None,
+    background: BackgroundWriter | None,
 ) -> None:
     """Append all rows that a source has left, and record its remarks."""
     described = source.provenance | command_key
@@ -128,7 +128,7 @@ def _drain(
             space(n_rows, writer.n_bytes)
 
     with HeldSignals() as signals:
-        writing = behind.writing(append, signals.held) if behind else nullcontext(append)
+        writing = background.writing(append, signals.held) if background else nullcontext(append)
         put: Put
         with writing as put:
             for trace_id, row in source.rows(start=len(writer)):

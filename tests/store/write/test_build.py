@@ -14,7 +14,7 @@ from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceSt
 from store.cli.main import main
 from store.traces.identity import COMMAND, REMARKS, identity
 from store.write import writer as writer_module
-from store.write.behind import WriteBehind
+from store.write.background import BackgroundWriter
 from store.write.build import build_store, command_line, open_begun, partial_path, unfinished
 from store.write.files import Files
 
@@ -63,39 +63,39 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture(params=[None, 1, 100], ids=["directly", "1", "100"])
-def behind(request):
+def background(request):
     """How rows are written: by the thread that makes them, or by another one."""
-    return request.param and WriteBehind(request.param)
+    return request.param and BackgroundWriter(request.param)
 
 
 ERRORS = (KeyboardInterrupt, ValueError, SchemaError, OSError)
 
 
 @pytest.mark.parametrize("stop", [0, 1, 2, N_ROWS - 1])
-def test_what_is_whole_is_kept_whatever_stops_a_build(path, whole, behind, stop):
+def test_what_is_whole_is_kept_whatever_stops_a_build(path, whole, background, stop):
     """Every row before the error is committed, the error says so, and the same build goes on to the
     same store; no thread is left."""
     error = ERRORS[stop % len(ERRORS)]
     n_threads = threading.active_count()
     with pytest.raises(error) as stopped:
-        build_store(path, Numbers(stop, error), behind=behind)
+        build_store(path, Numbers(stop, error), background=background)
     assert len(open_begun(path)) == stop
     traces = "1 trace is" if stop == 1 else f"{stop} traces are"
     kept = f"{traces} kept in {partial_path(path)}; the same command goes on"
     assert stopped.value.__notes__ == [kept if stop else "no trace is kept"]
-    assert content_of(build_store(path, Numbers(), behind=behind)) == whole
+    assert content_of(build_store(path, Numbers(), background=background)) == whole
     assert threading.active_count() == n_threads
-    assert behind is None or behind.seconds > 0
+    assert background is None or background.seconds > 0
 
 
 @pytest.mark.parametrize("n_writes", range(50, 300, 50))
-def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, behind, n_writes):
+def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, background, n_writes):
     """The error says how many traces are kept, and with more space the build goes on to the same
     store."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
     files = Faulty(n_writes, full_disk, lasting=True, only="write")
     with pytest.raises(OSError, match="No space left") as stopped:
-        build_store(path, Numbers(), files=files, behind=behind)
+        build_store(path, Numbers(), files=files, background=background)
     n_kept = len(open_begun(path))
     assert (n_kept > 0) == (n_writes > 50)
     [note] = stopped.value.__notes__
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, behind,
 
 
 @pytest.mark.parametrize("row", [1, 3])
-def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(path, whole, monkeypatch, behind, row):
+def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(path, whole, monkeypatch, background, row):
     """The row is finished, all of them are committed, and the same build goes on; also while
     another thread appends, and the source has made more."""
     encode = writer_module.encode_row
@@ -118,17 +118,17 @@ def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(path, whole, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(writer_module, "encode_row", interrupted)
         with pytest.raises(KeyboardInterrupt) as stopped:
-            build_store(path, Numbers(), behind=behind)
+            build_store(path, Numbers(), background=background)
     signal.signal(signal.SIGINT, before)
     n_kept = len(open_begun(path))
-    assert n_kept == row + 1 if behind is None else row < n_kept <= N_ROWS
+    assert n_kept == row + 1 if background is None else row < n_kept <= N_ROWS
     assert f"{n_kept} traces are kept in" in stopped.value.__notes__[0]
     assert content_of(build_store(path, Numbers())) == whole
 
 
 @pytest.mark.parametrize("commit_rows, stop", [(1, 1), (1, 4), (5, 4), (5, 5), (5, N_ROWS - 1)])
 def test_remarks_are_those_of_the_rows_that_are_committed(
-    path, monkeypatch, behind, commit_rows, stop
+    path, monkeypatch, background, commit_rows, stop
 ):
     """Never of rows that the source has made since, whenever a reader looks."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", commit_rows)
@@ -138,12 +138,12 @@ def test_remarks_are_those_of_the_rows_that_are_committed(
         begun = open_begun(path)
         seen.append((len(begun), begun.provenance.get(REMARKS, 0)))
 
-    begin(path, stop, progress=look, behind=behind)
+    begin(path, stop, progress=look, background=background)
     commits = {*range(0, stop + 1, commit_rows)}
     assert {n_rows for n_rows, _ in seen} == (commits - {0} if commit_rows == 1 else commits)
     assert all(n_rows == remark for n_rows, remark in seen)
     assert open_begun(path).provenance[REMARKS] == stop
-    assert build_store(path, Numbers(), look, behind=behind).provenance[REMARKS] == "all"
+    assert build_store(path, Numbers(), look, background=background).provenance[REMARKS] == "all"
 
 
 @pytest.mark.parametrize("is_full_first", [True, False])
@@ -167,7 +167,7 @@ def test_both_errors_are_told(path, is_full_first):
         full_disk()
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        build_store(path, Failing(), full, behind=WriteBehind(2))
+        build_store(path, Failing(), full, background=BackgroundWriter(2))
     said, kept = stopped.value.__notes__
     assert said.startswith("writing had stopped before, found: [Errno 28] No space left on device")
     assert kept.startswith("1 trace is kept")

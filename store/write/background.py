@@ -11,12 +11,12 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
-__all__ = ["Put", "WriteBehind"]
+__all__ = ["BackgroundWriter", "Put"]
 
 Put = Callable[..., None]
 
 
-class WriteBehind:
+class BackgroundWriter:
     """Has items written by a thread of its own.
 
     Parameters
