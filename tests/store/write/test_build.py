@@ -88,6 +88,20 @@ def test_what_is_whole_is_kept_whatever_stops_a_build(path, whole, background, s
     assert background is None or background.seconds > 0
 
 
+def test_nothing_is_written_after_a_row_that_does_not_fit(path, whole, background):
+    """Or a build that goes on would lack it."""
+
+    class Wrong(Numbers):
+        def rows(self, start=0):
+            for trace_id, row in super().rows(start):
+                yield trace_id, row | ({"label": "three"} if trace_id == "t3" else {})
+
+    with pytest.raises(SchemaError, match="trace 't3', column 'label'"):
+        build_store(path, Wrong(), background=background)
+    assert open_begun(path).ids[:] == ["t0", "t1", "t2"]
+    assert content_of(build_store(path, Numbers())) == whole
+
+
 @pytest.mark.parametrize("n_writes", range(50, 300, 50))
 def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, background, n_writes):
     """The error says how many traces are kept, and with more space the build goes on to the same
