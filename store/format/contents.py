@@ -12,7 +12,7 @@ from store.format.array_info import RUN_INFO, ArrayInfo, array_infos
 from store.format.ids import Run
 from store.format.layout import ArrayLayout, checksums_layout, index_layouts, offsets_layout
 from store.format.manifest import GROUP_FILE, Manifest
-from store.format.schema import Schema
+from store.format.schema import NAME, Schema
 from store.format.segments import Segments
 from store.format.zarr_json import array_json, group_json
 
@@ -36,10 +36,14 @@ __all__ = [
 
 WORKING_DIR = "_tmp"
 GROUPS = ("_offsets", "_checksums", "_index")
-_NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
-_COLUMN = rf"{_NAME}(@\d+)?"
+_COLUMN = rf"{NAME.pattern}(@\d+)?"
 _RUN = r"_index/\d+-\d+"
-_ARRAYS = (_COLUMN, f"_offsets/{_NAME}", rf"_checksums/(offsets\.)?{_COLUMN}", f"{_RUN}/(hash|row)")
+_ARRAYS = (
+    _COLUMN,
+    f"_offsets/{NAME.pattern}",
+    rf"_checksums/(offsets\.)?{_COLUMN}",
+    f"{_RUN}/(hash|row)",
+)
 _ARRAY_FILE = rf"({'|'.join(_ARRAYS)})/(zarr\.json|c/\d+(/0)*)"
 _GROUP_FILE = rf"(_offsets|_checksums|_index|{_RUN})/zarr\.json"
 _OURS = re.compile(rf"{_ARRAY_FILE}|{_GROUP_FILE}|{WORKING_DIR}/[^/]+|zarr\.json\.new")

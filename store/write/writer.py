@@ -35,12 +35,18 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.layers import check_recorded
 from store.write.array_writer import write_metadata
-from store.write.columns import append_to_all, schema_with
 from store.write.files import DISK, Files
 from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
-from store.write.rows import Row, RowArrays, axis_lengths, encode_id, encode_row
+from store.write.rows import (
+    Row,
+    RowArrays,
+    axis_lengths,
+    encode_id,
+    encode_row,
+    schema_with,
+)
 
 __all__ = ["StoreWriter", "group_text", "publish"]
 
@@ -270,7 +276,7 @@ class StoreWriter:
         self._unusable = "setting columns stopped half-way"
         new = RowArrays(self.root, self.files, Manifest(schema), columns, new_axes, new=True)
         try:
-            append_to_all(new, schema, columns, rows, self._committed)
+            new.append_to_all(schema, rows, self._committed)
             if not self._lock.is_held:  # what makes the rows has closed this writer
                 self._check_usable()
             tails = new.commit()
