@@ -152,7 +152,7 @@ def read_all(path: Path) -> list:
         lambda: "absent" in store,
         store.reader.id_table.hashes,
     ]
-    for name in store.schema.stored:
+    for name in sorted(store.schema.stored):  # the order of keys has no checksum, nor a meaning
         questions.append(lambda name=name: bits(store.lengths(name)))
         questions += [
             lambda name=name, row=row: bits(store[row].store.read_value(name, row))

@@ -218,6 +218,7 @@ def test_ids_that_cannot_be_read_are_listed_as_such(tmp_path, capsys, monkeypatc
     assert verify_store(path).problems == []
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 @pytest.mark.parametrize("missing", ["none", "both calls", "the exchange"])
 def test_rows_are_dropped_without_the_calls_of_linux(path, capsys, monkeypatch, missing):
     """Other systems, and file systems that cannot exchange, take plainer ways to the same store."""
