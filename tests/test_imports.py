@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -94,7 +95,12 @@ def room_of(module):
     return next((name for name in prefixes(module) if name in ROOMS), None)
 
 
+@cache
 def imports(path):
+    return list(find_imports(path))
+
+
+def find_imports(path):
     tree = ast.parse(path.read_text())
     for_types = [
         node
