@@ -15,7 +15,7 @@ from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
-from store.write.background import BackgroundWriter, Put
+from store.write.background import BackgroundWriter
 from store.write.copy import Progress
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
@@ -129,7 +129,6 @@ def _drain(
 
     with HeldSignals() as signals:
         writing = background.writing(append, signals.held) if background else nullcontext(append)
-        put: Put
         with writing as put:
             for trace_id, row in source.rows(start=len(writer)):
                 with signals.held():

@@ -22,7 +22,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar
 
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
@@ -57,18 +57,20 @@ COMMIT_BYTES = 2**30
 COMMIT_S = 60.0
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
+Method = Callable[Concatenate["StoreWriter", P], T]
 
 
-def _one_thread(method: Method) -> Method:
+def _one_thread(method: Method[P, T]) -> Method[P, T]:
     """Let threads that share a writer take turns at its methods."""
 
     @wraps(method)
-    def locked(writer: "StoreWriter", *args: Any, **named: Any) -> Any:
+    def locked(writer: "StoreWriter", *args: P.args, **named: P.kwargs) -> T:
         with writer._lock.threads:
             return method(writer, *args, **named)
 
-    return cast("Method", locked)
+    return locked
 
 
 class StoreWriter:
