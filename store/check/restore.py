@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -148,5 +147,5 @@ def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> 
     return f"{shown} of the {count(len(parts), 'store')} that were merged"
 
 
-def _has_rows(part: Any) -> bool:
+def _has_rows(part: object) -> bool:
     return isinstance(part, dict) and isinstance(part.get("rows"), int)

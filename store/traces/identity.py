@@ -32,14 +32,14 @@ IN_WORDS = {  # key of the provenance -> what it means that its values differ
 }
 
 
-def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def identity(provenance: Mapping[str, object]) -> dict[str, Any]:
     """What of the provenance decides the rows: not the remarks, nor the command that was typed."""
     kept = {key: value for key, value in provenance.items() if key not in UNDECIDING}
     return json.loads(json.dumps(kept))  # as a store gives it back
 
 
 def difference_of_builds(
-    begun: Mapping[str, Any], schema: Schema, wanted: Mapping[str, Any], wanted_schema: Schema
+    begun: Mapping[str, object], schema: Schema, wanted: Mapping[str, object], wanted_schema: Schema
 ) -> str | None:
     """The first few things in which a store differs from what a source makes; None if equal.
 
@@ -67,7 +67,7 @@ def difference_of_builds(
     return ", ".join(shown)
 
 
-def _in_words(key: str, old: Any, new: Any) -> str:
+def _in_words(key: str, old: object, new: object) -> str:
     """A difference of the provenance; digests and identifiers, which say nothing, are not shown."""
     if key in IN_WORDS:
         return f"{IN_WORDS[key]} ({key})"
@@ -78,13 +78,13 @@ def _in_words(key: str, old: Any, new: Any) -> str:
     return f"{key} {old!r:.200} instead of {new!r:.200}"
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
+def _flat(value: object, name: str = "") -> dict[str, object]:
     """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}, to show only what differs."""
     if isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         return {name: value}
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     prefix = f"{name}." if name else ""
     for key, part in value.items():
         flat |= _flat(part, f"{prefix}{key}")

@@ -1,7 +1,6 @@
 """Rows of existing stores, passed on bit for bit as a source."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from store.read.store import TraceStore
 from store.write.source import Source
@@ -25,7 +24,7 @@ class CopySource(Source):
     def __init__(
         self,
         parts: Sequence[tuple[TraceStore, Sequence[int]]],
-        provenance: dict[str, Any],
+        provenance: dict[str, object],
         renamed: Mapping[tuple[int, int], str] | None = None,
     ) -> None:
         self.parts = parts
@@ -37,7 +36,7 @@ class CopySource(Source):
     def __len__(self) -> int:
         return sum(len(rows) for _, rows in self.parts)
 
-    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield `(trace_id, row)` from row number `start` of the copy on."""
         for part, (store, rows) in enumerate(self.parts):
             for row in map(int, rows[start:]):

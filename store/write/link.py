@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from store.errors import CorruptError, LockedError
 from store.format.contents import WORKING_DIR, column_array
@@ -116,7 +115,7 @@ def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
 def link_stores(
     root: Path,
     stores: Sequence[TraceStore],
-    provenance: Mapping[str, Any],
+    provenance: Mapping[str, object],
     renamed: NewIds,
     files: Files,
     progress: Progress,
@@ -162,7 +161,7 @@ def link_stores(
 
 
 def _plan(
-    stores: Sequence[TraceStore], linked: Sequence[str], provenance: Mapping[str, Any]
+    stores: Sequence[TraceStore], linked: Sequence[str], provenance: Mapping[str, object]
 ) -> Manifest:
     """The manifest but for checksums, which are not known yet."""
     schema = Schema(stores[0].schema.columns)
