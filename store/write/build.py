@@ -7,7 +7,6 @@ once more. A build that is stopped by an error or a signal first commits every w
 
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR
@@ -119,7 +118,7 @@ def _drain(
     """Append all rows that a source has left, and record its remarks."""
     described = source.provenance | command_key
 
-    def append(trace_id: str, row: Row, remarks: dict[str, Any]) -> None:
+    def append(trace_id: str, row: Row, remarks: dict[str, object]) -> None:
         writer.provenance = described | remarks  # a commit by this row has the remarks up to it
         writer.append(trace_id, row)
         n_rows = len(writer)

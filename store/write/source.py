@@ -11,7 +11,7 @@ sources that need them do.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from store.format.schema import Schema
 
@@ -32,14 +32,14 @@ class Source(Protocol):
     """
 
     schema: Schema
-    provenance: dict[str, Any]
+    provenance: dict[str, object]
 
     @property
-    def remarks(self) -> dict[str, Any]:
+    def remarks(self) -> dict[str, object]:
         """Remarks on the traces so far; committed as provenance."""
         return {}
 
-    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield `(trace_id, row)` from trace number `start` on.
 
         Parameters
