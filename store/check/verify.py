@@ -24,7 +24,7 @@ from store.format.contents import (
     run_arrays,
     run_name,
 )
-from store.format.ids import hash_ids
+from store.format.ids import hash_ids, hashes_by_row
 from store.format.manifest import Manifest, read_manifest
 from store.read.cache_dir import address_of
 from store.read.directory import StoreDirectory
@@ -296,13 +296,13 @@ class _Verifier:
         """The hashes in a run, uint64, in the order of its rows; raises CorruptError."""
         hashes, rows = map(self._read_whole, run_arrays(run))
         check_run(run, hashes, rows, self.manifest.run_sums)
-        has_each_row = np.array_equal(np.sort(rows), np.arange(*run))
-        if not has_each_row or (hashes[1:] < hashes[:-1]).any():
+        by_row = hashes_by_row(run, hashes, rows)
+        if by_row is None or (hashes[1:] < hashes[:-1]).any():
             raise CorruptError(
                 f"_index/{run_name(run)}: expected each row once, in the order of the hashes, "
                 "found otherwise"
             )
-        return hashes[np.argsort(rows)]
+        return by_row
 
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""

@@ -20,7 +20,7 @@ from store.format.contents import (
     offsets_array,
     run_name,
 )
-from store.format.ids import Run, hash_ids
+from store.format.ids import Run, hash_ids, hashes_by_row
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
 from store.format.zarr_json import array_json, group_json
@@ -158,14 +158,13 @@ class Rewriting:
 def _read_run(store: TraceStore, run: Run) -> np.ndarray:
     """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
     with store.reader.explained():
-        hashes, rows = store.reader.id_table.run(run)
-    order = np.argsort(rows)
-    if not np.array_equal(rows[order], np.arange(*run)):
+        by_row = hashes_by_row(run, *store.reader.id_table.run(run))
+    if by_row is None:
         raise CorruptError(
             f"{store.path}, id table, rows {run_name(run)}: expected each row once, found "
             f"otherwise; {RESTORE}"
         )
-    return hashes[order]
+    return by_row
 
 
 def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
