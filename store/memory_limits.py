@@ -5,6 +5,7 @@ takes more. What the job has taken already counts, but for files' pages in memor
 lately: the kernel drops those first.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -53,10 +54,18 @@ class MemoryLimits(NamedTuple):
 
 
 def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> MemoryLimits:
-    """Ask the kernel; of the groups that the process is in, the one that leaves least counts."""
-    memory = _numbers((proc / "meminfo").read_text())
-    available = 1024 * memory["MemAvailable"]  # pages of files are in it
-    found = MemoryLimits(1024 * memory["MemTotal"], available, available)
+    """Ask the kernel; of the groups that the process is in, the one that leaves least counts.
+
+    A system without `/proc/meminfo` tells its pages only: what is free counts as half of them.
+    """
+    try:
+        memory = _numbers((proc / "meminfo").read_text())
+        total = 1024 * memory["MemTotal"]
+        available = 1024 * memory["MemAvailable"]  # pages of files are in it
+    except OSError:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        available = total // 2
+    found = MemoryLimits(total, available, available)
     for folder, names in _groups(proc, cgroups):
         with suppress(OSError, ValueError, KeyError):  # "max", no such file: no limit
             limit = int((folder / names.limit).read_text())

@@ -40,7 +40,7 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "store/test_promises.py",
     "store/write/test_build.py",
     "store/write/test_close.py",
-    "store/write/test_endurance.py",
+    "store/feed/test_endurance.py",
     "store/write/test_faults.py",
     "store/write/test_columns.py",
     "test_examples.py",

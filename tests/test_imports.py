@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -94,7 +95,12 @@ def room_of(module):
     return next((name for name in prefixes(module) if name in ROOMS), None)
 
 
+@cache
 def imports(path):
+    return list(find_imports(path))
+
+
+def find_imports(path):
     tree = ast.parse(path.read_text())
     for_types = [
         node
@@ -139,40 +145,21 @@ def test_no_import_runs_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
-def test_importing_store_stays_light():
-    """Nothing of the training stack comes with it."""
-    heavy = (
-        "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
-        "starlette, uvicorn, obstore, ray, dask, distributed"
-    )
-    imported = "from store import *; import store.importers.pickles, sys"
-    code = f"{imported}; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
+HEAVY = (
+    "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
+    "starlette, uvicorn, obstore, ray, dask, distributed, zarr"
+)
+LIGHT = {  # what is imported -> what must not come with it
+    "from store import *; import store.importers.pickles": HEAVY,  # a spawned worker starts so
+    # what a command needs to refuse an argument comes at once
+    "import models, train.config; from store.cli.main import COMMANDS, find_command\n"
+    "for name in COMMANDS: find_command(name)": "torch",
+}
 
 
-def test_reading_needs_no_zarr():
-    """A spawned worker starts without it."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from store import *; import sys; print('zarr' in sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert done.stdout.strip() == "False"
-
-
-def test_names_take_no_torch():
-    """What a command needs to refuse an argument comes at once."""
-    code = (
-        "import models, sys, train.config; from store.cli.main import COMMANDS, find_command\n"
-        "for name in COMMANDS: find_command(name)\n"
-        "print('torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "False"
+@pytest.mark.parametrize("imported", LIGHT)
+def test_what_is_light_stays_light(imported):
+    code = f"{imported}\nimport sys; print(set('{LIGHT[imported]}'.split(', ')) & {{*sys.modules}})"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

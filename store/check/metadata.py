@@ -1,7 +1,6 @@
 """Files and Zarr metadata of a store against what was committed; no chunk is read."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 from store.check.report import INTERRUPTED, Problem
 from store.errors import is_no_damage
 from store.format.array_info import column_paths, earlier_infos
-from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
+from store.format.contents import WORKING_DIR, metadata_files
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
 from store.format.zarr_json import group_json
-from store.write.orphans import foreign_arrays
+from store.write.orphans import strange_files
 
 __all__ = ["metadata_problems"]
 
@@ -36,28 +35,22 @@ def metadata_problems(
 
 def _files(root: Path, manifest: Manifest) -> Iterator[Fault]:
     """Links, and files that are not committed; missing ones are found when they are read."""
-    belonging = files_of(manifest)
-    foreign = foreign_arrays(root, belonging)
-    for folder, directories, names in os.walk(root):
-        for entry in sorted([*directories, *names]):
-            path = Path(folder, entry)
-            name = path.relative_to(root).as_posix()
-            top, _, _ = name.partition("/")
-            if path.is_symlink():
-                yield name, "leftover", "expected files and directories only, found a link"
-            elif name in belonging or entry in directories:
-                continue
-            elif could_be_ours(name) and top not in foreign:
-                yield name, "interrupted", INTERRUPTED
-            else:
-                yield name, "leftover", "expected no file that does not belong, found one"
+    links = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_symlink()}
+    for name in sorted(links):
+        yield name, "leftover", "expected files and directories only, found a link"
+    for name, is_ours in strange_files(root, manifest):
+        if name in links:
+            continue
+        if is_ours:
+            yield name, "interrupted", INTERRUPTED
+        else:
+            yield name, "leftover", "expected no file that does not belong, found one"
 
 
 def _metadata(root: Path, manifest: Manifest) -> Iterator[Fault]:
     """Metadata that other Zarr clients would misread."""
     earlier_of = earlier_infos(manifest.schema)
-    for path, text in {"": group_json(), **metadata_of(manifest)}.items():
-        file = f"{path}/{GROUP_FILE}".lstrip("/")
+    for file, text in {GROUP_FILE: group_json(), **metadata_files(manifest)}.items():
         try:
             found = _read_object(root / file)
         except ValueError as error:
@@ -67,7 +60,7 @@ def _metadata(root: Path, manifest: Manifest) -> Iterator[Fault]:
             yield from _compare_columns(manifest, found.pop("attributes", None))
         expected = json.loads(text)
         earlier = dict(expected)  # as earlier versions of this package wrote it
-        info = earlier_of.get(path)
+        info = earlier_of.get(file.removesuffix(f"/{GROUP_FILE}"))
         if info:
             earlier |= {"dimension_names": list(info.names), "attributes": info.attributes}
         for key in sorted(expected.keys() | found.keys()):

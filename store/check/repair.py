@@ -19,11 +19,10 @@ from store.check.report import Report, array_of
 from store.check.restore import find_copies, restore_files
 from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
-from store.format.contents import WORKING_DIR, metadata_of, run_name, with_schema
+from store.format.contents import WORKING_DIR, metadata_files, run_name, with_schema
 from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
-from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory
 from store.read.store import TraceStore
 from store.reports import count
@@ -34,6 +33,7 @@ from store.write.files import DISK, Files
 from store.write.id_table import write_run
 from store.write.lock import WriterLock
 from store.write.orphans import clear_orphans
+from store.write.writer import publish
 
 __all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"]
 
@@ -264,7 +264,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
 
 def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
     """Commit a state, and remove the files that do not belong to it."""
-    write_metadata(root, files, "", group_json(manifest.to_attributes()))
+    publish(root, manifest, files)
     clear_orphans(root, manifest, files)
     return manifest
 
@@ -272,10 +272,9 @@ def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
     """Write damaged metadata again, and the id table if it is damaged."""
     wrong = plan.files("document")
-    for path, text in sorted(metadata_of(manifest).items()):
-        file = f"{path}/{GROUP_FILE}"
+    for file, text in sorted(metadata_files(manifest).items()):
         if file in wrong:
-            write_metadata(root, files, path, text)
+            write_metadata(root, files, file.removesuffix(f"/{GROUP_FILE}"), text)
     if plan.files("index"):
         _publish(root, _with_new_index(root, manifest, files), files)
     elif GROUP_FILE in wrong:

@@ -3,7 +3,6 @@
 import re
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any
 
 from store.reports import count
 
@@ -93,7 +92,7 @@ class Report:
     writer: bool = False
     hints: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self) | {"whole": not self.problems}
 
     def headline(self) -> str:

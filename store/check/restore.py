@@ -10,22 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from store.check.report import Problem
+from store.check.shard import Shard
 from store.errors import CorruptError
-from store.format.contents import (
-    WORKING_DIR,
-    StoredArray,
-    checked_arrays,
-    column_array,
-    offsets_array,
-)
-from store.format.layout import ArrayLayout
-from store.format.manifest import Manifest
-from store.read.array import Array
+from store.format.contents import WORKING_DIR, checked_arrays
 from store.read.open_array import open_array
 from store.read.store import TraceStore
 from store.reports import count
@@ -38,14 +29,6 @@ __all__ = ["describe_parts", "find_copies", "restore_files"]
 SHOWN_PARTS = 3
 
 
-class _Wanted(NamedTuple):
-    """A damaged shard: its array, its items, and the checksums of its chunks."""
-
-    array: StoredArray
-    n_items: int
-    sums: np.ndarray
-
-
 def find_copies(
     store: TraceStore, problems: Iterable[Problem], others: Iterable[TraceStore]
 ) -> dict[str, Path]:
@@ -54,88 +37,54 @@ def find_copies(
     The stores in `others` are searched in this order; none is asked for if no file is damaged.
     Returns the path of a damaged file inside the store -> the file to take, read whole and checked.
     """
-    missing = dict(_wanted_files(store, problems))
+    missing = dict(_damaged_shards(store, problems))
     found: dict[str, Path] = {}
     stores = iter(others)
     while missing and (other := next(stores, None)) is not None:
-        for file, wanted in list(missing.items()):
-            copy = _find_copy(other, wanted)
+        for file, (shard, sums) in list(missing.items()):
+            copy = _find_copy(other, shard, sums)
             if copy is not None:
                 found[file] = copy
                 del missing[file]
     return found
 
 
-def _wanted_files(store: TraceStore, problems: Iterable[Problem]) -> Iterator[tuple[str, _Wanted]]:
+def _damaged_shards(
+    store: TraceStore, problems: Iterable[Problem]
+) -> Iterator[tuple[str, tuple[Shard, np.ndarray]]]:
+    """Damaged files, with their shards and the recorded checksums of these."""
     arrays = {array.layout.path: array for array in checked_arrays(store.manifest)}
     for problem in problems:
         if problem.kind != "damaged" or problem.shard is None or problem.array not in arrays:
             continue
         array = arrays[problem.array]
         reader = open_array(store.directory, array, check=store.manifest)
+        shard = Shard(array, reader, problem.shard)
         with suppress(CorruptError):  # without checksums no file can be told from another
-            sums = _sums_of(reader, problem.shard)
-            yield problem.file, _Wanted(array, _n_items(array, problem.shard), sums)
+            yield problem.file, (shard, shard.sums())
 
 
-def _find_copy(store: TraceStore, wanted: _Wanted) -> Path | None:
-    """The file of a store that has the wanted chunks, if one has."""
-    array = _same_array(store.manifest, wanted.array)
-    if array is None:
-        return None
-    reader = open_array(store.directory, array, check=store.manifest)
-    for number in range(array.n_shards):
-        if _n_items(array, number) != wanted.n_items:
+def _find_copy(store: TraceStore, wanted: Shard, sums: np.ndarray) -> Path | None:
+    """The file of a store that has the chunks of a shard, if one has."""
+    for array in checked_arrays(store.manifest):
+        is_same = (array.column, array.axis) == (wanted.array.column, wanted.array.axis)
+        if (
+            not is_same
+            or replace(array.layout, path=wanted.array.layout.path) != wanted.array.layout
+        ):
             continue
-        with suppress(CorruptError):  # this copy is damaged as well: another may be whole
-            if np.array_equal(_sums_of(reader, number), wanted.sums):
-                _check_whole(reader, number)
-                return store.path / array.layout.shard_path(number)
+        reader = open_array(store.directory, array, check=store.manifest)
+        for number in range(array.n_shards):
+            shard = Shard(array, reader, number)
+            if shard.n_items != wanted.n_items:
+                continue
+            with suppress(CorruptError):  # this copy is damaged as well: another may be whole
+                if np.array_equal(shard.sums(), sums):
+                    shard.check()
+                    for fault in reader.faults(*shard.chunks):
+                        raise fault
+                    return store.path / shard.path
     return None
-
-
-def _same_array(manifest: Manifest, array: StoredArray) -> StoredArray | None:
-    """The array of another store that has the same column, or offsets, in the same layout."""
-    found = None
-    if array.column is None and array.axis in manifest.schema.axes:
-        found = offsets_array(array.axis, manifest.n_rows)
-    elif array.column in manifest.schema.stored:
-        found = column_array(manifest, array.column)
-    if found is None or _nameless(found.layout) != _nameless(array.layout):
-        return None
-    return found
-
-
-def _nameless(layout: ArrayLayout) -> ArrayLayout:
-    return replace(layout, path="")
-
-
-def _n_items(array: StoredArray, number: int) -> int:
-    first, stop = array.items_of_shard(number)
-    return stop - first
-
-
-def _chunks(array: StoredArray, number: int) -> tuple[int, int]:
-    """The chunks of a shard, counted through all shards: first, and after the last."""
-    first = number * array.layout.shard_chunks
-    return first, first + array.layout.n_chunks(_n_items(array, number))
-
-
-def _sums_of(reader: Array, number: int) -> np.ndarray:
-    """The recorded checksums of a shard, uint32 `(n_chunks, n_planes)`; raises CorruptError."""
-    first, stop = _chunks(reader.array, number)
-    if reader.sums is None:
-        raise ValueError("expected a reader that checks")
-    return reader.sums.read_chunks(first, stop)
-
-
-def _check_whole(reader: Array, number: int) -> None:
-    """Read a shard; raise CorruptError if its file, its table or a chunk is not as recorded."""
-    shard = reader.shard(number)
-    if shard.end != shard.n_data:
-        raise CorruptError(f"{shard.where}: expected {shard.end} bytes, found {shard.n_data}")
-    for fault in reader.faults(*_chunks(reader.array, number)):
-        raise fault
 
 
 def restore_files(root: Path, copies: Mapping[str, Path], files: Files) -> None:
@@ -198,5 +147,5 @@ def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> 
     return f"{shown} of the {count(len(parts), 'store')} that were merged"
 
 
-def _has_rows(part: Any) -> bool:
+def _has_rows(part: object) -> bool:
     return isinstance(part, dict) and isinstance(part.get("rows"), int)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
 from store.check.restore import describe_parts
+from store.check.shard import Shard
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,
@@ -24,9 +24,8 @@ from store.format.contents import (
     run_arrays,
     run_name,
 )
-from store.format.ids import hash_ids
+from store.format.ids import hash_ids, hashes_by_row
 from store.format.manifest import Manifest, read_manifest
-from store.read.array import Array
 from store.read.cache_dir import address_of
 from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
@@ -85,42 +84,6 @@ def _open(path: str | Path) -> TraceStore:
     return TraceStore(StoreDirectory.at(path), manifest)
 
 
-class _Shard(NamedTuple):
-    array: StoredArray
-    reader: Array
-    number: int
-
-    @property
-    def items(self) -> Items:
-        """The first of its items, and the first after them."""
-        return self.array.items_of_shard(self.number)
-
-    @property
-    def n_chunks(self) -> int:
-        """Chunks in each plane."""
-        first, stop = self.items
-        return self.array.layout.n_chunks(stop - first)
-
-    @property
-    def n_bytes(self) -> int:
-        layout = self.array.layout
-        return self.n_chunks * layout.n_planes * layout.chunk_bytes
-
-    def check(self) -> None:
-        """Raise DamagedItemsError if the file, its table or its size is wrong."""
-        shard = self.reader.shard(self.number)
-        if shard.end != shard.n_data:
-            message = (
-                f"{shard.where}: expected its table after byte {shard.end}, "
-                f"found {shard.n_data} bytes before it"
-            )
-            raise DamagedItemsError(message, self.items)
-
-    def fetch(self, start: int, stop: int) -> None:
-        """Ask the kernel for some chunks of the array, all planes."""
-        self.reader.advise_chunks(start, stop)
-
-
 class _Verifier:
     def __init__(self, store: TraceStore, manifest: Manifest, quick: bool) -> None:
         self.store = store
@@ -151,9 +114,9 @@ class _Verifier:
         self.report.writer = self.report.writer or has_writer(self.store.path)
         return self.report.writer
 
-    def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
+    def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[Shard]:
         reader = self.store.reader.source.open_array(array, check=check)
-        return [_Shard(array, reader, number) for number in range(array.n_shards)]
+        return [Shard(array, reader, number) for number in range(array.n_shards)]
 
     def _checksum_tables(self) -> Iterator[Problem]:
         """The shards of the checksums; what they say is compared with the chunks."""
@@ -164,7 +127,7 @@ class _Verifier:
                 except CorruptError as error:
                     yield Problem(
                         "unverifiable",
-                        shard.array.layout.shard_path(shard.number),
+                        shard.path,
                         str(error),
                         column=array.column,
                         shard=shard.number,
@@ -200,7 +163,7 @@ class _Verifier:
 
     def _chunks(self, progress: BytesProgress, n_threads: int) -> Iterator[Problem]:
         """Tables and chunks of columns and offsets, in threads."""
-        shards: list[_Shard] = []
+        shards: list[Shard] = []
         for array in checked_arrays(self.manifest):
             shards += self._shards(array, self.manifest)
         total = sum(shard.n_bytes for shard in shards)
@@ -213,10 +176,9 @@ class _Verifier:
                 progress(done, total)
         self.report.bytes = 0 if self.quick else total
 
-    def _shard_problems(self, shard: _Shard) -> list[Problem]:
+    def _shard_problems(self, shard: Shard) -> list[Problem]:
         layout = shard.array.layout
-        first = shard.number * layout.shard_chunks
-        stop = first + shard.n_chunks
+        first, stop = shard.chunks
         bytes_of_all_planes = layout.chunk_bytes * layout.n_planes
         step = max(1, STEP_BYTES // bytes_of_all_planes)
         faults: list[DamagedItemsError] = []
@@ -227,7 +189,7 @@ class _Verifier:
                 return []
             for start in range(first, stop, step):
                 end = min(stop, start + step)
-                shard.fetch(end, min(stop, end + step))
+                shard.reader.advise_chunks(end, min(stop, end + step))  # the kernel fetches them
                 faults.extend(shard.reader.faults(start, end))
         except DamagedItemsError as error:  # the file itself, or it disappeared meanwhile
             problems.append(self._problem("damaged", shard, str(error)))
@@ -237,7 +199,7 @@ class _Verifier:
         most_fit = not problems and 2 * faulty_bytes < shard.n_bytes
         return [self._chunk_problem(shard, fault, most_fit) for fault in faults] + problems
 
-    def _chunk_problem(self, shard: _Shard, fault: DamagedItemsError, most_fit: bool) -> Problem:
+    def _chunk_problem(self, shard: Shard, fault: DamagedItemsError, most_fit: bool) -> Problem:
         """A chunk with another checksum than is recorded: damaged, unless the record is.
 
         A compressed chunk has a checksum of its own, but that is right as well in a file that was
@@ -246,7 +208,7 @@ class _Verifier:
         """
         layout = shard.array.layout
         inside = (fault.items[0] - shard.items[0]) // layout.chunk_items
-        chunk = shard.number * layout.shard_chunks + inside
+        chunk = shard.chunks[0] + inside
         kind = "damaged"
         text = str(fault)
         # the sums of the last chunk are in the manifest, which has a checksum itself
@@ -259,7 +221,7 @@ class _Verifier:
     def _problem(
         self,
         kind: str,
-        shard: _Shard,
+        shard: Shard,
         text: str,
         chunk: int | None = None,
         items: Items | None = None,
@@ -269,7 +231,7 @@ class _Verifier:
         first, stop = items or shard.items
         return Problem(
             kind,
-            array.layout.shard_path(shard.number),
+            shard.path,
             text,
             column=array.column,
             shard=shard.number,
@@ -334,13 +296,13 @@ class _Verifier:
         """The hashes in a run, uint64, in the order of its rows; raises CorruptError."""
         hashes, rows = map(self._read_whole, run_arrays(run))
         check_run(run, hashes, rows, self.manifest.run_sums)
-        has_each_row = np.array_equal(np.sort(rows), np.arange(*run))
-        if not has_each_row or (hashes[1:] < hashes[:-1]).any():
+        by_row = hashes_by_row(run, hashes, rows)
+        if by_row is None or (hashes[1:] < hashes[:-1]).any():
             raise CorruptError(
                 f"_index/{run_name(run)}: expected each row once, in the order of the hashes, "
                 "found otherwise"
             )
-        return hashes[np.argsort(rows)]
+        return by_row
 
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""

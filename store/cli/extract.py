@@ -31,7 +31,7 @@ from store.sources.questions import (
     without_responses,
 )
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
-from store.write.behind import WriteBehind
+from store.write.background import BackgroundWriter
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
@@ -271,12 +271,17 @@ class Extract(ExtractOptions):
         def share(n_rows: int) -> float:
             return (n_rows + source.left_out.n) / max(1, len(source))
 
-        behind = WriteBehind(self.batch_size)
+        background = BackgroundWriter(self.batch_size)
         space = SpaceCheck(self.store, share, self.batch_size, ignore=self.ignore_space)
         try:
             with Progress(share) as progress:
                 store = build_store(
-                    self.store, source, progress, command=self.typed, space=space, behind=behind
+                    self.store,
+                    source,
+                    progress,
+                    command=self.typed,
+                    space=space,
+                    background=background,
                 )
         except OutOfMemoryError as error:
             raise SchemaError(
@@ -285,7 +290,7 @@ class Extract(ExtractOptions):
             ) from error
         n_left_out = skipped.n + source.left_out.n + asked.left_out.n
         publish_part(self, store, n_left_out)
-        report = extraction_report(self.store, store, source, skipped, behind.seconds)
+        report = extraction_report(self.store, store, source, skipped, background.seconds)
         say(as_called(report))
         say(*_remarks(self, asked, cuts), sep="\n", end="")
         return int(n_left_out > 0)

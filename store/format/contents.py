@@ -12,7 +12,7 @@ from store.format.array_info import RUN_INFO, ArrayInfo, array_infos
 from store.format.ids import Run
 from store.format.layout import ArrayLayout, checksums_layout, index_layouts, offsets_layout
 from store.format.manifest import GROUP_FILE, Manifest
-from store.format.schema import Schema
+from store.format.schema import NAME, Schema
 from store.format.segments import Segments
 from store.format.zarr_json import array_json, group_json
 
@@ -26,10 +26,8 @@ __all__ = [
     "could_be_ours",
     "data_files",
     "files_of",
-    "groups_of",
     "infos_of",
     "metadata_files",
-    "metadata_of",
     "offsets_array",
     "run_arrays",
     "run_name",
@@ -38,10 +36,14 @@ __all__ = [
 
 WORKING_DIR = "_tmp"
 GROUPS = ("_offsets", "_checksums", "_index")
-_NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
-_COLUMN = rf"{_NAME}(@\d+)?"
+_COLUMN = rf"{NAME.pattern}(@\d+)?"
 _RUN = r"_index/\d+-\d+"
-_ARRAYS = (_COLUMN, f"_offsets/{_NAME}", rf"_checksums/(offsets\.)?{_COLUMN}", f"{_RUN}/(hash|row)")
+_ARRAYS = (
+    _COLUMN,
+    f"_offsets/{NAME.pattern}",
+    rf"_checksums/(offsets\.)?{_COLUMN}",
+    f"{_RUN}/(hash|row)",
+)
 _ARRAY_FILE = rf"({'|'.join(_ARRAYS)})/(zarr\.json|c/\d+(/0)*)"
 _GROUP_FILE = rf"(_offsets|_checksums|_index|{_RUN})/zarr\.json"
 _OURS = re.compile(rf"{_ARRAY_FILE}|{_GROUP_FILE}|{WORKING_DIR}/[^/]+|zarr\.json\.new")
@@ -177,34 +179,6 @@ def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
         yield from run_arrays(run)
 
 
-def groups_of(manifest: Manifest) -> list[str]:
-    """The groups below the store itself."""
-    return [*GROUPS, *(f"_index/{run_name(run)}" for run in manifest.runs)]
-
-
-def metadata_of(manifest: Manifest) -> dict[str, bytes]:
-    """Path of every group and array inside the store -> the text of its `zarr.json`.
-
-    Only other clients read it.
-    """
-    texts = dict.fromkeys(groups_of(manifest), group_json())
-    infos = infos_of(manifest)
-    for array in arrays_of(manifest):
-        path = array.layout.path
-        texts[path] = array_json(array.layout, array.n_places, infos[path])
-    return texts
-
-
-def metadata_files(manifest: Manifest) -> dict[str, bytes]:
-    """Path of the `zarr.json` of every group and array inside the store -> its text."""
-    return {f"{path}/{GROUP_FILE}": text for path, text in metadata_of(manifest).items()}
-
-
-def data_files(manifest: Manifest) -> set[str]:
-    """Every file of a committed state that is no `zarr.json`, relative to the store."""
-    return files_of(manifest) - {GROUP_FILE} - metadata_files(manifest).keys()
-
-
 def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
     """Path of every array of a committed state -> its dimension names and attributes."""
     infos = array_infos(manifest.schema, manifest.segments)
@@ -214,14 +188,35 @@ def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
     return infos
 
 
+def metadata_files(manifest: Manifest) -> dict[str, bytes]:
+    """The `zarr.json` of every group and array inside the store -> its text.
+
+    Only other clients read them.
+    """
+    texts = dict.fromkeys(_group_files(manifest), group_json())
+    infos = infos_of(manifest)
+    for array in arrays_of(manifest):
+        path = array.layout.path
+        texts[f"{path}/{GROUP_FILE}"] = array_json(array.layout, array.n_places, infos[path])
+    return texts
+
+
+def data_files(manifest: Manifest) -> set[str]:
+    """Every file of a committed state that is no `zarr.json`, relative to the store."""
+    arrays = arrays_of(manifest)
+    return {array.layout.shard_path(i) for array in arrays for i in range(array.n_shards)}
+
+
 def files_of(manifest: Manifest) -> set[str]:
     """Every file of a committed state, relative to the store."""
-    files = {GROUP_FILE, *(f"{group}/{GROUP_FILE}" for group in groups_of(manifest))}
-    for array in arrays_of(manifest):
-        layout = array.layout
-        files.add(f"{layout.path}/{GROUP_FILE}")
-        files.update(layout.shard_path(i) for i in range(array.n_shards))
-    return files
+    metadata = {f"{array.layout.path}/{GROUP_FILE}" for array in arrays_of(manifest)}
+    return {GROUP_FILE, *_group_files(manifest), *metadata, *data_files(manifest)}
+
+
+def _group_files(manifest: Manifest) -> list[str]:
+    """The metadata of the groups below the store itself."""
+    groups = [*GROUPS, *(f"_index/{run_name(run)}" for run in manifest.runs)]
+    return [f"{group}/{GROUP_FILE}" for group in groups]
 
 
 def could_be_ours(path: str) -> bool:

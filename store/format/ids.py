@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["Run", "build_run", "hash_ids", "plan_runs", "rows_of_hashes", "rows_with_hash"]
+__all__ = [
+    "Run",
+    "build_run",
+    "hash_ids",
+    "hashes_by_row",
+    "plan_runs",
+    "rows_of_hashes",
+    "rows_with_hash",
+]
 
 Run = tuple[int, int]
 """The rows that a run of the id table covers: the first, and the one after the last."""
@@ -28,6 +36,12 @@ def build_run(hashes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Sort a run: (hashes ascending, their rows), equal hashes in row order."""
     order = np.lexsort((rows, hashes))
     return hashes[order], rows[order]
+
+
+def hashes_by_row(run: Run, hashes: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+    """The hashes of a run in the order of its rows; None unless it has each row once."""
+    order = np.argsort(rows)
+    return hashes[order] if np.array_equal(rows[order], np.arange(*run)) else None
 
 
 def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> list[int]:

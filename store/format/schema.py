@@ -17,7 +17,7 @@ from store.errors import NotFoundError, SchemaError, closest
 from store.format.codecs import parse_codec
 from store.format.layout import CHUNK_BYTES, SHARD_BYTES, ArrayLayout
 
-__all__ = ["TRACE_ID", "Column", "Schema"]
+__all__ = ["NAME", "TRACE_ID", "Column", "Schema"]
 
 TRACE_ID = "trace_id"
 COMPRESSED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
@@ -28,7 +28,7 @@ MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", "bfloat16", "utf8")
 _VERSION = re.compile(r"@[1-9][0-9]{0,18}")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _is_count(value: object) -> bool:
 
 def check_name(name: object, what: str) -> None:
     """Names become directories: refuse those that could leave the store or hide in it."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         expected = "a letter, then at most 63 letters, digits or '_'"
         raise SchemaError(f"{what}: expected {expected}, found {name!r:.200}")
 

@@ -25,10 +25,11 @@ from store.labels.rule import UNLABELLED, label_scores
 from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
+from store.traces.identity import REMARKS
 from store.traces.layers import LAYERS_AXIS
 from store.traces.trace_ids import MAX_ID_BYTES, TraceNumbers
 from store.write.rows import axis_lengths, encode_row
-from store.write.source import REMARKS, Source
+from store.write.source import Source
 
 __all__ = ["FileSource", "Options", "Row", "check_scores_of_part"]
 

@@ -18,13 +18,13 @@ from store.format.contents import (
     WORKING_DIR,
     StoredArray,
     column_array,
-    metadata_of,
+    metadata_files,
     offsets_array,
     run_arrays,
     run_name,
 )
 from store.format.ids import hash_ids, plan_runs
-from store.format.manifest import GROUP_FILE, Manifest
+from store.format.manifest import Manifest
 from store.format.segments import joined_firsts
 from store.read.open_array import open_array
 from store.read.shard import RESTORE
@@ -230,10 +230,10 @@ class Append:
 
     def _add_metadata(self) -> None:
         """The `zarr.json` of groups and arrays that are new, or say something else now."""
-        before = metadata_of(self.old)
-        for path, text in metadata_of(self.manifest).items():
+        before = metadata_files(self.old)
+        for path, text in metadata_files(self.manifest).items():
             if before.get(path) != text:
-                self.grown.append(Upload(f"{path}/{GROUP_FILE}", text, is_new=False))
+                self.grown.append(Upload(path, text, is_new=False))
 
     def _file(self, root: Path, key: str) -> Path:
         path = root / key

@@ -6,6 +6,7 @@ column, add it here, and what computes it to a source.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from store.format.schema import Column
 
@@ -89,26 +90,30 @@ class TraceColumn:
         return replace(column, codec=self.codec)
 
 
-BY_HEAD = ("tokens", "layers", "heads")
-CANDIDATES = ("tokens", "candidates")
+MODEL_STATES = ("layers", "hidden")
+_text = partial(TraceColumn, dtype="utf8", made_by=ALL)
+_state = partial(TraceColumn, dtype=STATE_DTYPES, of="states")
+# of every token, layer and head
+_of_heads = partial(
+    TraceColumn, dtype="float16", axes=("tokens", "layers", "heads"), of="attention"
+)
+_prediction = partial(TraceColumn, dtype="float32", of="predictions")
+_lens = partial(
+    TraceColumn, dtype="float32", axes=("tokens", "layers"), made_by=(BY_HAND,), of="lens"
+)
+_of_samples = partial(TraceColumn, dtype="float32", made_by=("derive",))
 
 TRACE_COLUMNS: dict[str, TraceColumn] = {
-    "question_id": TraceColumn(
-        "traces of one question stay in one split", "utf8", (), ALL, in_table=False
-    ),
+    "question_id": _text("traces of one question stay in one split", in_table=False),
     "tokens": TraceColumn("token ids of prompt and answer", "int32", ("tokens",), ALL),
-    "token_texts": TraceColumn(
-        "JSON list of the texts of the tokens",
-        "utf8",
-        (),
-        ("extract", "import"),
-        in_table=False,
+    "token_texts": _text(
+        "JSON list of the texts of the tokens", made_by=("extract", "import"), in_table=False
     ),
     "prompt_len": TraceColumn("tokens of the prompt", "int32", (), ALL, in_table=False),
     "answer_len": TraceColumn("tokens of the answer", "int32", (), ALL),
-    "question": TraceColumn("as it was asked", "utf8", (), ALL),
-    "answer": TraceColumn("what the model answered", "utf8", (), ALL),
-    "references": TraceColumn("JSON list of right answers", "utf8", (), ALL, in_table=False),
+    "question": _text("as it was asked"),
+    "answer": _text("what the model answered"),
+    "references": _text("JSON list of right answers", in_table=False),
     "score": TraceColumn(
         "of the answer, higher is better; NaN: none", "float32", (), (*ALL, "label")
     ),
@@ -126,26 +131,18 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         "int8",
         ("tokens",),
     ),
-    "hs_last": TraceColumn(
-        "states of the last token", STATE_DTYPES, ("layers", "hidden"), (*ALL, "derive"), "states"
-    ),
-    "hs_prompt": TraceColumn(
+    "hs_last": _state("states of the last token", axes=MODEL_STATES, made_by=(*ALL, "derive")),
+    "hs_prompt": _state(
         "states of the last token of the prompt",
-        STATE_DTYPES,
-        ("layers", "hidden"),
-        ("extract", "vLLM", "derive"),
-        "states",
+        axes=MODEL_STATES,
+        made_by=("extract", "vLLM", "derive"),
     ),
-    "hs_mean": TraceColumn(
+    "hs_mean": _state(
         "mean of the states over the answer's tokens",
-        STATE_DTYPES,
-        ("layers", "hidden"),
-        ("extract", "vLLM", "derive"),
-        "states",
+        axes=MODEL_STATES,
+        made_by=("extract", "vLLM", "derive"),
     ),
-    "hidden_states": TraceColumn(
-        "states of every token", STATE_DTYPES, ("tokens", "layers", "hidden"), ALL, "states"
-    ),
+    "hidden_states": _state("states of every token", axes=("tokens", *MODEL_STATES), made_by=ALL),
     "attn_mean": TraceColumn(
         "mean of the maps over heads, lower triangle row by row",
         "float16",
@@ -153,68 +150,38 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         ("extract", "import"),
         "attention",
     ),
-    "attn_diag": TraceColumn(
-        "attention of each token to itself", "float16", BY_HEAD, ("extract", "import"), "attention"
+    "attn_diag": _of_heads("attention of each token to itself", made_by=("extract", "import")),
+    "attn_colsum": _of_heads(
+        "attention that each token receives, summed", made_by=("extract", "import")
     ),
-    "attn_colsum": TraceColumn(
-        "attention that each token receives, summed",
-        "float16",
-        BY_HEAD,
-        ("extract", "import"),
-        "attention",
-    ),
-    "attn_pmass": TraceColumn(
-        "attention mass on the prompt", "float16", BY_HEAD, ("extract", "import"), "attention"
-    ),
-    "attn_amass": TraceColumn("attention mass on the answer", "float16", BY_HEAD, of="attention"),
-    "attn_prev": TraceColumn(
-        "attention of each token to the one before; NaN for the first",
-        "float16",
-        BY_HEAD,
-        of="attention",
-    ),
-    "logprob": TraceColumn(
+    "attn_pmass": _of_heads("attention mass on the prompt", made_by=("extract", "import")),
+    "attn_amass": _of_heads("attention mass on the answer"),
+    "attn_prev": _of_heads("attention of each token to the one before; NaN for the first"),
+    "logprob": _prediction(
         "of each token, in nats; NaN at token 0, which nothing predicted, and where a response has "
         "none",
-        "float32",
-        ("tokens",),
-        ("extract", "vLLM"),
-        "predictions",
+        axes=("tokens",),
+        made_by=("extract", "vLLM"),
     ),
-    "entropy": TraceColumn(
-        "of the distribution that predicted each token, in nats",
-        "float32",
-        ("tokens",),
-        of="predictions",
+    "entropy": _prediction(
+        "of the distribution that predicted each token, in nats", axes=("tokens",)
     ),
-    "topk_logprob": TraceColumn(
-        "of the K most likely tokens, falling", "float16", CANDIDATES, of="predictions"
+    "topk_logprob": _prediction(
+        "of the K most likely tokens, falling", dtype="float16", axes=("tokens", "candidates")
     ),
-    "topk_id": TraceColumn("these tokens; -1 at token 0", "int32", CANDIDATES, of="predictions"),
-    "eos_logprob": TraceColumn(
-        "of the end of the text behind the last token", "float32", of="predictions"
+    "topk_id": _prediction(
+        "these tokens; -1 at token 0", dtype="int32", axes=("tokens", "candidates")
     ),
-    "lens_entropy": TraceColumn(
+    "eos_logprob": _prediction("of the end of the text behind the last token"),
+    "lens_entropy": _lens(
         "entropy of the next token's distribution by each layer's state (logit lens); not shifted "
-        "as entropy is",
-        "float32",
-        ("tokens", "layers"),
-        (BY_HAND,),
-        "lens",
+        "as entropy is"
     ),
-    "lens_entropy_attention": TraceColumn(
-        "the same, of what the layer's attention adds to the state; NaN at layer 0",
-        "float32",
-        ("tokens", "layers"),
-        (BY_HAND,),
-        "lens",
+    "lens_entropy_attention": _lens(
+        "the same, of what the layer's attention adds to the state; NaN at layer 0"
     ),
-    "lens_entropy_mlp": TraceColumn(
-        "the same, of what the layer's feed-forward part adds; NaN at layer 0",
-        "float32",
-        ("tokens", "layers"),
-        (BY_HAND,),
-        "lens",
+    "lens_entropy_mlp": _lens(
+        "the same, of what the layer's feed-forward part adds; NaN at layer 0"
     ),
     "attn_edges": TraceColumn(
         "attention of .05 and more of each token from the prompt's last one on to those before it; "
@@ -239,37 +206,21 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         (BY_HAND, "import --keep-attention"),
         "attention",
     ),
-    "eigenscore": TraceColumn(
+    "eigenscore": _of_samples(
         "log-determinant of the covariance of the samples' states at a layer, divided by their "
-        "number, in nats",
-        "float32",
-        (),
-        ("derive",),
+        "number, in nats"
     ),
-    "lexical_similarity": TraceColumn(
-        "mean ROUGE-L F1 over the pairs of samples, 0 to 1", "float32", (), ("derive",)
+    "lexical_similarity": _of_samples("mean ROUGE-L F1 over the pairs of samples, 0 to 1"),
+    "semantic_entropy": _of_samples(
+        "entropy of the meanings of the samples, by the likelihood of each, in nats"
     ),
-    "semantic_entropy": TraceColumn(
-        "entropy of the meanings of the samples, by the likelihood of each, in nats",
-        "float32",
-        (),
-        ("derive",),
+    "semantic_entropy_discrete": _of_samples(
+        "entropy of the meanings of the samples, by their number, in nats"
     ),
-    "semantic_entropy_discrete": TraceColumn(
-        "entropy of the meanings of the samples, by their number, in nats",
-        "float32",
-        (),
-        ("derive",),
+    "selfcheck_nli": _of_samples(
+        "mean P(contradiction) of the answer's sentences by each other sample, 0 to 1"
     ),
-    "selfcheck_nli": TraceColumn(
-        "mean P(contradiction) of the answer's sentences by each other sample, 0 to 1",
-        "float32",
-        (),
-        ("derive",),
-    ),
-    "source_file": TraceColumn(
-        "file that the trace was in", "utf8", (), ("import", "vLLM"), in_table=False
-    ),
+    "source_file": _text("file that the trace was in", made_by=("import", "vLLM"), in_table=False),
 }
 TABLE_FIRST = ("label", "question", "answer")  # of the columns that the page's table has
 

@@ -1,7 +1,7 @@
 """Keys of a store's provenance, and names of its columns, that say how labels came about. Pure."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 from store.format.schema import Schema
 
@@ -15,6 +15,8 @@ __all__ = [
     "without_labelling",
     "without_rule_columns",
 ]
+
+T = TypeVar("T")
 
 # how often a judge of the answers said what
 VERDICTS = "judge_verdicts"
@@ -35,7 +37,7 @@ RULE_COLUMN = "label_"  # begins the names of those columns
 LABELS_BEFORE = "labels_before"
 
 
-def without_labelling(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def without_labelling(provenance: Mapping[str, T]) -> dict[str, T]:
     """What `store label` never changes of a provenance."""
     labelling = {*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE}
     return {key: value for key, value in provenance.items() if key not in labelling}

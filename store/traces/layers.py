@@ -18,7 +18,7 @@ One syntax chooses layers: numbers and ranges between commas, both ends of a ran
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError
 from store.traces.origin import records_of
@@ -160,7 +160,7 @@ def _format_run(run: Sequence[int]) -> str:
     return f"{run[0]}{separator}{run[-1]}"
 
 
-def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
+def recorded_layers(provenance: Mapping[str, object]) -> list[int] | None:
     """The numbers of a store's layers as its provenance records them.
 
     None where it records none, or something else than different rising numbers, or where the stores
@@ -171,7 +171,7 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
     return first if agree else None
 
 
-def check_recorded(provenance: Mapping[str, Any]) -> None:
+def check_recorded(provenance: Mapping[str, object]) -> None:
     """Raise SchemaError for layers that are recorded in another order than that of their model."""
     layers = provenance.get("layers")
     is_list = isinstance(layers, list) and layers and {*map(type, layers)} == {int}
@@ -182,7 +182,7 @@ def check_recorded(provenance: Mapping[str, Any]) -> None:
         )
 
 
-def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
+def _numbers_in(record: Mapping[str, object]) -> list[int] | None:
     """The layers of one record; None unless they are rising numbers."""
     layers = record.get("layers")
     if not isinstance(layers, list) or {*map(type, layers)} != {int}:
@@ -191,7 +191,7 @@ def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
     return list(layers) if is_rising else None
 
 
-def layer_numbers(provenance: Mapping[str, Any], n_layers: int) -> list[int]:
+def layer_numbers(provenance: Mapping[str, object], n_layers: int) -> list[int]:
     """The numbers of a column's `n_layers` layers: as recorded if so many are, else from 1."""
     recorded = recorded_layers(provenance)
     if recorded is not None and len(recorded) == n_layers:

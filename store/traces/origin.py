@@ -8,7 +8,7 @@ record are compared.
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 __all__ = [
     "COMMON",
@@ -57,17 +57,17 @@ class Difference(NamedTuple):
     """A key on which two origins differ, and both values."""
 
     key: str
-    expected: Any
-    found: Any
+    expected: object
+    found: object
 
 
-def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
+def origins_of(provenance: Mapping[str, object]) -> list[dict[str, object]]:
     """The distinct origins of a store's traces, through all merges.
 
     Each has those of `ORIGIN_KEYS` that are recorded; a store that records none has one empty
     entry.
     """
-    origins: list[dict[str, Any]] = []
+    origins: list[dict[str, object]] = []
     for record in records_of(provenance):
         origin = {key: record[key] for key in ORIGIN_KEYS if key in record}
         if "prompt_template" in record:
@@ -78,7 +78,9 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
     return origins
 
 
-def as_compared(origin: Mapping[str, Any], read: Sequence[int] | None = None) -> dict[str, Any]:
+def as_compared(
+    origin: Mapping[str, object], read: Sequence[int] | None = None
+) -> dict[str, object]:
     """What counts of an entry of `origins_of`; see `find_difference`.
 
     Earlier versions did not record the output norm. Their stores that say how layers are numbered
@@ -93,7 +95,7 @@ def as_compared(origin: Mapping[str, Any], read: Sequence[int] | None = None) ->
     return rest if norm is None else {**rest, FINAL_NORM: norm}
 
 
-def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def records_of(provenance: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """The provenance of a store, or of each store that it was merged from, through all merges."""
     parts = provenance.get(PARTS) if provenance.get("source") == "merge" else None
     if isinstance(parts, list) and parts and all(isinstance(part, dict) for part in parts):
@@ -106,8 +108,8 @@ def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def share_equal(
-    records: Sequence[Mapping[str, Any]], own: Collection[str]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    records: Sequence[Mapping[str, object]], own: Collection[str]
+) -> tuple[dict[str, object], list[dict[str, object]]]:
     """What all records have, once, and what else each of them has.
 
     Parts of an extraction are alike but for a few keys: 3 KB of each would be 3 MB of a thousand,
@@ -133,7 +135,9 @@ def share_equal(
 
 
 def find_difference(
-    known: Iterable[Mapping[str, Any]], origin: Mapping[str, Any], read: Sequence[int] | None = None
+    known: Iterable[Mapping[str, object]],
+    origin: Mapping[str, object],
+    read: Sequence[int] | None = None,
 ) -> Difference | None:
     """The first difference between an origin and the known one that is most like it.
 
@@ -144,7 +148,7 @@ def find_difference(
     origin = as_compared(origin, read)
     compared = [key for key in ORIGIN_KEYS if key in origin]
 
-    def differences(other: Mapping[str, Any]) -> list[Difference]:
+    def differences(other: Mapping[str, object]) -> list[Difference]:
         pairs = [(key, other.get(key, origin[key])) for key in compared]
         return [Difference(key, value, origin[key]) for key, value in pairs if value != origin[key]]
 

@@ -11,6 +11,7 @@ from store.format.schema import TRACE_ID, Column
 from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
+from store.traces.identity import COMMAND, identity
 from store.traces.label_keys import without_labelling
 from store.traces.origin import (
     COMMON,
@@ -27,15 +28,12 @@ from store.write.build import (
     build_store,
     check_new,
     check_partial,
-    identity,
     open_begun,
     partial_path,
 )
 from store.write.copy import CopySource, Progress
 from store.write.files import DISK, Files
 from store.write.link import Linked, link_stores, linked_columns
-from store.write.source import COMMAND
-from store.write.writer import StoreWriter
 
 __all__ = ["merge_stores"]
 
@@ -115,20 +113,17 @@ def _begin(
     files: Files,
     progress: Progress,
 ) -> bool:
-    """Make all of the merged store by reference, or the beginning of a copy; whether it is all."""
+    """Make the merged store by reference, unless it is to be a copy; whether it is made."""
     stores = [store for store, _ in source.parts]
     partial = partial_path(path)
     check_new(path)
     check_partial(partial)
+    if copy or not len(source) or not linked_columns(stores):
+        return False
     command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
     provenance = source.provenance | command_key
-    first = stores[0]
-    if not copy and len(source) and linked_columns(stores):
-        report(link_stores(partial, stores, provenance, source.renamed, files, progress))
-        return True
-    if all(part != 0 for part, _ in source.renamed) and not first.manifest.segments:
-        StoreWriter.copy(partial, first, provenance, files, progress).close()
-    return False
+    report(link_stores(partial, stores, provenance, source.renamed, files, progress))
+    return True
 
 
 def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:

@@ -8,8 +8,8 @@ from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.text_records import name_file
+from store.traces.identity import COMMAND
 from store.traces.question_split import SPLITS, split_of_question
-from store.write.source import COMMAND
 
 __all__ = ["read_ids", "rows_of_ids", "rows_of_questions", "rows_of_split", "subset_provenance"]
 

@@ -3,6 +3,7 @@
 It knows items and shards, not rows, ids or strings.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from store.read.open_array import open_array
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
-__all__ = ["ArrayWriter", "write_metadata"]
+__all__ = ["ArrayWriter", "write_array", "write_metadata"]
 
 # items gathered before they are written: still in the processor's cache then
 BUFFER_BYTES = 1024 * 1024
@@ -193,6 +194,27 @@ class ArrayWriter:
         self.files.remove_tree(self.root / self.layout.path)
         if self._sums:
             self._sums.remove()
+
+
+def write_array(
+    root: Path,
+    files: Files,
+    array: StoredArray,
+    info: ArrayInfo,
+    blocks: Iterable[np.ndarray],
+    manifest: Manifest | None = None,
+) -> list[int]:
+    """Write a new array of these items, durably; return the checksums of its padded last chunk.
+
+    `array` says how they are stored, not how many they are.
+    """
+    empty = StoredArray(array.layout, 0)
+    writer = ArrayWriter(root, files, empty, info, manifest)
+    for items in blocks:
+        writer.append(items)
+    sums = writer.commit()
+    writer.close()
+    return sums
 
 
 def write_metadata(root: Path, files: Files, path: str, text: bytes) -> None:

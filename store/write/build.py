@@ -5,27 +5,24 @@ always complete. What is built already is not built again: a script that was sto
 once more. A build that is stopped by an error or a signal first commits every whole row.
 """
 
-import json
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
-from store.traces.label_keys import LABELS_BEFORE, without_labelling, without_rule_columns
-from store.write.behind import Put, WriteBehind
+from store.traces.identity import COMMAND, difference_of_builds
+from store.write.background import BackgroundWriter
 from store.write.copy import Progress
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
 from store.write.signals import HeldSignals
-from store.write.source import COMMAND, UNDECIDING, Source
-from store.write.space import SpaceCheck, row_bytes
+from store.write.source import Source
+from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 
 __all__ = [
@@ -34,7 +31,6 @@ __all__ = [
     "check_new",
     "check_partial",
     "command_line",
-    "identity",
     "is_partial",
     "open_begun",
     "partial_path",
@@ -42,12 +38,6 @@ __all__ = [
 ]
 
 SUFFIX = ".partial"
-SHOWN_DIFFERENCES = 3
-DIGEST = "_sha256"
-IN_WORDS = {  # key of the provenance -> what it means that its values differ
-    "subset.of": "traces of another store",
-    "subset.rows_sha256": "other traces",
-}
 # characters of a command that are kept: merged stores keep those of all their parts
 LONGEST_COMMAND = 16_000
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
@@ -61,7 +51,7 @@ def build_store(
     *,
     command: str | None = None,
     space: SpaceCheck | None = None,
-    behind: WriteBehind | None = None,
+    background: BackgroundWriter | None = None,
 ) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
 
@@ -77,8 +67,8 @@ def build_store(
         The command line that goes on with this build; it is kept in the provenance, under
         `COMMAND`.
     space
-        Called with the number of traces written and the bytes of the last one after each.
-    behind
+        Called with the number of traces and of bytes written after each, until it has looked.
+    background
         Has rows written by a thread, which then calls `progress` and `space` as well. For sources
         that take long to make a row; others lose more by the change of threads than they gain.
 
@@ -99,7 +89,7 @@ def build_store(
         writer.discard()
         return _finished(path, source)
     try:
-        _drain(source, _Rows(writer, source, command_key, progress, space), behind)
+        _drain(source, writer, command_key, progress, space, background)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -117,50 +107,32 @@ def build_store(
     return TraceStore.open(path)
 
 
-class _Rows:
-    """Appends the rows of a source, and records the remarks that belong to them."""
+def _drain(
+    source: Source,
+    writer: StoreWriter,
+    command_key: dict[str, str],
+    progress: Progress,
+    space: SpaceCheck | None,
+    background: BackgroundWriter | None,
+) -> None:
+    """Append all rows that a source has left, and record its remarks."""
+    described = source.provenance | command_key
 
-    def __init__(
-        self,
-        writer: StoreWriter,
-        source: Source,
-        command_key: dict[str, str],
-        progress: Progress,
-        space: SpaceCheck | None,
-    ) -> None:
-        self.writer = writer
-        self.schema = source.schema
-        self.described = source.provenance | command_key
-        self.progress = progress
-        self.space = space
-        self._remarks: dict[str, Any] | None = None
+    def append(trace_id: str, row: Row, remarks: dict[str, object]) -> None:
+        writer.provenance = described | remarks  # a commit by this row has the remarks up to it
+        writer.append(trace_id, row)
+        n_rows = len(writer)
+        progress(n_rows)
+        if space and not space.has_looked:
+            space(n_rows, writer.n_bytes)
 
-    def append(self, trace_id: str, row: Row, remarks: dict[str, Any]) -> None:
-        """Add a row; a commit that it causes has the remarks up to this row."""
-        self.remark(remarks)
-        self.writer.append(trace_id, row)
-        n_rows = len(self.writer)
-        self.progress(n_rows)
-        if self.space and not self.space.has_looked:
-            self.space(n_rows, row_bytes(row, self.schema))
-
-    def remark(self, remarks: dict[str, Any]) -> None:
-        """Record remarks in the provenance of the next commit."""
-        if remarks != self._remarks:
-            self.writer.provenance = self.described | remarks
-            self._remarks = remarks
-
-
-def _drain(source: Source, rows: _Rows, behind: WriteBehind | None) -> None:
-    """Append all rows that a source has left."""
     with HeldSignals() as signals:
-        writing = behind.writing(rows.append, signals.held) if behind else nullcontext(rows.append)
-        append: Put
-        with writing as append:
-            for trace_id, row in source.rows(start=len(rows.writer)):
+        writing = background.writing(append, signals.held) if background else nullcontext(append)
+        with writing as put:
+            for trace_id, row in source.rows(start=len(writer)):
                 with signals.held():
-                    append(trace_id, row, source.remarks)
-    rows.remark(source.remarks)
+                    put(trace_id, row, source.remarks)
+    writer.provenance = described | source.remarks
 
 
 def _kept(partial: Path) -> str:
@@ -275,56 +247,6 @@ def check_partial(partial: Path) -> None:
         )
 
 
-def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the provenance decides the rows: not the remarks, nor the command that was typed."""
-    kept = {key: value for key, value in provenance.items() if key not in UNDECIDING}
-    return json.loads(json.dumps(kept))  # as a store gives it back
-
-
 def _difference(begun: TraceStore, source: Source) -> str | None:
-    """The first few things in which a store differs from what a source makes; None if equal."""
-    old = identity(begun.provenance)
-    new = identity(source.provenance)
-    schema = begun.schema
-    if LABELS_BEFORE in old:  # it was labelled again since
-        old = without_labelling(old)
-        new = without_labelling(new)
-        schema = without_rule_columns(schema, source.schema)
-    columns = f"columns {list(begun.schema.columns)} instead of {list(source.schema.columns)}"
-    if schema.columns.keys() != source.schema.columns.keys():
-        return columns
-    if old == new and schema == source.schema:
-        return None
-    old = _flat(old)
-    new = _flat(new)
-    keys = [key for key in {**new, **old} if old.get(key) != new.get(key)]
-    if not keys:
-        return f"{columns}, or of other shapes"
-    shown = [_in_words(key, old.get(key), new.get(key)) for key in keys[:SHOWN_DIFFERENCES]]
-    if len(keys) > SHOWN_DIFFERENCES:
-        shown.append(f"and {len(keys) - SHOWN_DIFFERENCES} more")
-    return ", ".join(shown)
-
-
-def _in_words(key: str, old: Any, new: Any) -> str:
-    """A difference of the provenance; digests and identifiers, which say nothing, are not shown."""
-    if key in IN_WORDS:
-        return f"{IN_WORDS[key]} ({key})"
-    if key.endswith(".uuid"):
-        return f"another store ({key})"
-    if key.endswith(DIGEST) and None not in (old, new):
-        return f"other {key.removesuffix(DIGEST)}"
-    return f"{key} {old!r:.200} instead of {new!r:.200}"
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}, to show only what differs."""
-    if isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
-        value = dict(enumerate(value))
-    if not isinstance(value, Mapping):
-        return {name: value}
-    flat: dict[str, Any] = {}
-    prefix = f"{name}." if name else ""
-    for key, part in value.items():
-        flat |= _flat(part, f"{prefix}{key}")
-    return flat
+    """In what a store differs from what a source makes; None if it may go on with it."""
+    return difference_of_builds(begun.provenance, begun.schema, source.provenance, source.schema)

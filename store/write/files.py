@@ -4,10 +4,11 @@ They are one class, so that a test can pass a class that fails, stops or records
 """
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
@@ -19,8 +20,13 @@ _COPY_BYTES = 8 * 1024 * 1024
 _SYNC_FILE_RANGE_WRITE = 2
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_CANNOT_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+# None: another system, which has a plainer way
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_sync_file_range = getattr(_libc, "sync_file_range", None)
+_renameat2 = getattr(_libc, "renameat2", None)
+if _sync_file_range:
+    _sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 
 class Files:
@@ -58,14 +64,14 @@ class Files:
                 n_written = os.pwrite(fd, view, position)
             except OSError as error:
                 found = f"{error.strerror} for {len(view):,} bytes more"
-                path = Path(f"/proc/self/fd/{fd}").readlink()
-                raise OSError(error.errno, found, str(path)) from error
+                raise OSError(error.errno, found, _name_of(fd)) from error
             view = view[n_written:]
             position += n_written
 
     def start_sync(self, fd: int, position: int, n_bytes: int) -> None:
         """Begin to write a range to the disk without waiting, so that `sync` has little to do."""
-        _libc.sync_file_range(fd, position, n_bytes, _SYNC_FILE_RANGE_WRITE)
+        if _sync_file_range:
+            _sync_file_range(fd, position, n_bytes, _SYNC_FILE_RANGE_WRITE)
 
     def copy(self, source_fd: int, source: int, fd: int, position: int, n_bytes: int) -> None:
         """Copy a byte range from one file to another."""
@@ -144,11 +150,20 @@ class Files:
         path.rmdir()
 
     def exchange(self, first: Path, second: Path) -> None:
-        """Swap two directories atomically; raises OSError where the file system cannot."""
+        """Swap two directories, atomically where the system and the file system can.
+
+        Elsewhere there is nothing at `second` for a moment; a process that is killed then leaves
+        what was there beside it, as `<second>.exchanged`.
+        """
         paths = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
-        if _libc.renameat2(*paths, _RENAME_EXCHANGE):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(second))
+        if _renameat2 and not _renameat2(*paths, _RENAME_EXCHANGE):
+            return
+        if _renameat2 and ctypes.get_errno() not in _CANNOT_EXCHANGE:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(second))
+        beside = second.with_name(f"{second.name}.exchanged")
+        self.rename_durably(second, beside)
+        self.rename_durably(first, second)
+        self.rename_durably(beside, first)
 
     def replace_text(self, path: Path, text: bytes, temporary: Path | None = None) -> None:
         """Write `text` to `path` so that a crash leaves either the old file or the new one.
@@ -186,6 +201,13 @@ def opened(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _name_of(fd: int) -> str | None:
+    """The path of an open file, on systems that tell it."""
+    with suppress(OSError):
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
+    return None
 
 
 def _is_fresh(path: Path) -> bool:

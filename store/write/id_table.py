@@ -14,7 +14,7 @@ from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
 from store.read.open_array import LocalSource
-from store.write.array_writer import ArrayWriter, write_metadata
+from store.write.array_writer import write_array, write_metadata
 from store.write.files import Files
 
 __all__ = ["merge_runs", "write_run"]
@@ -42,9 +42,6 @@ def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.n
     checksum = 0
     write_metadata(root, files, f"_index/{run_name(run)}", group_json())
     for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
-        writer = ArrayWriter(root, files, array._replace(n_items=0), RUN_INFO)
-        writer.append(values)
-        writer.commit()
-        writer.close()
+        write_array(root, files, array, RUN_INFO, [values])
         checksum = crc32c(values.data, checksum)
     return checksum

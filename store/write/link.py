@@ -14,11 +14,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from store.errors import CorruptError, LockedError
 from store.format.contents import WORKING_DIR, column_array
-from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.manifest import Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
 from store.format.segments import count_shards, joined_firsts
 from store.read.shard import RESTORE
@@ -27,8 +26,8 @@ from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, is_uninitialised, paths_in
-from store.write.rewrite import NewIds, rewrite_small
-from store.write.writer import group_text
+from store.write.rewrite import NewIds, Rewriting
+from store.write.writer import group_text, publish
 
 __all__ = ["Linked", "link_or_say", "link_stores", "linked_columns"]
 
@@ -85,36 +84,27 @@ class Linked:
         return (self.linked_bytes + self.copied_bytes) / max(1, self.n_files)
 
 
-class _Shard(NamedTuple):
-    """A shard of a part, and its path in the new store."""
-
-    source: Path
-    target: str
-
-
 def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
     """The columns of all stores whose files a merge can share, and that are large enough."""
     first = stores[0].schema
     common = [name for name in first.stored if all(name in s.schema.stored for s in stores)]
-    sizes = {name: _column_bytes(stores, name) for name in common}
+    sizes = {
+        name: sum(store.n_items(name) for store in stores) * first.stored[name].item_bytes
+        for name in common
+    }
     allowance = sum(sizes.values()) * SMALL_SHARE
     linked = []
     for name in sorted(sizes, key=sizes.__getitem__):
         column = first.stored[name]
-        is_small = column.axis is None and not column.is_text
-        is_small = is_small and column.item_bytes <= SMALL_ITEM_BYTES
-        is_ours = name != TRACE_ID and not is_small and _has_one_layout(stores, name)
-        if not is_ours:
+        is_small = (
+            column.axis is None and not column.is_text and column.item_bytes <= SMALL_ITEM_BYTES
+        )
+        if name == TRACE_ID or is_small or not _has_one_layout(stores, name):
             continue
         allowance -= sizes[name]
         if allowance < 0:
             linked.append(name)
     return [name for name in common if name in linked]
-
-
-def _column_bytes(stores: Sequence[TraceStore], name: str) -> int:
-    item_bytes = stores[0].schema.stored[name].item_bytes
-    return sum(store.n_items(name) for store in stores) * item_bytes
 
 
 def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
@@ -125,7 +115,7 @@ def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
 def link_stores(
     root: Path,
     stores: Sequence[TraceStore],
-    provenance: Mapping[str, Any],
+    provenance: Mapping[str, object],
     renamed: NewIds,
     files: Files,
     progress: Progress,
@@ -155,162 +145,139 @@ def link_stores(
     LockedError
         Another process makes this store, or a part was changed so that its files are gone.
     """
-    building = _Building(root, stores, provenance, files)
+    linked = linked_columns(stores)
+    manifest = _plan(stores, linked, provenance)
+    group_text(root, manifest)  # refuses what no reader would accept, before anything is there
     files.make_dirs(root)
     with WriterLock(root):
-        building.clear()
-        linked = building.link_all(progress)
-        manifest = rewrite_small(root, stores, building.manifest, building.linked, renamed, files)
-        building.publish(manifest)
-    return linked
+        _clear(root, _record(stores, linked), linked, files)
+        done = _Linking(root, manifest, files).link_all(stores, linked, progress)
+        whole = Rewriting(root, stores, manifest, linked, files).write(renamed)
+        for store in stores:
+            store.directory.check()
+        publish(root, whole, files)
+        files.remove_tree(root / WORKING_DIR)
+    return done
 
 
-class _Building:
-    """A store that is being made of parts.
-
-    Attributes
-    ----------
-    linked
-        The columns whose files are linked; the others are rewritten.
-    manifest
-        What will be committed, but for checksums.
-    """
-
-    def __init__(
-        self,
-        root: Path,
-        stores: Sequence[TraceStore],
-        provenance: Mapping[str, Any],
-        files: Files,
-    ) -> None:
-        self.root = root
-        self.stores = stores
-        self.files = files
-        self.linked = linked_columns(stores)
-        self._folders = {root}  # that are there
-        self.manifest = self._plan(provenance)
-        group_text(root, self.manifest)  # refuses what no reader would accept, before anything is
-
-    def _plan(self, provenance: Mapping[str, Any]) -> Manifest:
-        """The manifest but for checksums, which are not known yet."""
-        schema = Schema(self.stores[0].schema.columns)
-        n_rows = sum(map(len, self.stores))
-        n_items = {
-            axis: sum(store.manifest.n_items.get(axis, 0) for store in self.stores)
-            for axis in schema.axes
-        }
-        segments = {}
-        for name in self.linked:
-            layout = schema.layout(name)
-            parts = [
-                (store.n_items(name), store.manifest.segments.get(_path(store, name), []))
-                for store in self.stores
-            ]
-            firsts, n = joined_firsts(parts, layout.shard_items)
-            n_shards = count_shards(firsts, n, layout.shard_items)
-            layout.check_size(n_shards * layout.shard_items)
-            if len(firsts) > 1:
-                segments[layout.path] = firsts
-        return Manifest(
-            schema,
-            generation=1,
-            n_rows=n_rows,
-            n_items=n_items,
-            runs=((0, n_rows),),
-            provenance=dict(provenance),
-            segments=segments,
-        )
-
-    @property
-    def _record(self) -> Path:
-        return self.root / WORKING_DIR / RECORD
-
-    @property
-    def _identity(self) -> bytes:
-        """Which files are linked: those of another merge must not stay.
-
-        Copies of a store have its uuid, and each may have grown on its own to the same generation.
-        """
-        parts = [
-            [store.directory.device, store.directory.inode, store.uuid, store.manifest.checksum]
-            for store in self.stores
-        ]
-        return json.dumps([parts, self.linked]).encode()
-
-    def _shards(self, store: TraceStore, name: str, first: int) -> list[_Shard]:
-        """The shards of a column of a part; in the new store they are numbered from `first`."""
-        source = column_array(store.manifest, name)
-        target = self.manifest.schema.layout(name)
-        return [
-            _Shard(store.path / source.layout.shard_path(i), target.shard_path(first + i))
-            for i in range(source.n_shards)
-        ]
-
-    def _shards_of_parts(self) -> list[list[_Shard]]:
-        """For each part the shards to link."""
-        numbers = dict.fromkeys(self.linked, 0)
+def _plan(
+    stores: Sequence[TraceStore], linked: Sequence[str], provenance: Mapping[str, object]
+) -> Manifest:
+    """The manifest but for checksums, which are not known yet."""
+    schema = Schema(stores[0].schema.columns)
+    n_rows = sum(map(len, stores))
+    n_items = {
+        axis: sum(store.manifest.n_items.get(axis, 0) for store in stores) for axis in schema.axes
+    }
+    segments = {}
+    for name in linked:
+        layout = schema.layout(name)
         parts = []
-        for store in self.stores:
-            shards: list[_Shard] = []
-            for name in self.linked:
-                own = self._shards(store, name, numbers[name])
-                numbers[name] += len(own)
-                shards += own
-            parts.append(shards)
-        return parts
+        for store in stores:
+            path = store.schema.layout(name).path
+            parts.append((store.n_items(name), store.manifest.segments.get(path, [])))
+        firsts, n = joined_firsts(parts, layout.shard_items)
+        n_shards = count_shards(firsts, n, layout.shard_items)
+        layout.check_size(n_shards * layout.shard_items)
+        if len(firsts) > 1:
+            segments[layout.path] = firsts
+    return Manifest(
+        schema,
+        generation=1,
+        n_rows=n_rows,
+        n_items=n_items,
+        runs=((0, n_rows),),
+        provenance=dict(provenance),
+        segments=segments,
+    )
 
-    def clear(self) -> None:
-        """Remove what an earlier call left, but for files that this one needs and has named."""
-        if not is_uninitialised(self.root):
-            raise LockedError(f"{self.root}: it was changed meanwhile; merge again")
-        try:
-            is_ours = self._record.read_bytes() == self._identity
-        except OSError:
-            is_ours = False
-        if not is_ours:
-            self._clear_durably()
-        self.files.make_dirs(self.root / WORKING_DIR)
-        for path in sorted([*self.root.iterdir(), *self._record.parent.iterdir()]):
-            if path.is_file() and path != self._record:
-                self.files.remove(path)
-            elif path.name not in (WORKING_DIR, *self.linked):
-                self.files.remove_tree(path)
-        if not is_ours:
-            self.files.replace_text(self._record, self._identity)
 
-    def _clear_durably(self) -> None:
-        """Remove everything, so that no power cut brings a file of another merge back."""
-        for path in paths_in(self.root):
-            self.files.remove(self.root / path)
-        self.files.sync_dirs(Path(folder) for folder, _, _ in os.walk(self.root))
-        clear_directory(self.root, self.files)
+def _record(stores: Sequence[TraceStore], linked: Sequence[str]) -> bytes:
+    """Which files are linked: those of another merge must not stay.
 
-    def link_all(self, progress: Progress) -> Linked:
-        """Give every large file a name in the new store."""
-        done = Linked(rewritten=self._rewritten_for_layout())
+    Copies of a store have its uuid, and each may have grown on its own to the same generation.
+    """
+    parts = [
+        [store.directory.device, store.directory.inode, store.uuid, store.manifest.checksum]
+        for store in stores
+    ]
+    return json.dumps([parts, linked]).encode()
+
+
+def _clear(root: Path, record: bytes, linked: Sequence[str], files: Files) -> None:
+    """Remove what an earlier call left, but for files that this one needs and has named."""
+    if not is_uninitialised(root):
+        raise LockedError(f"{root}: it was changed meanwhile; merge again")
+    file = root / WORKING_DIR / RECORD
+    try:
+        is_ours = file.read_bytes() == record
+    except OSError:
+        is_ours = False
+    if not is_ours:
+        _clear_durably(root, files)
+    files.make_dirs(file.parent)
+    for path in sorted([*root.iterdir(), *file.parent.iterdir()]):
+        if path.is_file() and path != file:
+            files.remove(path)
+        elif path.name not in (WORKING_DIR, *linked):
+            files.remove_tree(path)
+    if not is_ours:
+        files.replace_text(file, record)
+
+
+def _clear_durably(root: Path, files: Files) -> None:
+    """Remove everything, so that no power cut brings a file of another merge back."""
+    for path in paths_in(root):
+        files.remove(root / path)
+    files.sync_dirs(Path(folder) for folder, _, _ in os.walk(root))
+    clear_directory(root, files)
+
+
+class _Linking:
+    """Gives large files of the parts a name in the new store."""
+
+    def __init__(self, root: Path, manifest: Manifest, files: Files) -> None:
+        self.root = root
+        self.schema = manifest.schema
+        self.files = files
+        self.done = Linked()
+        self._folders = {root}  # that are there
+
+    def link_all(
+        self, stores: Sequence[TraceStore], linked: Sequence[str], progress: Progress
+    ) -> Linked:
+        columns = self.schema.columns
+        self.done.rewritten = tuple(name for name in columns if not _has_one_layout(stores, name))
+        n_shards = dict.fromkeys(linked, 0)  # of the parts so far
         n_rows = 0
-        for store, shards in zip(self.stores, self._shards_of_parts(), strict=True):
-            for shard in shards:
-                self._link(store, shard, done)
+        for store in stores:
+            for name in linked:
+                array = column_array(store.manifest, name)
+                layout = self.schema.layout(name)
+                for i in range(array.n_shards):
+                    source = array.layout.shard_path(i)
+                    self._link(store, source, layout.shard_path(n_shards[name] + i))
+                n_shards[name] += array.n_shards
             n_rows += len(store)
             progress(n_rows)
         self.files.sync_dirs(Path(folder) for folder, _, _ in os.walk(self.root))
-        return done
+        return self.done
 
-    def _rewritten_for_layout(self) -> tuple[str, ...]:
-        names = self.manifest.schema.columns
-        return tuple(name for name in names if not _has_one_layout(self.stores, name))
-
-    def _link(self, store: TraceStore, shard: _Shard, done: Linked) -> None:
+    def _link(self, store: TraceStore, path: str, new_path: str) -> None:
         """Link or copy a shard, unless an earlier call has."""
-        target = self.root / shard.target
+        source = store.path / path
+        target = self.root / new_path
+        done = self.done
         try:
-            n_bytes = shard.source.stat().st_size
-            if target.exists() or self._could_link(shard.source, target, done):
+            n_bytes = source.stat().st_size
+            self._make_dirs(target.parent)
+            reason = None if target.exists() else link_or_say(source, target, self.files)
+            if reason is None:
                 done.n_linked += 1
                 done.linked_bytes += n_bytes
                 return
-            self._copy(shard.source, target)
+            self._copy(source, target)
+            done.reason = done.reason or reason
             done.n_copied += 1
             done.copied_bytes += n_bytes
         except FileNotFoundError as error:
@@ -319,14 +286,8 @@ class _Building:
                     f"{store.path}: a commit changed it while it was merged; merge it again"
                 ) from error
             raise CorruptError(
-                f"{shard.source}: expected a file of the store, found none; {RESTORE}"
+                f"{source}: expected a file of the store, found none; {RESTORE}"
             ) from error
-
-    def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
-        self._make_dirs(target.parent)
-        reason = link_or_say(source, target, self.files)
-        done.reason = done.reason or reason or ""
-        return reason is None
 
     def _make_dirs(self, folder: Path) -> None:
         """Make the folder of a shard; all are synced in the end."""
@@ -340,14 +301,3 @@ class _Building:
         self.files.remove(working)
         self.files.copy_file(source, working)
         self.files.rename(working, target)
-
-    def publish(self, manifest: Manifest) -> None:
-        """The moment of the commit."""
-        for store in self.stores:
-            store.directory.check()
-        self.files.replace_text(self.root / GROUP_FILE, group_text(self.root, manifest))
-        self.files.remove_tree(self.root / WORKING_DIR)
-
-
-def _path(store: TraceStore, name: str) -> str:
-    return store.schema.layout(name).path

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from store.format.array_info import ArrayInfo
@@ -22,10 +22,10 @@ from store.write.files import Files
 __all__ = [
     "clear_directory",
     "clear_orphans",
-    "foreign_arrays",
     "has_only_our_files",
     "is_uninitialised",
     "paths_in",
+    "strange_files",
 ]
 
 
@@ -38,11 +38,8 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
     # the last writer may have died before its manifest's rename was durable, and orphans go now
     files.sync_dir(root)
     files.remove_tree(root / WORKING_DIR)
-    belonging = files_of(manifest)
-    foreign = foreign_arrays(root, belonging)
-    for path in paths_in(root):
-        top, _, _ = path.partition("/")
-        if path not in belonging and top not in foreign and could_be_ours(path):
+    for path, is_ours in strange_files(root, manifest):
+        if is_ours:
             files.remove(root / path)
             for folder in Path(path).parents[:-1]:
                 if not files.remove_if_empty(root / folder):
@@ -58,17 +55,19 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
             write_metadata(root, files, path, text)
 
 
-def foreign_arrays(root: Path, belonging: Collection[str]) -> set[str]:
-    """Names of arrays in a store's directory that no writer of ours made.
-
-    `belonging` are the files of the committed state, as `files_of` has them.
+def strange_files(root: Path, manifest: Manifest) -> Iterator[tuple[str, bool]]:
+    """Files in a store's directory that are not committed, and whether a writer of ours made them.
 
     A writer records the column of an array in its metadata (or in '@' in its path), and metadata is
     written last: another Zarr client added an array with metadata that does not name its column.
     """
+    belonging = files_of(manifest)
     ours = {path.partition("/")[0] for path in belonging}
     arrays = {folder.name for folder in root.iterdir() if (folder / GROUP_FILE).is_file()}
-    return {name for name in arrays - ours if not _is_named_by_us(root / name)}
+    foreign = {name for name in arrays - ours if not _is_named_by_us(root / name)}
+    for path in paths_in(root):
+        if path not in belonging:
+            yield path, could_be_ours(path) and path.partition("/")[0] not in foreign
 
 
 def _is_named_by_us(folder: Path) -> bool:
@@ -107,7 +106,7 @@ def clear_directory(root: Path, files: Files) -> None:
 def paths_in(root: Path) -> Iterator[str]:
     """Every file below a directory, relative to it."""
     for folder, _, names in os.walk(root):
-        for name in names:
+        for name in sorted(names):
             yield Path(folder, name).relative_to(root).as_posix()
 
 

@@ -11,28 +11,11 @@ sources that need them do.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from store.format.schema import Schema
-from store.traces.label_keys import VERDICTS
 
-__all__ = [
-    "BATCHING",
-    "COMMAND",
-    "REMARKS",
-    "UNDECIDING",
-    "Source",
-]
-
-# Keys of the provenance:
-# what a source could not use
-REMARKS = "left_out"
-# how many traces were computed at once: it decides no more than rounding
-BATCHING = "batching"
-# the command line that made the store, or that continues making it
-COMMAND = "command"
-# what does not tell one build from another
-UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING)
+__all__ = ["Source"]
 
 
 @runtime_checkable
@@ -49,14 +32,14 @@ class Source(Protocol):
     """
 
     schema: Schema
-    provenance: dict[str, Any]
+    provenance: dict[str, object]
 
     @property
-    def remarks(self) -> dict[str, Any]:
-        """Remarks on the traces so far (`REMARKS`, `BATCHING`); committed as provenance."""
+    def remarks(self) -> dict[str, object]:
+        """Remarks on the traces so far; committed as provenance."""
         return {}
 
-    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield `(trace_id, row)` from trace number `start` on.
 
         Parameters

@@ -4,18 +4,15 @@ Merges and subsets know their bytes beforehand. Extractions and imports estimate
 bytes of their first rows, and from the fraction of the work that those were.
 """
 
-import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.schema import Schema
 from store.read.store import TraceStore
 
 __all__ = [
@@ -24,7 +21,6 @@ __all__ = [
     "bytes_under",
     "check_space",
     "free_bytes",
-    "row_bytes",
     "same_disk",
 ]
 
@@ -59,23 +55,20 @@ class SpaceCheck:
     after: int
     ignore: bool = False
     has_looked: bool = False
-    _first: float | None = None  # an earlier run may have done some of the work
-    _n_rows: int = 0
-    _n_bytes: int = 0
+    _began: tuple[int, float, int] | None = None  # an earlier run may have done some of the work
 
     def __call__(self, n_rows: int, n_bytes: int) -> None:
-        """Count a row of so many bytes, the `n_rows`-th of the store; until `has_looked`."""
+        """Look at a store of so many rows, to which so many bytes were written by now."""
         done = self.progress(n_rows)
-        if self._first is None:
-            self._first = done
+        if self._began is None:
+            self._began = n_rows, done, n_bytes
             return
-        self._n_rows += 1
-        self._n_bytes += n_bytes
-        gained = done - self._first
-        if self._n_rows < self.after or gained <= 0:
+        first_rows, first_done, first_bytes = self._began
+        gained = done - first_done
+        if n_rows - first_rows < self.after or gained <= 0:
             return
         self.has_looked = True
-        needed = round(self._n_bytes * (1 - done) / gained)
+        needed = round((n_bytes - first_bytes) * (1 - done) / gained)
         free = free_bytes(self.path)
         if needed <= free:
             return
@@ -132,18 +125,6 @@ def bytes_of_rows(store: TraceStore, rows: Sequence[int]) -> int:
             column_bytes = bytes_under(store.path / store.schema.layout(name).path)
             total += column_bytes * n_chosen / n_items
     return round(total)
-
-
-def row_bytes(row: Mapping[str, Any], schema: Schema) -> int:
-    """The bytes of a row's values as its columns hold them."""
-    total = 0
-    for name, column in schema.columns.items():
-        value = row[name]
-        if isinstance(value, str):
-            total += len(value.encode(errors="surrogatepass"))
-        else:
-            total += math.prod(np.shape(value)) * column.storage_dtype.itemsize
-    return total
 
 
 def _gb(n_bytes: int) -> str:

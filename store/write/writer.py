@@ -15,7 +15,6 @@ invisible to readers; the next writer removes it before it does anything else.
 """
 
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,12 +22,12 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar
 
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
 from store.format.ids import Run, plan_runs
-from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
+from store.format.manifest import MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory, local_path
@@ -36,15 +35,20 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.layers import check_recorded
 from store.write.array_writer import write_metadata
-from store.write.columns import append_to_all, schema_with
-from store.write.copy import Progress, copy_files
 from store.write.files import DISK, Files
 from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
-from store.write.rows import Row, RowArrays, axis_lengths, encode_id, encode_row
+from store.write.rows import (
+    Row,
+    RowArrays,
+    axis_lengths,
+    encode_id,
+    encode_row,
+    schema_with,
+)
 
-__all__ = ["StoreWriter", "group_text"]
+__all__ = ["StoreWriter", "group_text", "publish"]
 
 CLOSED = "it was closed"
 # a writer commits by itself after so much: a killed job loses at most this
@@ -53,18 +57,20 @@ COMMIT_BYTES = 2**30
 COMMIT_S = 60.0
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
+Method = Callable[Concatenate["StoreWriter", P], T]
 
 
-def _one_thread(method: Method) -> Method:
+def _one_thread(method: Method[P, T]) -> Method[P, T]:
     """Let threads that share a writer take turns at its methods."""
 
     @wraps(method)
-    def locked(writer: "StoreWriter", *args: Any, **named: Any) -> Any:
+    def locked(writer: "StoreWriter", *args: P.args, **named: P.kwargs) -> T:
         with writer._lock.threads:
             return method(writer, *args, **named)
 
-    return cast("Method", locked)
+    return locked
 
 
 class StoreWriter:
@@ -81,6 +87,8 @@ class StoreWriter:
     ----------
     provenance : dict
         JSON object that says where the traces come from; a change is written with the next commit.
+    n_bytes : int
+        Of the values that this writer was given.
 
     Examples
     --------
@@ -100,7 +108,8 @@ class StoreWriter:
         try:  # no one else commits from here on
             if new:
                 manifest = new
-                _clear_new(self.root, files)
+                _check_new(self.root)
+                clear_directory(self.root, files)
                 files.make_dirs(self.root / WORKING_DIR)
             else:
                 manifest = read_manifest(self.root)
@@ -115,8 +124,9 @@ class StoreWriter:
             self._lock.release()
             raise
         self.provenance = deepcopy(manifest.provenance)
+        self.n_bytes = 0
         self._committed_at = time.monotonic()
-        self._new_bytes = 0
+        self._committed_bytes = 0
 
     @classmethod
     def create(
@@ -152,41 +162,6 @@ class StoreWriter:
         return writer
 
     @classmethod
-    def copy(
-        cls,
-        path: str | Path,
-        store: TraceStore,
-        provenance: Mapping | None = None,
-        files: Files = DISK,
-        progress: Progress = lambda done: None,
-    ) -> "StoreWriter":
-        """Create a store with all rows of another, whose files are copied byte for byte.
-
-        There must be nothing at `path` but an empty directory. Without `provenance` the store has
-        that of the other; `progress` is called after each file with the rows that the bytes copied
-        so far amount to.
-
-        Raises
-        ------
-        SchemaError
-            Something is at `path` already.
-        LockedError
-            The other store was appended to meanwhile.
-        """
-        root = local_path(path)
-        _check_new(root)
-        files.make_dirs(root)
-        with WriterLock(root):
-            _clear_new(root, files)
-            manifest = replace(
-                copy_files(store, root, files, progress),
-                uuid=str(uuid.uuid4()),
-                provenance=dict(provenance or store.provenance),
-            )
-            files.replace_text(root / GROUP_FILE, group_text(root, manifest))
-        return cls.open(root, files)
-
-    @classmethod
     def open(cls, path: str | Path, files: Files = DISK) -> "StoreWriter":
         """Append to the store at `path`."""
         root = local_path(path)
@@ -199,7 +174,7 @@ class StoreWriter:
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
-        write_metadata(self.root, self.files, "", group_text(self.root, manifest))
+        publish(self.root, manifest, self.files)
         self._adopt(manifest)
 
     @property
@@ -248,10 +223,11 @@ class StoreWriter:
             self._arrays.append(items, lengths)
             self._new_ids[trace_id] = None
             self._n_rows += 1
-            self._new_bytes += sum([value.nbytes for value in items.values()])
+            self.n_bytes += sum([value.nbytes for value in items.values()])
             self._unusable = None
             is_late = time.monotonic() - self._committed_at >= COMMIT_S
-            if is_late or len(self._new_ids) >= COMMIT_ROWS or self._new_bytes >= COMMIT_BYTES:
+            new_bytes = self.n_bytes - self._committed_bytes
+            if is_late or len(self._new_ids) >= COMMIT_ROWS or new_bytes >= COMMIT_BYTES:
                 self.commit()
 
     def _check_usable(self) -> None:
@@ -302,7 +278,7 @@ class StoreWriter:
         self._unusable = "setting columns stopped half-way"
         new = RowArrays(self.root, self.files, Manifest(schema), columns, new_axes, new=True)
         try:
-            append_to_all(new, schema, columns, rows, self._committed)
+            new.append_to_all(schema, rows, self._committed)
             if not self._lock.is_held:  # what makes the rows has closed this writer
                 self._check_usable()
             tails = new.commit()
@@ -353,7 +329,7 @@ class StoreWriter:
         elif self.provenance != self._manifest.provenance:
             self._publish(self._manifest.next(provenance=self.provenance))
         self._committed_at = time.monotonic()
-        self._new_bytes = 0
+        self._committed_bytes = self.n_bytes
 
     @_one_thread
     def merge_runs(self) -> None:
@@ -443,7 +419,7 @@ class StoreWriter:
 
     def _n_lost(self) -> int:
         """Rows that would be lost without another commit."""
-        if not self._lock.is_held:  # they belong to the process that this one was forked from
+        if not self._lock.is_held:  # it was closed, or is that of the process forked from
             return 0
         if self._unusable and self._new_ids:  # a failed commit may still have reached its last step
             with suppress(StoreError):
@@ -455,13 +431,8 @@ class StoreWriter:
 
     @_one_thread
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._unusable == CLOSED:
-            return
         if kind is None:
-            try:
-                self.commit()
-            finally:
-                self.discard()
+            self.close()
             return
         n_lost = self._n_lost()
         self.discard()
@@ -490,6 +461,11 @@ def group_text(root: Path, manifest: Manifest) -> bytes:
     return text
 
 
+def publish(root: Path, manifest: Manifest, files: Files) -> None:
+    """Commit a state: all that it names is durable by now."""
+    write_metadata(root, files, "", group_text(root, manifest))
+
+
 def _check_new(root: Path) -> None:
     """Raise SchemaError unless a store may be created here.
 
@@ -499,9 +475,3 @@ def _check_new(root: Path) -> None:
         raise SchemaError(
             f"{root}: expected a new path, found something there; open it to append, or remove it"
         )
-
-
-def _clear_new(root: Path, files: Files) -> None:
-    """Check again, now under the lock, and remove what a writer left that died."""
-    _check_new(root)
-    clear_directory(root, files)

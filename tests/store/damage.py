@@ -20,15 +20,8 @@ from store.format.schema import TRACE_ID
 
 SMALL = Schema(
     {
-        "x": Column(
-            "int16",
-            (2,),
-            axis="t",
-            axis_names=("layers",),
-            split=("layers",),
-            chunk_items=4,
-            shard_items=8,
-        ),  # raw, two planes, three shards
+        # raw, two planes, three shards
+        "x": Column("int16", (2,), "t", ("layers",), ("layers",), chunk_items=4, shard_items=8),
         "z": Column("float32", axis="t", codec="zstd", chunk_items=8, shard_items=16),
         "label": Column("int8", chunk_items=2, shard_items=4),
     }
@@ -65,6 +58,13 @@ def flip(file: Path, position: int = 0) -> None:
     data = bytearray(file.read_bytes())
     data[position] ^= 1
     file.write_bytes(data)
+
+
+def edit_json(file: Path, **changes: object) -> dict:
+    """Change values of a file of JSON; what it was before."""
+    before = json.loads(file.read_bytes())
+    file.write_text(json.dumps(before | changes))
+    return before
 
 
 def questions(store: TraceStore) -> Iterator[tuple[str, Callable[[], object]]]:

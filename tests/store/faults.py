@@ -18,6 +18,7 @@ ENTRIES = (
     "link",
     "remove",
     "remove_if_empty",
+    "remove_tree",
     "exchange",
 )
 DIRECTORY = -1
@@ -42,30 +43,36 @@ class Quick(Files):
 
 class Faulty(Quick):
     """Calls `fault` before its operation number `at`, counted from 1, and all later ones if it is
-    `lasting`.
+    `lasting`; 0: before none. If `only` is the name of an operation, no others are counted.
 
     A write counts as two, so that a fault also comes when half of it is done.
     """
 
-    def __init__(self, at: int, fault: Callable[[], None], lasting: bool = False) -> None:
-        self.at, self.fault, self.lasting, self.n = at, fault, lasting, 0
+    def __init__(
+        self, at: int, fault: Callable[[], None], lasting: bool = False, only: str | None = None
+    ) -> None:
+        self.at, self.fault, self.lasting, self.only, self.n = at, fault, lasting, only, 0
 
-    def count(self) -> None:
-        self.n += 1
-        if self.n == self.at or (self.lasting and self.n > self.at):
+    def begin(self, at: int = 1) -> None:
+        """Count from here on."""
+        self.at, self.n = at, 0
+
+    def count(self, name: str) -> None:
+        self.n += self.only in (None, name)
+        if self.at and (self.n == self.at or (self.lasting and self.n > self.at)):
             self.fault()
 
     def write(self, fd, data, position):
         view = memoryview(data).cast("B")
         half = len(view) // 2
         for start, part in ((0, view[:half]), (half, view[half:])):
-            self.count()
+            self.count("write")
             super().write(fd, part, position + start)
 
 
 def _counted(name: str) -> Callable:
     def operation(self, *arguments):
-        self.count()
+        self.count(name)
         return getattr(Quick, name)(self, *arguments)
 
     return operation
@@ -86,6 +93,9 @@ def failing(number: int) -> Callable[[], None]:
         raise OSError(number, f"{os.strerror(number)} ({errno.errorcode[number]})")
 
     return fail
+
+
+full_disk = failing(errno.ENOSPC)
 
 
 def error_of(work: Callable[[], object]) -> int | None:

@@ -37,7 +37,10 @@ def config():
     return config
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    ["compare", "extract", *(pytest.param(n, marks=pytest.mark.slow) for n in ("train", "view"))],
+)
 def test_a_command_without_its_packages_says_what_to_install(name, tmp_path, config):
     """One line, exit status 2, and the extra that has the package."""
     package, arguments, extra, module = COMMANDS[name]

@@ -1,5 +1,7 @@
 """What memory a process may still have, as the kernel tells it."""
 
+import os
+
 import pytest
 
 from store.memory_limits import MemoryLimits, read_memory
@@ -57,3 +59,10 @@ def test_without_a_limit_the_machine_counts(kernel, tmp_path):
     """Nor does a group whose files are gone, or a container's name on its host, change anything."""
     write_group(tmp_path / "cgroup", "v2", "max", 30 * GB)
     assert kernel("0::/../gone\n4:memory:/docker/123\n") == MemoryLimits(64 * GB, 40 * GB, 40 * GB)
+
+
+def test_a_system_that_tells_its_pages_only(tmp_path):
+    """It has no `/proc`; half of its memory is taken to be free."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = read_memory(tmp_path / "proc", tmp_path / "cgroup")
+    assert found == MemoryLimits(total, total // 2, total // 2)

@@ -1,24 +1,22 @@
 """What a store promises where several things go wrong, or several hands are at work, at once."""
 
 import fcntl
+import io
 import json
-import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
 from threading import Thread
 
 import numpy as np
 import pytest
 from damage import flip
+from faults import Faulty, full_disk
 
 from store import (
     Column,
     CorruptError,
-    IncompleteError,
     LockedError,
     Schema,
     SchemaError,
@@ -79,25 +77,20 @@ def test_metadata_that_no_reader_would_take_is_refused(path, monkeypatch):
 
 def test_a_store_that_came_to_be_meanwhile_is_not_touched(tmp_path, monkeypatch):
     """By another process, between the check and the lock."""
-    other = make(tmp_path / "other.zarr", 3)
-    for begin in (
-        lambda path: StoreWriter.create(path, SCHEMA),
-        lambda path: StoreWriter.copy(path, TraceStore.open(other)),
-    ):
-        path, lock = tmp_path / f"{begin.__code__.co_firstlineno}.zarr", writer_module.WriterLock
+    path, lock = tmp_path / "s.zarr", writer_module.WriterLock
 
-        def late(root, path=path, lock=lock):
-            with monkeypatch.context() as patched:
-                patched.setattr(writer_module, "WriterLock", lock)
-                make(path)
-            return lock(root)
-
+    def late(root):
         with monkeypatch.context() as patched:
-            patched.setattr(writer_module, "WriterLock", late)
-            with pytest.raises(SchemaError, match="expected a new path"):
-                begin(path)
-        assert len(ids(path)) == 20
-        assert not verify_store(path).problems
+            patched.setattr(writer_module, "WriterLock", lock)
+            make(path)
+        return lock(root)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer_module, "WriterLock", late)
+        with pytest.raises(SchemaError, match="expected a new path"):
+            StoreWriter.create(path, SCHEMA)
+    assert len(ids(path)) == 20
+    assert not verify_store(path).problems
 
 
 def test_a_reader_of_a_store_that_was_repaired_says_so(path):
@@ -131,23 +124,6 @@ def test_a_lock_is_that_of_what_is_at_the_path(path, tmp_path):
     with pytest.raises(LockedError):
         WriterLock(path)
     lock.release()
-
-
-def test_a_forked_child_does_not_write(path):
-    with StoreWriter.open(path) as writer:
-
-        def child():
-            with pytest.raises(
-                IncompleteError, match="it belongs to the process that this one was forked from"
-            ):
-                writer.append(*row(99))
-
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-        process.join()
-        assert process.exitcode == 0
-        writer.append(*row(20))
-    assert ids(path) == [f"r{i}" for i in range(21)]
 
 
 def test_a_repair_that_stopped_is_not_finished_for_other_rows(path, monkeypatch):
@@ -230,41 +206,17 @@ def test_a_damaged_column_can_be_replaced(path, tmp_path):
     )
 
 
-class Failing(Files):
-    """Fails at an operation of a name, the n-th time."""
-
-    def __init__(self, name, n=1):
-        self._name, self._n = name, n
-
-    def __getattribute__(self, name):
-        found = object.__getattribute__(self, name)
-        if name.startswith("_") or name != self._name:
-            return found
-        self._n -= 1
-        if self._n == 0:
-            raise OSError(28, "No space left on device")
-        return found
-
-
 @pytest.mark.parametrize("operation, n", [("sync", 1), ("sync", 3), ("rename", 1), ("create", 4)])
 def test_a_store_whose_creation_failed_is_created_again(tmp_path, operation, n):
-    for begin in (
-        lambda files: StoreWriter.create(tmp_path / "a.zarr", SCHEMA, files=files),
-        lambda files: StoreWriter.copy(
-            tmp_path / "b.zarr", TraceStore.open(make(tmp_path / "c.zarr")), files=files
-        ),
-    ):
-        with pytest.raises(OSError, match="No space left"):
-            begin(Failing(operation, n))
-        shutil.rmtree(tmp_path / "c.zarr", ignore_errors=True)
-        begin(Files()).close()
-        shutil.rmtree(tmp_path / "c.zarr", ignore_errors=True)
-    assert len(TraceStore.open(tmp_path / "b.zarr")) == 20
+    with pytest.raises(OSError, match="No space left"):
+        StoreWriter.create(tmp_path / "a.zarr", SCHEMA, files=Faulty(n, full_disk, only=operation))
+    StoreWriter.create(tmp_path / "a.zarr", SCHEMA).close()
+    assert not verify_store(tmp_path / "a.zarr").problems
 
 
 def test_a_commit_is_done_when_only_its_leftovers_stay(path):
     """They are cleared by the next writer."""
-    with StoreWriter.open(path, Failing("remove_tree", 2)) as writer:
+    with StoreWriter.open(path, Faulty(2, full_disk, only="remove_tree")) as writer:
         writer.append(*row(20))
         writer.merge_runs()
     assert len(ids(path)) == 21
@@ -278,17 +230,12 @@ def test_odd_files_are_told(path, monkeypatch):
     (path / os.fsdecode(b"\xff")).touch()
     (path / "label/c/0").unlink()
     os.mkfifo(path / "label/c/0")
-    done = subprocess.run(
-        [sys.executable, "-m", "store", "verify", str(path)],
-        env=os.environ
-        | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, b"")
-    assert b"not a regular file" in done.stdout
-    assert rb"\udcff: expected no file that does not belong" in done.stdout
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", "strict"))
+    assert main(["verify", str(path)]) == 1
+    sys.stdout.flush()
+    assert b"not a regular file" in out.getvalue()
+    assert rb"\udcff: expected no file that does not belong" in out.getvalue()
 
 
 def test_repair_from_within_the_store(path, monkeypatch, capsys):

@@ -76,8 +76,8 @@ from store.sources.huggingface.state_columns import HalfRangeError
 from store.sources.huggingface.teacher_forcing import JOINING
 from store.sources.huggingface.token_texts import TokenTexts
 from store.sources.questions import Question
+from store.traces.identity import BATCHING, REMARKS
 from store.traces.label_keys import VERDICTS
-from store.write.source import BATCHING, REMARKS
 
 __all__ = ["HuggingFaceSource"]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from store.format.contents import StoredArray, arrays_of, files_of, metadata_of
-from store.format.manifest import Manifest
+from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
+from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import Schema
 from store.format.shard_table import table_bytes
 
@@ -77,8 +77,8 @@ def _plan_part(
     manifest = Manifest(schema, n_rows=n_rows, n_items=counts, runs=runs)
     columns = Counter({OVERHEAD: ROOT_BYTES})
     n_blocks = _blocks(ROOT_BYTES)
-    owners = {array.layout.path: array.column for array in arrays_of(manifest)}
-    for path, text in metadata_of(manifest).items():
+    owners = {f"{array.layout.path}/{GROUP_FILE}": array.column for array in arrays_of(manifest)}
+    for path, text in metadata_files(manifest).items():
         columns[owners.get(path) or OVERHEAD] += len(text)
         n_blocks += _blocks(len(text))
     for array in arrays_of(manifest):

@@ -44,7 +44,7 @@ def flip_bytes(path: Path, first: int, stride: int) -> Counter:
 
 def test_some_bytes_flipped(small_store):
     """Verify reports every flipped byte, or no reader uses it; no checked read is ever wrong."""
-    assert in_child(lambda: flip_bytes(small_store, 0, 71))["reported"] > 200
+    assert in_child(lambda: flip_bytes(small_store, 0, 211))["reported"] > 60
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def swap_files(path: Path, pairs: Callable) -> Counter:
 def test_some_files_damaged(small_store, tmp_path):
     """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error,
     never a crash."""
-    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", 5))
-    assert min(counts.values()) >= 8
+    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", 12))
+    assert min(counts.values()) >= 3
 
 
 def test_neighbours_swapped(small_store):

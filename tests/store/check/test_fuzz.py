@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,108 +19,21 @@ from oracle import bits
 from store import StoreError, TraceStore
 
 SECONDS, GROWTH_BYTES, SPACE_BYTES = 10, 200e6, 8 * 2**30
-NAMES = [
-    "",
-    ".",
-    "..",
-    "../x",
-    "/abs",
-    "a/b",
-    "a\0",
-    "zarr.json",
-    "_tmp",
-    "_offsets/t",
-    "n" * 64,
-    "n" * 70_000,
-    "ñ",
-]
-NAMES += [
-    "x",
-    "z",
-    "t",
-    "label",
-    "trace_id",
-    "n_rows",
-    "generation",
-    "layers",
-    "\ud800",
-    "x\n",
-    " ",
-    "con",
-    "x@1",
-]
-ARRAYS = [
-    "label@1",
-    "label@01",
-    "label@" + "9" * 30,
-    "label@../../x",
-    "label@1/../../x",
-    "label@1\n",
-    "/label@1",
-]
-CODECS = [
-    "zstd",
-    "zstd:99",
-    "gzip",
-    "gzip:-1",
-    "blosc",
-    "blosc:zstd:3:none",
-    "zstd:" + "9" * 5000,
-    "zstd:\u0663",
-    ":",
-]
+NAMES = ["", ".", "..", "../x", "/abs", "a/b", "a\0", "zarr.json", "_tmp", "_offsets/t", "\ud800"]
+NAMES += ["n" * 64, "n" * 70_000, "ñ", "x", "z", "t", "label", "trace_id", "n_rows", "generation"]
+NAMES += ["layers", "x\n", " ", "con", "x@1"]
+ARRAYS = ["", "0", "9" * 29, "/../../x", "\n"]
+ARRAYS = [*(f"label@1{end}" for end in ARRAYS), "label@01", "label@../../x", "/label@1"]
+CODECS = ["zstd", "zstd:99", "gzip", "gzip:-1", "blosc", "blosc:zstd:3:none", "zstd:\u0663", ":"]
+CODECS += ["zstd:" + "9" * 5000]
 DTYPES = ["utf8", "bfloat16", "bool", "int64", "float64", "object", "<i4", "complex128", "V8"]
-COUNTS = [
-    0,
-    1,
-    2,
-    3,
-    4,
-    7,
-    8,
-    2**16,
-    2**18,
-    2**31,
-    2**32,
-    2**40 - 1,
-    2**40,
-    2**47,
-    2**48 - 1,
-    2**48,
-    2**63,
-    10**400,
-]
+COUNTS = [0, 1, 2, 3, 4, 7, 8, 2**40 - 1, 2**48 - 1, 10**400]
+COUNTS += [2**n for n in (16, 18, 31, 32, 40, 47, 48, 63)]
 NUMBERS = [-1, -(2**63), 0.5, 1.0, -0.0, math.nan, math.inf, 1e300, True, False, None]
-SHAPES = [
-    [],
-    [1] * 70,
-    [2**31],
-    [2**16, 2**15],
-    [2**40],
-    [0],
-    [-1],
-    ["2"],
-    [[2]],
-    5,
-    {"2": 2},
-    [2.0],
-    [True],
-]
-ODD = [
-    *NAMES,
-    *ARRAYS,
-    *CODECS,
-    *DTYPES,
-    *COUNTS,
-    *NUMBERS,
-    *SHAPES,
-    {},
-    [[]],
-    {"": {}},
-    [None],
-    [[0, 7]],
-    [[0, 3], [4, 7]],
-]
+SHAPES = [[], [1] * 70, [2**31], [2**16, 2**15], [2**40], [0], [-1], ["2"], [[2]], 5, {"2": 2}]
+SHAPES += [[2.0], [True]]
+ODD = [*NAMES, *ARRAYS, *CODECS, *DTYPES, *COUNTS, *NUMBERS, *SHAPES]
+ODD += [{}, [[]], {"": {}}, [None], [[0, 7]], [[0, 3], [4, 7]]]
 
 
 def places(value: object) -> Iterator[tuple[dict | list, object]]:
@@ -175,55 +88,53 @@ def _scale(record: dict, column: str, factor: int) -> None:
         record["schema"][column][key] *= factor
 
 
+def _sets(column: str | None = None, items: int | None = None, **values) -> Callable:
+    """A lie that sets values of a column, or of the record, and the items of the axis t."""
+
+    def lie(record: dict) -> None:
+        (record["schema"][column] if column else record).update(values)
+        if items:
+            record["n_items"]["t"] = items
+
+    return lie
+
+
+EACH = {"chunk_items": 1, "shard_items": 1}
+ENDLESS = {"t": 2**47, "trace_id": 2**47}
 LIES = {
     "an axis called n_rows": lambda r: (_rename_axis(r, "n_rows"), r.update(n_rows=7.0)),
-    "an axis called generation": lambda r: (
-        _rename_axis(r, "generation"),
-        r.update(generation="new"),
-    ),
+    "an axis called generation": lambda r: (_rename_axis(r, "generation"), r.update(generation="")),
     "an axis called like a run": lambda r: (_rename_axis(r, "n_rows"), r.update(n_rows=-1)),
     "a run from 0.0": lambda r: r.update(runs=[[0.0, 7]], run_sums={"0.0-7": r["run_sums"]["0-7"]}),
-    "items without end": lambda r: r["n_items"].update(t=2**47),
+    "items without end": _sets(items=2**47),
     "ids without end": lambda r: r["n_items"].update(trace_id=2**47),
-    "rows without end": lambda r: r.update(
-        n_rows=2**38, runs=[[0, 2**38]], n_items=dict.fromkeys(r["n_items"], 2**47)
-    ),
-    "an empty store with items": lambda r: r.update(
-        n_rows=0, runs=[], n_items={"t": 2**47, "trace_id": 2**47}
-    ),
-    "an empty store with axes": lambda r: r.update(n_rows=0, runs=[], n_items={"../x": 2**47}),
-    "one item a shard": lambda r: (
-        r["n_items"].update(t=2**47),
-        r["schema"]["x"].update(chunk_items=1, shard_items=1),
-    ),
-    "a shard too many": lambda r: r["n_items"].update(t=8 * 2**17 + 1),
-    "many shards": lambda r: (
-        r["n_items"].update(t=2**14),
-        r["schema"]["x"].update(chunk_items=1, shard_items=1),
-    ),
-    "many axes": lambda r: r["schema"]["label"].update(item_shape=[1] * 70),
-    "a million axes": lambda r: r["schema"]["label"].update(item_shape=[1] * 1_000_000),
-    "large items": lambda r: r["schema"]["label"].update(item_shape=[2**31]),
-    "large ragged items": lambda r: r["schema"]["x"].update(item_shape=[2**29]),
-    "many planes": lambda r: r["schema"]["label"].update(
-        item_shape=[2**31], axis_names=["a"], split=["a"]
-    ),
-    "large compressed items": lambda r: r["schema"]["z"].update(item_shape=[2**29]),
+    "rows without end": _sets(n_rows=2**38, runs=[[0, 2**38]], n_items=ENDLESS),
+    "an empty store with items": _sets(n_rows=0, runs=[], n_items=ENDLESS),
+    "an empty store with axes": _sets(n_rows=0, runs=[], n_items={"../x": 2**47}),
+    "one item a shard": _sets("x", items=2**47, **EACH),
+    "a shard too many": _sets(items=8 * 2**17 + 1),
+    "many shards": _sets("x", items=2**14, **EACH),
+    "many axes": _sets("label", item_shape=[1] * 70),
+    "a million axes": _sets("label", item_shape=[1] * 1_000_000),
+    "large items": _sets("label", item_shape=[2**31]),
+    "large ragged items": _sets("x", item_shape=[2**29]),
+    "many planes": _sets("label", item_shape=[2**31], axis_names=["a"], split=["a"]),
+    "large compressed items": _sets("z", item_shape=[2**29]),
     "large chunks": lambda r: _scale(r, "label", 2**37),
     "large compressed chunks": lambda r: _scale(r, "z", 2**35),
-    "large shards": lambda r: r["schema"]["label"].update(shard_items=2**39),
-    "large compressed shards": lambda r: r["schema"]["z"].update(shard_items=2**39),
-    "a generation without end": lambda r: r.update(generation=2**48 - 1),
-    "sums that are true": lambda r: r.update(run_sums={"0-7": True}),
+    "large shards": _sets("label", shard_items=2**39),
+    "large compressed shards": _sets("z", shard_items=2**39),
+    "a generation without end": _sets(generation=2**48 - 1),
+    "sums that are true": _sets(run_sums={"0-7": True}),
     "tails of another length": lambda r: r["tails"].update(x=[1, 2, 3]),
-    "tails of none": lambda r: r.update(tails={}),
-    "sums of none": lambda r: r.update(run_sums={}),
-    "a thousand columns": lambda r: r["schema"].update(
-        {f"c{i}": r["schema"]["label"] for i in range(1000)}
+    "tails of none": _sets(tails={}),
+    "sums of none": _sets(run_sums={}),
+    "many columns": lambda r: r["schema"].update(
+        {f"c{i}": r["schema"]["label"] for i in range(100)}
     ),
-    "more runs than rows": lambda r: r.update(runs=[[i, i + 1] for i in range(8)]),
+    "more runs than rows": _sets(runs=[[i, i + 1] for i in range(8)]),
     "a deep provenance": lambda r: r.update(provenance={"a": nested(900)}),
-    "no text": lambda r: r.update(provenance={"\ud800": "\udfff"}),
+    "no text": _sets(provenance={"\ud800": "\udfff"}),
 }
 
 
@@ -241,7 +152,7 @@ def read_all(path: Path) -> list:
         lambda: "absent" in store,
         store.reader.id_table.hashes,
     ]
-    for name in store.schema.stored:
+    for name in sorted(store.schema.stored):  # the order of keys has no checksum, nor a meaning
         questions.append(lambda name=name: bits(store.lengths(name)))
         questions += [
             lambda name=name, row=row: bits(store[row].store.read_value(name, row))
@@ -380,7 +291,7 @@ def test_nested_without_end(small_store):
     edit_record(small_store, lambda record: record.update(provenance={"deep": "HERE"}))
     file = small_store / "zarr.json"
     text = file.read_text()
-    for depth in range(500, 1000):
+    for depth in range(500, 1000, 50):
         file.write_text(text.replace('"HERE"', "[" * depth + "]" * depth))
         with pytest.raises(StoreError):
             TraceStore.open(small_store)
@@ -389,13 +300,13 @@ def test_nested_without_end(small_store):
 def test_some_records_mutated(small_store):
     """With a right checksum: hostile names, shapes, numbers, runs and tails end in an error or a
     report."""
-    counts = in_child(lambda: fuzz_records(small_store, range(750)))
-    assert counts["refused"] > 500
+    counts = in_child(lambda: fuzz_records(small_store, range(250)))
+    assert counts["refused"] > 160
 
 
 def test_some_metadata_bytes_mutated(small_store):
     """With any other byte: refused, or the same content."""
-    assert in_child(lambda: fuzz_bytes(small_store, range(750)))["refused"] > 500
+    assert in_child(lambda: fuzz_bytes(small_store, range(250)))["refused"] > 160
 
 
 @pytest.mark.slow

@@ -73,6 +73,8 @@ def test_a_copy_that_is_damaged_is_not_taken(merged, tmp_path, capsys):
     """Both names are of one file, so that the part has its damage: only a backup helps."""
     shutil.copytree(merged.path, tmp_path / "backup.zarr")
     flip(shards(merged)[2], 3)
+    assert main(["repair", str(merged.path)]) == 1
+    assert "to take from other stores" not in capsys.readouterr().out
     flip(next(merged.path.glob("_offsets/*/c/0")), 3)
     before = content(tmp_path)
     assert main(["repair", str(merged.path)]) == 1

@@ -1,11 +1,13 @@
 """`python -m store verify`: nothing to say of a whole store, and every fault of a damaged one."""
 
+import errno
 import json
 import shutil
 
 import pytest
 import zarr
-from damage import files_in, flip
+from damage import edit_json, files_in, flip
+from faults import Faulty, failing
 from oracle import ROWS, SCHEMA, WRITTEN, make_rows, write_store
 
 from store import Column, Schema, StoreWriter
@@ -15,24 +17,25 @@ from store.cli.main import main
 from store.format.schema import DTYPES
 from store.write.files import Files
 
+KINDS_OF_COLUMNS = {
+    "raw": {"axis": "t"},
+    "fixed": {"item_shape": (3,), "codec": "zstd"},
+    "split": {
+        "item_shape": (2, 3),
+        "axis_names": ("layers", "heads"),
+        "split": ("heads",),
+        "codec": "blosc",
+    },
+}
+SMALL = {"chunk_items": 4, "shard_items": 8}
 EVERY = Schema(
     {
-        f"{dtype}_{kind}": Column(dtype, **options, chunk_items=4, shard_items=8)
+        f"{dtype}_{kind}": Column(dtype, **options, **SMALL)
         for dtype in DTYPES
-        for kind, options in {
-            "raw": {"axis": "t"} if dtype != "utf8" else {},
-            "fixed": {"item_shape": (3,), "codec": "zstd"}
-            if dtype != "utf8"
-            else {"codec": "gzip:1"},
-            "split": {
-                "item_shape": (2, 3),
-                "axis_names": ("layers", "heads"),
-                "split": ("heads",),
-                "codec": "blosc",
-            },
-        }.items()
-        if not (dtype == "utf8" and kind == "split")
+        for kind, options in KINDS_OF_COLUMNS.items()
+        if dtype != "utf8"
     }
+    | {"text": Column("utf8", **SMALL), "packed_text": Column("utf8", codec="gzip:1", **SMALL)}
 )
 
 
@@ -69,43 +72,44 @@ def test_empty_stores_and_empty_rows_are_whole(tmp_path):
         assert problems(path) == problems(path, quick=True) == []
 
 
+def flips(file, position=0):
+    return lambda path: flip(next(path.glob(file)), position)
+
+
+def links(target, file):
+    return lambda path: (path / file).symlink_to(target)
+
+
+def writes(text, file):
+    return lambda path: (path / file).write_text(text)
+
+
+def removes(file):
+    return lambda path: (path / file).unlink()
+
+
+LEFTOVER, DOCUMENT = ("leftover", None, None, None), ("document", None, None, None)
 DAMAGE = {
-    "a raw chunk": (lambda p: flip(p / "tokens/c/0", 20), ("damaged", "tokens", 0, 1)),
-    "a plane": (lambda p: flip(p / "hidden_states/c/0/0/0", 0), ("damaged", "hidden_states", 0, 0)),
-    "a compressed chunk": (lambda p: flip(p / "zipped/c/1/0", 9), ("damaged", "zipped", 1, 0)),
-    "a fixed column": (lambda p: flip(p / "label/c/1", 5), ("damaged", "label", 1, 1)),
-    "a text": (lambda p: flip(p / "question/c/0"), ("damaged", "question", 0, 0)),
-    "an id": (lambda p: flip(p / "trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
-    "a table": (lambda p: flip(p / "attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
-    "a missing shard": (lambda p: (p / "tokens/c/1").unlink(), ("damaged", "tokens", 1, None)),
-    "a truncated shard": (
-        lambda p: (p / "label/c/0").write_bytes(b""),
-        ("damaged", "label", 0, None),
-    ),
-    "offsets": (lambda p: flip(p / "_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
-    "checksums": (
-        lambda p: flip(p / "_checksums/states/c/0/0", -1),
-        ("unverifiable", "states", 0, None),
-    ),
-    "an id table": (lambda p: flip(next(p.glob("_index/*/hash/c/0"))), ("index", None, None, None)),
-    "metadata": (lambda p: (p / "flag/zarr.json").write_text("{}"), ("document", None, None, None)),
-    "no metadata": (lambda p: (p / "_index/zarr.json").unlink(), ("document", None, None, None)),
-    "a strange file": (lambda p: (p / "notes.txt").write_text(""), ("leftover", None, None, None)),
-    "a link": (lambda p: (p / "elsewhere").symlink_to("/tmp"), ("leftover", None, None, None)),  # noqa: S108
-    "a link that hangs": (
-        lambda p: (p / "label/c/7").symlink_to("/nowhere"),
-        ("leftover", None, None, None),
-    ),
+    "a raw chunk": (flips("tokens/c/0", 20), ("damaged", "tokens", 0, 1)),
+    "a plane": (flips("hidden_states/c/0/0/0"), ("damaged", "hidden_states", 0, 0)),
+    "a compressed chunk": (flips("zipped/c/1/0", 9), ("damaged", "zipped", 1, 0)),
+    "a fixed column": (flips("label/c/1", 5), ("damaged", "label", 1, 1)),
+    "a text": (flips("question/c/0"), ("damaged", "question", 0, 0)),
+    "an id": (flips("trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
+    "offsets": (flips("_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
+    "a table": (flips("attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
+    "a missing shard": (removes("tokens/c/1"), ("damaged", "tokens", 1, None)),
+    "a truncated shard": (writes("", "label/c/0"), ("damaged", "label", 0, None)),
+    "checksums": (flips("_checksums/states/c/0/0", -1), ("unverifiable", "states", 0, None)),
+    "an id table": (flips("_index/*/hash/c/0"), ("index", None, None, None)),
+    "metadata": (writes("{}", "flag/zarr.json"), DOCUMENT),
+    "no metadata": (removes("_index/zarr.json"), DOCUMENT),
+    "a strange file": (writes("", "notes.txt"), LEFTOVER),
+    "a link": (links("/tmp", "elsewhere"), LEFTOVER),  # noqa: S108
+    "a link that hangs": (links("/nowhere", "label/c/7"), LEFTOVER),
 }
-ONLY_CHUNKS = (
-    "a raw chunk",
-    "a plane",
-    "a compressed chunk",
-    "a fixed column",
-    "a text",
-    "an id",
-    "offsets",
-)
+ONLY_CHUNKS = list(DAMAGE)[:7]
+HIDING = ("a truncated shard", "an id table")  # they leave others not to be seen
 
 
 def kind_of(problem):
@@ -125,14 +129,11 @@ def test_every_kind_of_damage_is_listed_where_it_is(path, fault):
     assert expected in map(where, found)
     # not what they are of
     assert fault != "checksums" or {p.kind for p in found} == {"unverifiable"}
-    assert all(
-        problem.file in str(problem) or problem.shard is not None or problem.rows
-        for problem in found
-    )
     for problem in found:
-        assert problem.kind not in ("damaged", "index") or 0 <= problem.rows[0] <= problem.rows[
-            1
-        ] < len(ROWS)
+        assert problem.file in str(problem) or problem.shard is not None or problem.rows
+        if problem.kind in ("damaged", "index"):
+            first, last = problem.rows
+            assert 0 <= first <= last < len(ROWS)
     assert (expected in map(where, problems(path, quick=True))) == (fault not in ONLY_CHUNKS)
 
 
@@ -154,25 +155,20 @@ def test_the_rows_named_are_those_with_the_bytes(path):
 def test_all_damage_is_listed_in_one_run(path, capsys):
     """Every fault of the list above that leaves the others to be seen; text and JSON say the
     same."""
-    for fault, (damage, _) in DAMAGE.items():
-        if fault not in ("a truncated shard", "an id table"):
-            damage(path)
+    faults = [fault for name, fault in DAMAGE.items() if name not in HIDING]
+    for damage, _ in faults:
+        damage(path)
     report = verify_store(path)
-    assert set(map(where, report.problems)) >= {
-        expected
-        for fault, (_, expected) in DAMAGE.items()
-        if fault not in ("a truncated shard", "an id table")
-    }
+    assert set(map(where, report.problems)) >= {expected for _, expected in faults}
+    assert [problem.kind for problem in report.problems] == sorted(
+        map(kind_of, report.problems), key=KINDS.index
+    )
     status, out, _ = run(capsys, path)
     assert status == 1
     assert out.splitlines()[0].startswith(f"{path}: {len(report.problems)} problems (17 traces, ")
     assert out.splitlines()[1:] == report.lines()
     status, out, _ = run(capsys, path, "--verbose")
-    assert status == 1
-    assert out.splitlines()[1:] == report.all_lines()
-    assert [problem.kind for problem in report.problems] == sorted(
-        map(kind_of, report.problems), key=KINDS.index
-    )
+    assert (status, out.splitlines()[1:]) == (1, report.all_lines())
     status, out, _ = run(capsys, path, "--json")
     assert status == 1
     assert json.loads(out) == {"store": str(path)} | json.loads(json.dumps(report.to_json()))
@@ -190,23 +186,24 @@ def test_a_whole_store_is_status_0(path, capsys):
 
 
 def test_no_store_is_status_2(path, tmp_path, capsys):
-    (path / "zarr.json").write_text(
-        (path / "zarr.json").read_text().replace('"n_rows": 17', '"n_rows": 16')
-    )
-    for store, message in (
-        (tmp_path / "nothing", "expected a trace store"),
-        (path, "expected checksum"),
-    ):
+    manifest = path / "zarr.json"
+    manifest.write_text(manifest.read_text().replace('"n_rows": 17', '"n_rows": 16'))
+    faults = {tmp_path / "nothing": "expected a trace store", path: "expected checksum"}
+    for store, message in faults.items():
         status, out, err = run(capsys, store)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert message in err
 
 
+def append_new(writer, n_rows):
+    for trace_id, row in make_rows(SCHEMA, n_rows, seed=7):
+        writer.append(f"new {trace_id}", row)
+
+
 def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
     """Full shards in their place, working files; damage of what is committed is still reported."""
     with StoreWriter.open(path) as writer:
-        for trace_id, row in make_rows(SCHEMA, 60, seed=7):
-            writer.append(f"new {trace_id}", row)
+        append_new(writer, 60)
         assert len(files_in(path)) > 80
         report = verify_store(path)
         assert (report.problems, report.writer, report.rows) == ([], True, 17)
@@ -220,11 +217,9 @@ def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
     assert (report.problems, report.writer, report.rows) == ([], False, 77)
 
 
-class Dies(Files):
+def dying():
     """Stops a commit at the first directory that it makes durable."""
-
-    def sync_dir(self, path):
-        raise OSError(5, "died")
+    return Faulty(1, failing(errno.EIO), only="sync_dir")
 
 
 @pytest.fixture
@@ -232,10 +227,9 @@ def killed(path):
     """The store as a writer leaves it that is killed in a commit: files too many, and metadata
     ahead of the commit."""
     writer = StoreWriter.open(path)
-    for trace_id, row in make_rows(SCHEMA, 30, seed=7):
-        writer.append(f"new {trace_id}", row)
-    writer.files = Dies()
-    with pytest.raises(OSError, match="died"):
+    append_new(writer, 30)
+    writer.files = dying()
+    with pytest.raises(OSError, match="EIO"):
         writer.commit()
     # no process holds the copy's lock
     killed = shutil.copytree(path, path.with_name("killed.zarr"))
@@ -286,8 +280,7 @@ def test_damage_beside_what_a_killed_writer_left_comes_first(killed, capsys):
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_metadata_ahead_without_a_killed_writer_is_a_problem(path):
     """Nothing but a writer, or damage, makes an array longer than the commit says."""
-    label = path / "label/zarr.json"
-    label.write_text(json.dumps(json.loads(label.read_text()) | {"shape": [47]}))
+    edit_json(path / "label/zarr.json", shape=[47])
     (problem,) = problems(path)
     assert str(problem) == "document: label/zarr.json: expected shape [17], found [47]"
 
@@ -304,13 +297,12 @@ def test_a_shard_too_many_is_what_a_writer_left(path):
 
 def test_a_writer_that_is_closed_leaves_nothing(path):
     """Also one that failed in a commit, or whose rows were discarded."""
-    for files in (Files(), Dies()):
+    for fails in (False, True):
         writer = StoreWriter.open(path)
-        for trace_id, row in make_rows(SCHEMA, 30, seed=7):
-            writer.append(f"new {trace_id}", row)
-        writer.files = files
-        if isinstance(files, Dies):
-            with pytest.raises(OSError, match="died"):
+        append_new(writer, 30)
+        if fails:
+            writer.files = dying()
+            with pytest.raises(OSError, match="EIO"):
                 writer.commit()
             writer.files = Files()
         writer.discard()
@@ -362,9 +354,7 @@ def test_arrays_that_another_client_added_are_not_ours_to_remove(tmp_path):
     )
     mine[:] = 7
     shutil.copytree(path / "x", path / "y")
-    metadata = json.loads((path / "y" / "zarr.json").read_text())
-    metadata["attributes"]["column"] = "y"
-    (path / "y" / "zarr.json").write_text(json.dumps(metadata))
+    edit_json(path / "y/zarr.json", attributes={"column": "y"})
     report = verify_store(path)
     assert {problem.file.partition("/")[0] for problem in report.problems} == {"my_embeddings"}
     assert {problem.file.partition("/")[0] for problem in report.leftovers} == {"y"}

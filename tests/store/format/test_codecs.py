@@ -5,6 +5,7 @@ import struct
 import numpy as np
 import pytest
 from crc32c import crc32c
+from damage import flip
 
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.format.codecs import parse_codec
@@ -28,15 +29,6 @@ def here() -> str:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
-def test_round_trip(text, itemsize):
-    chunk = np.random.default_rng(0).integers(0, 20, 4096, np.uint8)
-    codec, out = parse_codec(text), np.empty(4096, np.uint8)
-    codec.decode(np.frombuffer(codec.encode(chunk, itemsize), np.uint8), out, here)
-    assert np.array_equal(out, chunk)
-
-
-@pytest.mark.parametrize("text", TEXTS)
 def test_every_flipped_byte_is_found(text):
     codec, chunk = parse_codec(text), np.arange(64, dtype=np.uint8)
     data, out = np.frombuffer(codec.encode(chunk, 2), np.uint8), np.empty(64, np.uint8)
@@ -49,7 +41,7 @@ def test_every_flipped_byte_is_found(text):
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("n_bytes", [1, 16, 250, 300, 4095, 4097, 70_000])
-@pytest.mark.parametrize("itemsize", [1, 2])
+@pytest.mark.parametrize("itemsize", [1, 8])
 def test_a_sound_chunk_of_another_size_is_refused(text, n_bytes, itemsize):
     """With its right checksum: what it does not hold would stay as the memory was."""
     codec = parse_codec(text)
@@ -154,15 +146,6 @@ def compressed_path(request, tmp_path):
     return tmp_path / "s.zarr"
 
 
-def test_a_damaged_chunk_is_named(compressed_path):
-    shard = compressed_path / "x/c/1/0"
-    data = bytearray(shard.read_bytes())
-    data[5] ^= 1
-    shard.write_bytes(data)
-    with pytest.raises(CorruptError, match="array 'x', shard 1, chunk 0: expected checksum"):
-        TraceStore.open(compressed_path).read(range(60))
-
-
 def test_hits_follow_from_shared_chunks(compressed_path):
     """Read in order, each chunk is decoded once; a cache of nothing decodes it for every row."""
     n_chunks = -(-TraceStore.open(compressed_path).n_items("x") // 8)
@@ -178,30 +161,6 @@ def test_hits_follow_from_shared_chunks(compressed_path):
     assert nothing.cache.stats.hits == 0
 
 
-@pytest.mark.parametrize("n_chunks", [1, 3, 8, 30])
-def test_the_known_order_never_hits_less_than_lru(compressed_path, n_chunks, monkeypatch):
-    """Over three epochs of a global shuffle, at any size; and the values are right."""
-
-    def hits():
-        loader = TraceLoader(compressed_path, ["x"], 4, shuffle=True, cache_bytes=96 * n_chunks)
-        for _ in range(3):
-            for batch in loader:
-                values = batch["x"].values[:, 0]
-                assert values.tolist() == batch.rows.repeat_interleave(batch["x"].lengths).tolist()
-        return loader.store.cache.stats.hits
-
-    known = hits()
-    monkeypatch.setattr(TraceLoader, "_visit_times", lambda self, start: None)
-    assert known >= hits()
-
-
-def test_a_cache_smaller_than_a_chunk_is_refused(compressed_path):
-    with pytest.raises(
-        ValueError, match="cache_bytes: expected 0, or at least one chunk of 96 bytes, found 95"
-    ):
-        TraceLoader(compressed_path, cache_bytes=95)
-
-
 def test_a_chunk_inside_a_row_is_decoded_in_place(tmp_path):
     """It would never be asked for again, so it must not push others out of the cache."""
     column = Column("int16", axis="t", codec="zstd", chunk_items=4, shard_items=64)
@@ -213,23 +172,25 @@ def test_a_chunk_inside_a_row_is_decoded_in_place(tmp_path):
     assert (store.cache.stats.misses, store.cache.stats.hits) == (2, 1)
 
 
-def test_fixed_columns_know_the_order_too(tmp_path, monkeypatch):
-    """A compressed fixed column beside a ragged one: the known order still never hits less than
-    LRU."""
-    schema = Schema(
-        {
-            "x": Column("float32", (3,), axis="t", codec="zstd", chunk_items=8, shard_items=32),
-            "y": Column("int32", (4,), codec="zstd", chunk_items=6, shard_items=24),
-        }
-    )
-    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+@pytest.mark.parametrize("n_chunks", [1, 6, 30])
+def test_the_known_order_never_hits_less_than_lru(tmp_path, monkeypatch, n_chunks):
+    """Over three epochs of a global shuffle, at any size, of ragged and fixed columns; and the
+    values are right."""
+    columns = {
+        "x": Column("float32", (3,), axis="t", codec="zstd", chunk_items=8, shard_items=32),
+        "y": Column("int32", (4,), codec="zstd", chunk_items=6, shard_items=24),
+    }
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns)) as writer:
         for i in range(60):
             writer.append(str(i), {"x": np.full((i % 6, 3), i, np.float32), "y": [i] * 4})
 
     def hits():
-        loader = TraceLoader(tmp_path / "s.zarr", ["x", "y"], 4, shuffle=True, cache_bytes=96 * 6)
+        size = 96 * n_chunks
+        loader = TraceLoader(tmp_path / "s.zarr", ["x", "y"], 4, shuffle=True, cache_bytes=size)
         for _ in range(3):
             for batch in loader:
+                values = batch["x"].values[:, 0]
+                assert values.tolist() == batch.rows.repeat_interleave(batch["x"].lengths).tolist()
                 assert batch["y"][:, 0].tolist() == batch.rows.tolist()
         return loader.store.cache.stats.hits
 
@@ -299,14 +260,11 @@ def test_a_chunk_is_compared_with_its_checksum_once_while_its_shard_is_open(comp
     assert len(computed) == 8
 
 
-def test_a_damaged_chunk_is_refused_each_time(compressed):
+def test_a_damaged_chunk_is_named_each_time(compressed):
     path, computed = compressed
-    (shard, _) = sorted((path / "x" / "c").iterdir())
-    data = bytearray(shard.read_bytes())
-    data[10] ^= 1
-    shard.write_bytes(data)
+    flip(path / "x/c/0", 10)
     store = TraceStore.open(path)
     for _ in range(3):
-        with pytest.raises(CorruptError, match="expected checksum"):
+        with pytest.raises(CorruptError, match="array 'x', shard 0, chunk 0: expected checksum"):
             store.read(["0"])
     assert len(computed) == 3

@@ -11,7 +11,6 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from store import (
     Column,
     CorruptError,
-    LockedError,
     Schema,
     SchemaError,
     StoreWriter,
@@ -19,13 +18,12 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
+from store.traces.identity import COMMAND, REMARKS
 from store.traces.origin import records_of
 from store.traces.question_split import SPLITS
 from store.transform.merge import merge_stores
-from store.write.build import build_store, open_begun, partial_path
+from store.write.build import build_store, partial_path
 from store.write.copy import CopySource
-from store.write.files import Files
-from store.write.source import COMMAND, REMARKS
 
 ROWS = make_rows(SCHEMA, 30, seed=5)
 PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
@@ -93,25 +91,7 @@ def test_a_stopped_copy_goes_on(tmp_path, parts, stop, monkeypatch):
     assert not partial_path(tmp_path / "m.zarr").exists()
 
 
-def test_a_copy_that_stopped_half_way_begins_again(tmp_path, parts):
-    class Failing(Files):
-        n = 0
-
-        def copy_file(self, source, target):
-            self.n += 1
-            if self.n == 5:
-                raise OSError(28, "No space left on device")
-            super().copy_file(source, target)
-
-    partial = partial_path(tmp_path / "m.zarr")
-    with pytest.raises(OSError, match="No space"):
-        StoreWriter.copy(partial, parts[0], files=Failing())
-    assert open_begun(tmp_path / "m.zarr") is None
-    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
-
-
 def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
-    """Neither by a merge nor by a copy."""
     partial = partial_path(tmp_path / "m.zarr")
     partial.mkdir()
     (partial / "precious.txt").write_text("x")
@@ -119,8 +99,6 @@ def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
         SchemaError, match="expected a build that was stopped, found something else"
     ):
         merge_stores(tmp_path / "m.zarr", parts, print)
-    with pytest.raises(SchemaError, match="expected a new path, found something there"):
-        StoreWriter.copy(partial, parts[0])
     assert (partial / "precious.txt").exists()
 
 
@@ -131,14 +109,6 @@ OTHER_FILE_SYSTEM = "/dev/shm"  # noqa: S108 - a private directory is made in it
 def test_a_merge_onto_another_file_system(parts):
     with TemporaryDirectory(dir=OTHER_FILE_SYSTEM) as folder:
         assert_holds(merge_stores(Path(folder, "m.zarr"), parts, lambda done: None), ROWS)
-
-
-def test_a_store_that_grows_while_it_is_copied_is_refused(tmp_path, parts):
-    stale = parts[0]
-    with StoreWriter.open(stale.path) as writer:
-        writer.append("new", ROWS[0][1])
-    with pytest.raises(LockedError, match="a commit changed it while it was copied"):
-        StoreWriter.copy(tmp_path / "c.zarr", stale)
 
 
 def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
@@ -440,7 +410,7 @@ def test_copies_that_grew_apart_are_not_taken_for_each_other(
             merge_stores(tmp_path / "m", [b, parts[1]], lambda done: None)
         return
     with monkeypatch.context() as patch:
-        patch.setattr("store.write.link.rewrite_small", None)
+        patch.setattr("store.write.link.Rewriting", None)
         with pytest.raises(TypeError):
             merge_stores(tmp_path / "m", [a, parts[1]], lambda done: None)
     merged = merge_stores(tmp_path / "m", [b, parts[1]], lambda done: None)

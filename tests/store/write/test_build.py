@@ -1,41 +1,30 @@
 """Builds that are stopped, repeated or begun with other settings."""
 
-import errno
+import os
+import signal
 import threading
 import time
 from itertools import islice
 
 import numpy as np
 import pytest
+from faults import Faulty, full_disk
 
-from store import (
-    Column,
-    IncompleteError,
-    LockedError,
-    Schema,
-    SchemaError,
-    StoreWriter,
-    TraceStore,
-)
+from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.write.behind import WriteBehind
-from store.write.build import (
-    build_store,
-    command_line,
-    identity,
-    open_begun,
-    partial_path,
-    unfinished,
-)
+from store.traces.identity import COMMAND, REMARKS, identity
+from store.write import writer as writer_module
+from store.write.background import BackgroundWriter
+from store.write.build import build_store, command_line, open_begun, partial_path, unfinished
 from store.write.files import Files
-from store.write.source import COMMAND, REMARKS
 
 SCHEMA = Schema({"x": Column("float32", item_shape=(4,), axis="tokens"), "label": Column("int8")})
 N_ROWS = 12
+OTHERS_FILE = "expected a build that was stopped, found something else; move it away"
 
 
 class Numbers:
-    """Rows of random numbers; it may stop before any of them."""
+    """Rows of random numbers; it may stop before any of them. Its remark is how many it made."""
 
     def __init__(self, stop=None, error=KeyboardInterrupt, **provenance):
         self.stop, self.error = stop, error
@@ -46,14 +35,26 @@ class Numbers:
         for i in range(start, N_ROWS):
             if i == self.stop:
                 raise self.error("stopped")
-            yield (
-                f"t{i}",
-                {"x": np.random.default_rng(i).random((i + 1, 4)).astype("f4"), "label": i % 2},
-            )
+            self.remarks = {REMARKS: i + 1}
+            x = np.random.default_rng(i).random((i + 1, 4)).astype("f4")
+            yield f"t{i}", {"x": x, "label": i % 2}
+        self.remarks = {REMARKS: "all"}
 
 
 def content_of(store):
     return {trace.id: (trace["x"].tobytes(), int(trace["label"])) for trace in store}
+
+
+def begin(path, n_rows, **options):
+    """Begin a build that is stopped after so many rows."""
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        build_store(path, Numbers(n_rows), **options)
+    return stopped.value
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "s.zarr"
 
 
 @pytest.fixture(scope="module")
@@ -61,99 +62,108 @@ def whole(tmp_path_factory):
     return content_of(build_store(tmp_path_factory.mktemp("whole") / "s.zarr", Numbers()))
 
 
-@pytest.fixture(params=[None, 1, 3, 100], ids=["directly", "1", "3", "100"])
-def behind(request):
+@pytest.fixture(params=[None, 1, 100], ids=["directly", "1", "100"])
+def background(request):
     """How rows are written: by the thread that makes them, or by another one."""
-    return request.param and WriteBehind(request.param)
+    return request.param and BackgroundWriter(request.param)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SchemaError, OSError])
-@pytest.mark.parametrize("stop", range(N_ROWS))
-def test_what_is_whole_is_kept_whatever_stops_a_build(tmp_path, whole, behind, stop, error):
+ERRORS = (KeyboardInterrupt, ValueError, SchemaError, OSError)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2, N_ROWS - 1])
+def test_what_is_whole_is_kept_whatever_stops_a_build(path, whole, background, stop):
     """Every row before the error is committed, the error says so, and the same build goes on to the
-    same store."""
-    path = tmp_path / "s.zarr"
+    same store; no thread is left."""
+    error = ERRORS[stop % len(ERRORS)]
+    n_threads = threading.active_count()
     with pytest.raises(error) as stopped:
-        build_store(path, Numbers(stop, error), behind=behind)
-    begun = open_begun(path)
-    assert len(begun) == stop
-    [note] = stopped.value.__notes__
-    if stop:
-        kept = "1 trace is kept" if stop == 1 else f"{stop} traces are kept"
-        assert note == f"{kept} in {partial_path(path)}; the same command goes on"
-    else:
-        assert note == "no trace is kept"
+        build_store(path, Numbers(stop, error), background=background)
+    assert len(open_begun(path)) == stop
+    traces = "1 trace is" if stop == 1 else f"{stop} traces are"
+    kept = f"{traces} kept in {partial_path(path)}; the same command goes on"
+    assert stopped.value.__notes__ == [kept if stop else "no trace is kept"]
+    assert content_of(build_store(path, Numbers(), background=background)) == whole
+    assert threading.active_count() == n_threads
+    assert background is None or background.seconds > 0
+
+
+def test_nothing_is_written_after_a_row_that_does_not_fit(path, whole, background):
+    """Or a build that goes on would lack it."""
+
+    class Wrong(Numbers):
+        def rows(self, start=0):
+            for trace_id, row in super().rows(start):
+                yield trace_id, row | ({"label": "three"} if trace_id == "t3" else {})
+
+    with pytest.raises(SchemaError, match="trace 't3', column 'label'"):
+        build_store(path, Wrong(), background=background)
+    assert open_begun(path).ids[:] == ["t0", "t1", "t2"]
     assert content_of(build_store(path, Numbers())) == whole
 
 
-class Small(Files):
-    """A disk that is full after so many bytes."""
-
-    def __init__(self, n_bytes):
-        self.left = n_bytes
-
-    def write(self, fd, data, position):
-        self.left -= memoryview(data).nbytes
-        if self.left < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().write(fd, data, position)
-
-
-@pytest.mark.parametrize("n_bytes", range(100_000, 2_200_000, 300_000))
-def test_a_full_disk_leaves_what_was_committed(tmp_path, whole, monkeypatch, behind, n_bytes):
+@pytest.mark.parametrize("n_writes", range(50, 300, 50))
+def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, background, n_writes):
     """The error says how many traces are kept, and with more space the build goes on to the same
     store."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
-    path = tmp_path / "s.zarr"
+    files = Faulty(n_writes, full_disk, lasting=True, only="write")
     with pytest.raises(OSError, match="No space left") as stopped:
-        build_store(path, Numbers(), files=Small(n_bytes), behind=behind)
+        build_store(path, Numbers(), files=files, background=background)
     n_kept = len(open_begun(path))
-    assert (n_kept > 0) == (n_bytes > 600_000)
-    said = f"{n_kept} traces are kept in" if n_kept else "no trace is kept"
+    assert (n_kept > 0) == (n_writes > 50)
     [note] = stopped.value.__notes__
-    assert said in note
+    assert (f"{n_kept} traces are kept in" if n_kept else "no trace is kept") in note
     assert content_of(build_store(path, Numbers())) == whole
 
 
-class Remarking(Numbers):
-    """A source whose remarks tell how many rows it has made."""
+@pytest.mark.parametrize("row", [1, 3])
+def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(path, whole, monkeypatch, background, row):
+    """The row is finished, all of them are committed, and the same build goes on; also while
+    another thread appends, and the source has made more."""
+    encode = writer_module.encode_row
 
-    def rows(self, start=0):
-        for i, row in enumerate(super().rows(start), start + 1):
-            self.remarks = {REMARKS: i}
-            yield row
-        self.remarks = {REMARKS: "all"}
+    def interrupted(values, columns, where):
+        if where == f"trace 't{row}'":
+            os.kill(os.getpid(), signal.SIGINT)
+        return encode(values, columns, where)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_module, "encode_row", interrupted)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            build_store(path, Numbers(), background=background)
+    signal.signal(signal.SIGINT, before)
+    n_kept = len(open_begun(path))
+    assert n_kept == row + 1 if background is None else row < n_kept <= N_ROWS
+    assert f"{n_kept} traces are kept in" in stopped.value.__notes__[0]
+    assert content_of(build_store(path, Numbers())) == whole
 
 
-@pytest.mark.parametrize("commit_rows", [1, 5])
-@pytest.mark.parametrize("stop", range(1, N_ROWS))
+@pytest.mark.parametrize("commit_rows, stop", [(1, 1), (1, 4), (5, 4), (5, 5), (5, N_ROWS - 1)])
 def test_remarks_are_those_of_the_rows_that_are_committed(
-    tmp_path, monkeypatch, behind, commit_rows, stop
+    path, monkeypatch, background, commit_rows, stop
 ):
     """Never of rows that the source has made since, whenever a reader looks."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", commit_rows)
-    path = tmp_path / "s.zarr"
     seen = []
 
     def look(_):
         begun = open_begun(path)
         seen.append((len(begun), begun.provenance.get(REMARKS, 0)))
 
-    with pytest.raises(KeyboardInterrupt):
-        build_store(path, Remarking(stop), look, behind=behind)
-    assert {n_rows for n_rows, _ in seen} == {*range(0, stop + 1, commit_rows)} - {
-        0 if commit_rows == 1 else None
-    }
+    begin(path, stop, progress=look, background=background)
+    commits = {*range(0, stop + 1, commit_rows)}
+    assert {n_rows for n_rows, _ in seen} == (commits - {0} if commit_rows == 1 else commits)
     assert all(n_rows == remark for n_rows, remark in seen)
     assert open_begun(path).provenance[REMARKS] == stop
-    assert build_store(path, Remarking(), look, behind=behind).provenance[REMARKS] == "all"
+    assert build_store(path, Numbers(), look, background=background).provenance[REMARKS] == "all"
 
 
 @pytest.mark.parametrize("is_full_first", [True, False])
-def test_both_errors_are_told(tmp_path, is_full_first):
+def test_both_errors_are_told(path, is_full_first):
     """A source that is stopped after the disk was full, or while the row that fills it waits."""
-    made = threading.Event()
-    stopping = threading.Event()
+    made, stopping = threading.Event(), threading.Event()
 
     class Failing(Numbers):
         def rows(self, start=0):
@@ -168,41 +178,27 @@ def test_both_errors_are_told(tmp_path, is_full_first):
             stopping.wait(10)
             time.sleep(0.1)  # until the writer alone is waited for
         made.set()
-        raise OSError(errno.ENOSPC, "No space left on device")
+        full_disk()
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        build_store(tmp_path / "s.zarr", Failing(), full, behind=WriteBehind(2))
+        build_store(path, Failing(), full, background=BackgroundWriter(2))
     said, kept = stopped.value.__notes__
-    assert said == "writing had stopped before, found: [Errno 28] No space left on device"
+    assert said.startswith("writing had stopped before, found: [Errno 28] No space left on device")
     assert kept.startswith("1 trace is kept")
 
 
-def test_no_thread_is_left(tmp_path):
-    """Whether a build ends, or is stopped."""
-    before = threading.active_count()
-    behind = WriteBehind(2)
-    with pytest.raises(KeyboardInterrupt):
-        build_store(tmp_path / "s.zarr", Numbers(5), behind=behind)
-    build_store(tmp_path / "s.zarr", Numbers(), behind=behind)
-    assert threading.active_count() == before
-    assert behind.seconds > 0
-
-
-def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
+def test_the_command_line_is_kept_but_decides_nothing(path, whole):
     """It may be typed otherwise when the build goes on; the finished store tells the last."""
-    path = tmp_path / "s.zarr"
-    with pytest.raises(KeyboardInterrupt):
-        build_store(path, Numbers(5), command="python -m store one")
+    begin(path, 5, command="python -m store one")
     begun = TraceStore.open(partial_path(path))
     assert command_line(begun) == "python -m store one"
-    held = f"{partial_path(path)} holds 5 traces of it"
     assert unfinished(path) == (
-        f"{path}: expected a store, found that it is not finished: {held}. "
-        "Go on with: python -m store one"
+        f"{path}: expected a store, found that it is not finished: {partial_path(path)} holds "
+        "5 traces of it. Go on with: python -m store one"
     )
     store = build_store(path, Numbers(), command="python -m store two")
-    assert store.provenance == Numbers().provenance | {COMMAND: "python -m store two"}
-    assert identity(store.provenance | {REMARKS: {"n": 1}}) == Numbers().provenance
+    assert store.provenance[COMMAND] == "python -m store two"
+    assert identity(store.provenance) == Numbers().provenance
     assert unfinished(path) is None
     assert content_of(build_store(path, Numbers(), command="python -m store three")) == whole
 
@@ -210,32 +206,26 @@ def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
 @pytest.mark.parametrize(
     "changed, difference",
     [
-        ({"decoding": {"beams": 1, "seed": 0}}, "found decoding.beams 4 instead of 1;"),
-        (
-            {"decoding": {"beams": 4, "seed": 0, "stop": "x"}},
-            "found decoding.stop None instead of 'x';",
-        ),
+        ({"decoding": {"beams": 1, "seed": 0}}, "decoding.beams 4 instead of 1;"),
+        ({"decoding": {"beams": 4, "seed": 0, "stop": "x"}}, "decoding.stop None instead of 'x';"),
         (
             {"decoding": {"beams": 2, "seed": 1}, "a": 1, "b": 2},
-            "found decoding.beams 4 instead of 2, decoding.seed 0 instead of 1, "
-            "a None instead of 1, and 1 more;",
+            "decoding.beams 4 instead of 2, decoding.seed 0 instead of 1, a None instead of 1, and "
+            "1 more;",
         ),
     ],
 )
-def test_only_what_differs_is_shown(tmp_path, changed, difference):
+def test_only_what_differs_is_shown(path, changed, difference):
     """Keys inside of settings by their path, three of them at most."""
-    with pytest.raises(KeyboardInterrupt):
-        build_store(tmp_path / "s.zarr", Numbers(3))
+    begin(path, 3)
     with pytest.raises(SchemaError) as refused:
-        build_store(tmp_path / "s.zarr", Numbers(**changed))
-    assert difference in str(refused.value)
+        build_store(path, Numbers(**changed))
+    assert f"found {difference}" in str(refused.value)
 
 
-def test_a_build_that_holds_no_trace_gives_way_to_other_settings(tmp_path):
+def test_a_build_that_holds_no_trace_gives_way_to_other_settings(path):
     """It is cleared, also if its columns were others; one that holds a trace is not."""
-    path = tmp_path / "s.zarr"
-    with pytest.raises(KeyboardInterrupt):
-        build_store(path, Numbers(0))
+    begin(path, 0)
     other = Numbers(2, dtype="bfloat16")
     other.schema = Schema(SCHEMA.columns | {"label": Column("int16")})
     with pytest.raises(KeyboardInterrupt):
@@ -245,53 +235,36 @@ def test_a_build_that_holds_no_trace_gives_way_to_other_settings(tmp_path):
         build_store(path, Numbers())
 
 
-def test_a_strangers_file_in_an_empty_build_is_kept(tmp_path):
-    """And nothing else of it is removed."""
-    path = tmp_path / "s.zarr"
-    with pytest.raises(KeyboardInterrupt):
-        build_store(path, Numbers(0))
+def test_what_others_have_in_an_empty_build_is_kept(path):
+    """A file of a stranger, and all that another process writes there."""
+    begin(path, 0)
     (partial_path(path) / "notes.txt").write_text("x")
     before = sorted(partial_path(path).rglob("*"))
-    with pytest.raises(
-        SchemaError, match="expected a build that was stopped, found something else; move it away"
-    ):
+    with pytest.raises(SchemaError, match=OTHERS_FILE):
         build_store(path, Numbers(dtype="bfloat16"))
     assert sorted(partial_path(path).rglob("*")) == before
-
-
-def test_an_empty_build_of_another_process_is_not_cleared(tmp_path):
-    """Its writer has the lock."""
-    path = tmp_path / "s.zarr"
+    (partial_path(path) / "notes.txt").unlink()
     with (
-        StoreWriter.create(partial_path(path), SCHEMA, {"source": "other"}),
-        pytest.raises(Exception, match="expected no other writer"),
+        StoreWriter.open(partial_path(path)),
+        pytest.raises(LockedError, match="expected no other writer"),
     ):
-        build_store(path, Numbers())
+        build_store(path, Numbers(dtype="bfloat16"))
 
 
 @pytest.mark.parametrize("command", ["info", "get", "verify", "repair"])
-def test_commands_name_an_unfinished_store(tmp_path, capsys, command):
-    """One line with its traces and the command that goes on, and status 2."""
-    path = tmp_path / "s.zarr"
-    with pytest.raises(KeyboardInterrupt):
-        build_store(path, Numbers(1), command="python -m store extract s.zarr --seed 3")
+def test_commands_name_an_unfinished_store(path, capsys, command):
+    """One line with its traces and the command that goes on, and status 2; but what is there can be
+    described."""
+    begin(path, 1, command="python -m store extract s.zarr --seed 3")
     assert main([command, str(path), *(["t0"] if command == "get" else [])]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert f"{path}.partial holds 1 trace of it" in printed.err
     assert "Go on with: python -m store extract s.zarr --seed 3" in printed.err
-    with pytest.raises(IncompleteError):
-        raise IncompleteError(unfinished(path))
-
-
-def test_info_of_an_unfinished_store_says_so(tmp_path, capsys):
-    path = tmp_path / "s.zarr"
-    with pytest.raises(KeyboardInterrupt):
-        build_store(path, Numbers(1), command="python -m store extract s.zarr")
     assert main(["info", f"{path}.partial"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ": 1 trace, " in lines[0]
-    assert lines[1] == "unfinished; go on with: python -m store extract s.zarr"
+    assert lines[1] == "unfinished; go on with: python -m store extract s.zarr --seed 3"
 
 
 class Overtaken(Numbers):
@@ -313,13 +286,6 @@ class Overtaken(Numbers):
         pass
 
 
-def test_a_build_that_another_process_finishes_meanwhile_leaves_nothing(tmp_path, whole):
-    """It gives the store that is there, and no second one begins beside it."""
-    path = tmp_path / "s.zarr"
-    assert content_of(build_store(path, Overtaken(path))) == whole
-    assert [file.name for file in tmp_path.iterdir()] == ["s.zarr"]
-
-
 class Looking(Files):
     """Asks who may write whenever a directory gets another name."""
 
@@ -331,12 +297,15 @@ class Looking(Files):
         super().rename_durably(source, target)
 
 
-def test_a_store_gets_its_name_under_the_lock(tmp_path, whole):
-    """No other process takes a build that is whole for one that was stopped."""
+def test_a_store_has_its_name_once(path, whole):
+    """It gets it under the lock: no other process takes a build that is whole for one that was
+    stopped. Where another one finishes it meanwhile, no second one begins beside it."""
+    assert content_of(build_store(path, Overtaken(path))) == whole
     files = Looking()
-    assert content_of(build_store(tmp_path / "s.zarr", Numbers(), files=files)) == whole
+    other = path.with_name("t.zarr")
+    assert content_of(build_store(other, Numbers(), files=files)) == whole
     assert files.has_looked
-    assert [file.name for file in tmp_path.iterdir()] == ["s.zarr"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["s.zarr", "t.zarr"]
 
 
 class Followed(Files):
@@ -348,10 +317,10 @@ class Followed(Files):
             self.other = StoreWriter.create(source, SCHEMA)
 
 
-def test_a_build_that_was_moved_leaves_its_successor_alone(tmp_path, whole):
+def test_a_build_that_was_moved_leaves_its_successor_alone(path, whole):
     files = Followed()
-    assert content_of(build_store(tmp_path / "s.zarr", Numbers(), files=files)) == whole
+    assert content_of(build_store(path, Numbers(), files=files)) == whole
     with files.other as writer:
         for trace_id, row in islice(Numbers().rows(), 3):
             writer.append(trace_id, row)
-    assert len(TraceStore.open(tmp_path / "s.zarr.partial")) == 3
+    assert len(TraceStore.open(partial_path(path))) == 3

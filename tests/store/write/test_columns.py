@@ -9,9 +9,6 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.check.verify import verify_store
-from store.cli.main import main
-from store.labels.relabel import set_labels
-from store.write.files import Files
 
 ROWS = make_rows(SCHEMA, 23, seed=1)
 NEW = {"score": Column("float32"), "label": Column("int64", chunk_items=4, shard_items=8)}
@@ -39,6 +36,8 @@ def test_columns_are_added_and_replaced_in_one_commit(path):
     with StoreWriter.open(path) as writer:
         writer.set_columns(NEW, VALUES)
     store = assert_set(path)
+    group = zarr.open_group(path, mode="r")
+    assert group[store.schema.arrays["label"]][:].tolist() == [-i for i in range(23)]
     assert store.generation == generation + 1
     assert not (path / "label").exists()
     after = {file: file.stat().st_mtime_ns for file in before if file.exists()}
@@ -89,15 +88,6 @@ def test_ragged_columns_and_strings_are_added(path):
         store, [*expected, (ROWS[0][1], value(99, len(ROWS[0][1]["tokens"])))], strict=True
     ):
         assert_same_row(found, row | v)
-
-
-def test_other_clients_read_the_new_arrays(path):
-    with StoreWriter.open(path) as writer:
-        writer.set_columns(NEW, VALUES)
-    group = zarr.open_group(path, mode="r")
-    name = group.attrs["trace_store"]["arrays"]["label"]
-    assert group[name][:].tolist() == [value["label"] for value in VALUES]
-    assert group["score"][:].tolist() == [value["score"] for value in VALUES]
 
 
 def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
@@ -190,78 +180,3 @@ def test_uncommitted_rows_come_first(path):
         writer.append("new", ROWS[0][1])
         with pytest.raises(SchemaError, match="found 1 new; commit first"):
             writer.set_columns(NEW, VALUES)
-
-
-class Failing(Files):
-    """Stops at the n-th operation."""
-
-    def __init__(self, n):
-        self.n = n
-
-    def __getattribute__(self, name):
-        found = object.__getattribute__(self, name)
-        if not callable(found) or name.startswith("_"):
-            return found
-
-        def counted(*arguments):
-            self.n -= 1
-            if self.n == 0:
-                raise OSError(28, "No space left on device")
-            return found(*arguments)
-
-        return counted
-
-
-@pytest.mark.parametrize("n", range(1, 90, 3))
-def test_whatever_fails_the_store_has_all_new_columns_or_none(path, n):
-    try:
-        with StoreWriter.open(path, Failing(n)) as writer:
-            writer.set_columns(NEW, VALUES)
-    except OSError:
-        pass
-    if "score" in TraceStore.open(path).schema.columns:
-        assert_set(path)
-    else:
-        for found, (_, row) in zip(TraceStore.open(path), ROWS, strict=True):
-            assert_same_row(found, row)
-    with StoreWriter.open(path) as writer:
-        writer.set_columns(NEW, VALUES)
-    assert_set(path)
-
-
-def test_the_label_command(tmp_path, capsys):
-    """Scores decide; who has none is unlabelled; both sorts of misfits are counted; again with
-    another threshold."""
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})) as writer:
-        for i in range(6):
-            writer.append(f"t{i}", {"question_id": f"q{i // 2}"})
-    (tmp_path / "scores.csv").write_text("question_id,bleurt_score\nq0,0.45\nq1,0.9\nq9,1\n")
-    arguments = ["label", str(tmp_path / "s.zarr"), "--scores", str(tmp_path / "scores.csv")]
-    assert main(arguments) == 0
-    out = capsys.readouterr().out
-    assert "6 traces, 2 hallucinations" in out
-    assert "2 without a label" in out
-    assert "1 id of the file fits no trace: 'q9'" in out
-    assert [int(trace["label"]) for trace in TraceStore.open(tmp_path / "s.zarr")] == [
-        1,
-        1,
-        0,
-        0,
-        -1,
-        -1,
-    ]
-    assert main([*arguments, "--score-threshold", "0.4"]) == 0
-    store = TraceStore.open(tmp_path / "s.zarr")
-    assert [int(trace["label"]) for trace in store] == [0, 0, 0, 0, -1, -1]
-    assert np.isnan(store["t5"]["score"])
-    (tmp_path / "scores.csv").write_text("question_id,bleurt_score\nq0,high\n")
-    assert main(arguments) == 2
-    assert "line 2: expected a finite number as score, found 'high'" in capsys.readouterr().err
-
-
-def test_labels_go_by_trace_where_there_are_no_questions(tmp_path):
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int8")})) as writer:
-        writer.append("a", {"x": 1})
-        writer.append("b", {"x": 2})
-    plan = set_labels(tmp_path / "s.zarr", {"b": 0.1})
-    assert (len(plan.ids), *plan.counts, plan.unmatched) == (2, 1, 0, 1, [])

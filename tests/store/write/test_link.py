@@ -4,16 +4,14 @@ import errno
 import os
 import random
 from contextlib import suppress
-from itertools import count
 
 import pytest
-from faults import Quick, Recorder, Stop, is_killed, lay_out
+from faults import Quick, Recorder, Stop, lay_out
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
 from store import StoreWriter, TraceStore
 from store.check.verify import verify_store
 from store.transform.merge import merge_stores
-from store.write.build import partial_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 ROWS = make_rows(SCHEMA, 9, seed=3)
@@ -42,30 +40,6 @@ def assert_holds(path, rows):
 
 def merge(path, parts, files, **options):
     return merge_stores(path, parts, lambda done: None, files=files, **options)
-
-
-def contents(stores):
-    """The bytes of every file of some stores."""
-    files = [file for store in stores for file in store.path.rglob("*") if file.is_file()]
-    return {file: file.read_bytes() for file in files}
-
-
-@pytest.mark.parametrize("step", [197, pytest.param(3, marks=SLOW)])
-def test_a_kill_loses_nothing(tmp_path, parts, step):
-    """Nothing is at the path or all of it; the same call goes on; the parts are untouched."""
-    before = contents(parts)
-    for n in count():
-        path = tmp_path / str(n) / "m.zarr"
-        path.parent.mkdir()
-        killed = is_killed(lambda files, path=path: merge(path, parts, files), 1 + n * step)
-        assert killed or path.exists()
-        merge(path, parts, Quick())
-        assert not partial_path(path).exists()
-        assert_holds(path, ROWS)
-        if not killed:
-            break
-    assert n > 1
-    assert contents(parts) == before
 
 
 @pytest.mark.parametrize("step", [311, pytest.param(7, marks=SLOW)])

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -195,12 +196,11 @@ def test_a_child_forked_while_a_thread_writes_is_refused_at_once(tmp_path):
             finally:
                 os._exit(status)
         pid, status = 0, None
-        for _ in range(500):  # five seconds
+        deadline = time.monotonic() + 5
+        while not pid and time.monotonic() < deadline:
             pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                break
-            threading.Event().wait(0.01)
-        else:
+            time.sleep(0.01)
+        if not pid:
             os.kill(child, 9)
             os.waitpid(child, 0)
         may_end.set()
@@ -211,14 +211,14 @@ def test_a_child_forked_while_a_thread_writes_is_refused_at_once(tmp_path):
 
 def test_threads_of_an_old_reader_find_its_ids_after_their_table_was_merged(tmp_path):
     """Whichever of them looks first for where the ids are now."""
-    for turn in range(20):
-        path = tmp_path / str(turn)
-        with StoreWriter.create(path, SCHEMA) as writer:
-            append(writer, range(4))
-            writer.commit()
-            old = TraceStore.open(path)
-            append(writer, range(4, 16))
-            writer.merge_runs()
+    path = tmp_path / "s"
+    with StoreWriter.create(path, SCHEMA) as writer:
+        append(writer, range(4))
+        writer.commit()
+        olds = [TraceStore.open(path) for _ in range(20)]
+        append(writer, range(4, 16))
+        writer.merge_runs()
+    for old in olds:
         barrier = threading.Barrier(N_THREADS)
 
         def find(thread, old=old, barrier=barrier):

@@ -56,9 +56,9 @@ from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.provenance import weights_checksum, weights_digest
 from store.sources.huggingface.source import HuggingFaceSource
+from store.traces.identity import REMARKS, identity
 from store.traces.origin import find_difference, origins_of
-from store.write.build import build_store, identity, open_begun
-from store.write.source import REMARKS
+from store.write.build import build_store, open_begun
 
 ROOT = Path(__file__).parents[4]
 CPU = torch.device("cpu")

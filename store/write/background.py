@@ -7,16 +7,17 @@ alone, so that none cuts an append in two.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from queue import Queue
 from threading import Thread
-from typing import Any
+from typing import ParamSpec
 
-__all__ = ["Put", "WriteBehind"]
+__all__ = ["BackgroundWriter"]
 
-Put = Callable[..., None]
+P = ParamSpec("P")
 
 
-class WriteBehind:
+class BackgroundWriter:
     """Has items written by a thread of its own.
 
     Parameters
@@ -36,8 +37,8 @@ class WriteBehind:
 
     @contextmanager
     def writing(
-        self, write: Put, held: Callable[[], AbstractContextManager[None]]
-    ) -> Iterator[Put]:
+        self, write: Callable[P, None], held: Callable[[], AbstractContextManager[None]]
+    ) -> Iterator[Callable[P, None]]:
         """Give a function that takes the arguments of `write` and has the thread call it.
 
         At the end of the block, also by an exception, all that was put is written. What `write`
@@ -46,24 +47,24 @@ class WriteBehind:
         `write` is called in the thread, one call after the other; `held` makes a context in which
         signals wait.
         """
-        waiting: Queue[tuple[Any, ...] | None] = Queue(self.max_items)
+        waiting: Queue[Callable[[], None] | None] = Queue(self.max_items)
         errors: list[BaseException] = []
 
         def run() -> None:
-            while (item := waiting.get()) is not None:
+            while (write_one := waiting.get()) is not None:
                 if errors:
                     continue  # the source must not wait for ever
                 began = time.perf_counter()
                 try:
-                    write(*item)
+                    write_one()
                 except BaseException as error:  # noqa: BLE001 - raised in the main thread
                     errors.append(error)
                 self.seconds += time.perf_counter() - began
 
-        def put(*item: Any) -> None:
+        def put(*item: P.args, **named: P.kwargs) -> None:
             if errors:
                 raise errors[0]
-            waiting.put(item)
+            waiting.put(partial(write, *item, **named))
 
         # A daemon: what was put is waited for below, and nowhere else.
         thread = Thread(target=run, name="store-writer", daemon=True)
