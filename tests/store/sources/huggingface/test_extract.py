@@ -1113,10 +1113,8 @@ def test_without_transformers_the_extra_is_named(extract, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert (
-        "the package transformers is not installed; run python -m pip install 'transformers>="
-        in done.stderr
-    )
+    assert "the package transformers is not installed; run python -m pip install" in done.stderr
+    assert "[extract]'" in done.stderr
 
 
 def test_help_has_examples(capsys):
