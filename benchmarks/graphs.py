@@ -42,7 +42,7 @@ from benchmarks.tables import finish, median_ratio
 from models.gnn import GnnDetLstm, two_linear
 from models.graphs import build_graphs
 from store import Batch, Ragged
-from train.fit.cpu import cpu_arithmetic, default_threads
+from train.fit.device import cpu_arithmetic, default_threads
 
 STEPS = ("layer by layer", "PyG's GINEConv, one batch", "ours", "ours, defaults")
 

@@ -25,7 +25,7 @@ from store import Column
 with needs_extra("train"):
     from train.config import Config
     from train.data.batches import TrainingData
-    from train.fit.cpu import cpu_arithmetic, default_threads
+    from train.fit.device import cpu_arithmetic, default_threads
 
 N_LAYERS, STATE_SIZE = 32, 4096
 MIN_TOKENS, MAX_TOKENS = 64, 128

@@ -24,7 +24,7 @@ from store import Column, TraceStore
 
 with needs_extra("train"):
     from train.config import Config
-    from train.fit.cpu import cpu_arithmetic, default_threads
+    from train.fit.device import cpu_arithmetic, default_threads
     from train.run.detectors import hidden_size
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50

@@ -1,8 +1,11 @@
 """Options that the commands which score traces with a finished run have in common."""
 
 import argparse
+from dataclasses import replace
 
-__all__ = ["add_scoring_options"]
+from train.config import Config, check_config
+
+__all__ = ["add_scoring_options", "scoring_settings"]
 
 
 def add_scoring_options(parser: argparse.ArgumentParser) -> None:
@@ -16,3 +19,18 @@ def add_scoring_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force-cpu", action="store_true", help="use the CPU even where there is an accelerator"
     )
+
+
+def scoring_settings(config: Config, options: argparse.Namespace) -> Config:
+    """The settings of a run, with those of this command; raises ConfigError for a wrong one."""
+    config = replace(
+        config,
+        num_workers=options.num_workers,
+        force_cpu=options.force_cpu,
+        amp=True,
+        precision="32",
+    )
+    if options.batch_size is not None:
+        config = replace(config, batch_size=options.batch_size)
+    check_config(config)
+    return config

@@ -68,9 +68,13 @@ def main(argv: Sequence[str]) -> None:
                 f"found {str(options.output)!r}"
             )
         check_output(options.output)
-    from train.commands.across_splits import compare_across_splits, read_splits_of
     from train.commands.comparison import print_comparison, write_comparison
-    from train.commands.side_by_side import compare_runs, name_runs
+    from train.commands.side_by_side import (
+        compare_across_splits,
+        compare_runs,
+        name_runs,
+        read_splits_of,
+    )
     from train.evaluate.results import as_json
     from train.report.console import OutputConsole
     from train.run.results import read_run

@@ -7,12 +7,11 @@ the others were.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from store.cli.arguments import path, program
-from train.commands.arguments import add_scoring_options
-from train.config import Config, Parser, check_config
+from train.commands.arguments import add_scoring_options, scoring_settings
+from train.config import Parser
 from train.errors import ConfigError, store_errors
 from train.files import check_output
 
@@ -111,8 +110,7 @@ def main(argv: Sequence[str]) -> int:
     if options.only_new and options.unrelated_ids:
         raise ConfigError("--only-new: not allowed with --unrelated-ids, which trusts no id")
     check_file(options.output)
-    from train.commands.evaluate_rows import Rules
-    from train.commands.evaluate_runs import evaluate_runs, open_run
+    from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
     from train.evaluate.results import as_json
@@ -150,18 +148,3 @@ def check_file(output: Path | None) -> None:
             f"--output: expected a file that ends in {', '.join(SUFFIXES)}, found {str(output)!r}"
         )
     check_output(output)
-
-
-def scoring_settings(config: Config, options: argparse.Namespace) -> Config:
-    """The settings of a run, with those of this command; raises ConfigError for a wrong one."""
-    config = replace(
-        config,
-        num_workers=options.num_workers,
-        force_cpu=options.force_cpu,
-        amp=True,
-        precision="32",
-    )
-    if options.batch_size is not None:
-        config = replace(config, batch_size=options.batch_size)
-    check_config(config)
-    return config

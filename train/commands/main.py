@@ -118,7 +118,7 @@ def build_example(path: Path) -> None:
     from rich.progress import Progress
 
     from store.extras import needs_extra
-    from train.fit.cpu import cpu_arithmetic
+    from train.fit.device import cpu_arithmetic
 
     with (
         store_errors(),

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from store.cli.arguments import path, program
 from store.reports import count, say
-from train.commands.arguments import add_scoring_options
-from train.config import Parser, check_config
+from train.commands.arguments import add_scoring_options, scoring_settings
+from train.config import Parser
 from train.errors import store_errors
 from train.files import check_output
 
@@ -105,16 +105,7 @@ def main(argv: Sequence[str]) -> None:
     names_text = load_methods(options.models or "")
     models = open_models(options.run)
     names = choose_names(models, names_text)
-    config = replace(
-        models.config,
-        num_workers=options.num_workers,
-        force_cpu=options.force_cpu,
-        amp=True,
-        precision="32",
-    )
-    if options.batch_size is not None:
-        config = replace(config, batch_size=options.batch_size)
-    check_config(config)
+    config = scoring_settings(models.config, options)
     with store_errors():
         data = read_data(options.store, names, config)
         remark = check_comparable(models, names, data, force=options.force)

@@ -33,8 +33,13 @@ from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
 from train.evaluate.results import StoreRecord
 from train.files import replace_file
-from train.fit.cpu import cpu_arithmetic, default_threads
-from train.fit.device import build_fabric, for_a_batch, memory_enough
+from train.fit.device import (
+    build_fabric,
+    cpu_arithmetic,
+    default_threads,
+    for_a_batch,
+    memory_enough,
+)
 from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.outside.methods import load_chosen

@@ -24,8 +24,13 @@ from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import reader_of
 from train.errors import ConfigError
-from train.fit.cpu import cpu_arithmetic, default_threads
-from train.fit.device import build_fabric, for_a_batch, memory_enough
+from train.fit.device import (
+    build_fabric,
+    cpu_arithmetic,
+    default_threads,
+    for_a_batch,
+    memory_enough,
+)
 from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
 from train.run.detectors import hidden_size
 

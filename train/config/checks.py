@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
+from typing import Any
 
 from models import DETECTORS, PROBES, REFERENCES
+from models.options import Option
 from store.cli.arguments import program
 from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
-from train.config.flags import flag_of
-from train.config.option import violated_rule
+from train.config.option import flag_of, is_of_type, option, violated_rule
 from train.config.settings import Config
 from train.errors import ConfigError
 from train.outside.methods import ALL, LOADED
+from train.outside.records import recorded_options
 
 __all__ = [
     "check_config",
     "check_names",
     "check_registered",
     "check_split",
+    "own_options",
+    "own_setting",
+    "settings_of",
+    "settings_of_run",
 ]
 
 # columns of scores.csv; --models all; the tokens' scores of `probe` would be those of token_probe
@@ -98,3 +104,73 @@ def check_registered(names: Sequence[str]) -> None:
                 f"a method is called {name!r:.80}: register it under a name of letters, digits and "
                 f"'_' that is none of {', '.join(RESERVED)}"
             )
+
+
+def settings_of(content: Any, where: str) -> dict[str, Any]:
+    """Check names and types of settings from JSON: an object of them, or with them as "config"."""
+    settings = content.get("config", content) if isinstance(content, dict) else content
+    if not isinstance(settings, dict):
+        raise ConfigError(
+            f"{where}: expected an object of settings, found {type(settings).__name__}"
+        )
+    types = Config.__annotations__  # texts, such as "float | None"
+    for name, value in settings.items():
+        if name not in types:
+            raise ConfigError(
+                f"{where}: expected settings of {program('train')} --help, found {name!r:.80}"
+            )
+        if not is_of_type(value, types[name]):
+            raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
+    return settings
+
+
+def settings_of_run(content: Any, where: str) -> dict[str, Any]:
+    """The settings that a run recorded: all that there are, or the run is of another version."""
+    settings = settings_of(content, where)
+    missing = next((name for name in Config.__annotations__ if name not in settings), None)
+    if missing is not None:
+        raise ConfigError(
+            f"{where}: expected all settings of a run of this version, found none of "
+            f"{flag_of(missing)}; train again"
+        )
+    return settings
+
+
+def own_setting(name: str, one: Option) -> Field:
+    """An option that a method has for itself, as a setting: the flag --NAME-OPTION."""
+    default = one.default if one.kind is not bool else "on" if one.default else "off"
+    text = f"{one.help} (default: {default})".replace("%", "%%")  # argparse formats it
+    setting = option(text, one.default, one.low, one.high, choices=one.choices)
+    setting.name = f"{name}_{one}"
+    setting.type = one.kind.__name__ + (" | None" if one.default is None else "")
+    if setting.name in Config.__dataclass_fields__:
+        raise ConfigError(
+            f"{name}: its option {str(one)!r} would have the flag of another setting, "
+            f"{flag_of(setting.name)}; rename one"
+        )
+    return setting
+
+
+def own_options(name: str, options: Iterable[str], recorded: Any) -> dict[str, Any]:
+    """Values of the `Option`s of a method: as a run records them, else their defaults.
+
+    Raises ConfigError for a value of another type, out of its range, or of an option that the
+    method does not have.
+    """
+    own = {str(one): one for one in options if isinstance(one, Option)}
+    given = recorded_options(recorded, name)
+    for key in given:
+        if key not in own:
+            raise ConfigError(
+                f"{name}: expected options of {', '.join(own) or 'none'}, found {key!r:.80}"
+            )
+    values = {}
+    for key, one in own.items():
+        setting = own_setting(name, one)
+        value = given.get(key, one.default)
+        kinds = str(setting.type)
+        expected = violated_rule(setting, value) if is_of_type(value, kinds) else kinds
+        if expected is not None:
+            raise ConfigError(f"{flag_of(setting.name)}: expected {expected}, found {value!r:.80}")
+        values[key] = value
+    return values

@@ -11,11 +11,8 @@ from typing import Any, NoReturn
 from store.cli import arguments
 from store.cli.arguments import Version, expand, program
 from store.traces.layers import attach_layers
-from train.config.checks import check_config, check_names
-from train.config.flags import flag_of
-from train.config.option import OUTSIDE
-from train.config.own_options import own_options, own_setting
-from train.config.recorded import settings_of
+from train.config.checks import check_config, check_names, own_options, own_setting, settings_of
+from train.config.option import OUTSIDE, flag_of
 from train.config.settings import PATHS, Config
 from train.errors import ConfigError
 from train.files import Json, read_json

@@ -11,12 +11,7 @@ import re
 from dataclasses import Field, field
 from typing import Any
 
-__all__ = [
-    "OUTSIDE",
-    "is_of_type",
-    "option",
-    "violated_rule",
-]
+__all__ = ["OUTSIDE", "SWITCHES", "flag_of", "is_of_type", "off_flag", "option", "violated_rule"]
 
 OUTSIDE = "outside"  # a field without a flag
 STEPS = r"[1-9]\d{0,8}"
@@ -85,3 +80,16 @@ def _violated_range(value: float, low: float, high: float, low_open: bool) -> st
     if high < math.inf:
         expected += f" and at most {high:.10g}"
     return expected
+
+
+# detector -> its field
+SWITCHES = {"lstm_solo": "run_lstm", "gnn_det_lstm": "run_gnn_det", "gvae_lstm": "run_gvae"}
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def off_flag(detector: str) -> str:
+    """The flag that leaves a detector out."""
+    return flag_of(f"no_{SWITCHES[detector]}") if detector in SWITCHES else "--models"

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models import DETECTORS, PROBES, REFERENCES
-from train.config.flags import SWITCHES
-from train.config.option import option
+from train.config.option import SWITCHES, option
 
 __all__ = [
     "PATHS",

@@ -6,14 +6,21 @@ validation, applied as chosen: hallucinated iff score >= threshold.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.data.batches import TrainingData
 from train.data.token_labels import find_unusable, has_token_labels, read_token_labels
-from train.evaluate.metrics import Scores, auprc, auroc, check_scores, percentile_interval
+from train.evaluate.metrics import (
+    Scores,
+    auprc,
+    auroc,
+    check_scores,
+    drawn_counts,
+    percentile_interval,
+)
 from train.evaluate.results import Interval, TokenCounts, TokenMetrics, mean_record
 
 __all__ = [
@@ -60,13 +67,8 @@ class TokenTruth:
 
     def keep(self, chosen: Bools) -> "TokenTruth":
         """Some of the tokens (n,)."""
-        return TokenTruth(
-            self.places[chosen],
-            self.labels[chosen],
-            self.traces[chosen],
-            self.questions,
-            self.trace_labels,
-        )
+        kept = {name: getattr(self, name)[chosen] for name in ("places", "labels", "traces")}
+        return replace(self, **kept)
 
 
 def read_token_truth(data: TrainingData) -> dict[str, TokenTruth] | None:
@@ -249,12 +251,10 @@ def bootstrap_areas(
     question = np.unique(truth.questions[truth.traces], return_inverse=True)[1]
     n_questions = int(question.max()) + 1
     sorted_runs = [sort_once(truth.labels, question, scores) for scores in runs]
-    rng = np.random.default_rng(seed)
     samples = []
-    for _ in range(n_resamples):
-        drawn = rng.integers(n_questions, size=n_questions)
-        counts = np.bincount(drawn, minlength=n_questions).astype(np.float64)
-        areas = [weighted_areas(*parts, counts) for parts in sorted_runs]
+    for counts in drawn_counts(n_questions, seed, n_resamples):
+        weights = counts.astype(np.float64)
+        areas = [weighted_areas(*parts, weights) for parts in sorted_runs]
         if not np.isnan(areas).any():
             samples.append(np.mean(areas, axis=0))
     both = np.array(samples)

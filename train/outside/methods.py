@@ -23,9 +23,8 @@ from models.options import Option
 from store.cli.arguments import expand
 from train.errors import ConfigError
 from train.files import Json
-from train.outside.checks import check_method, methods_of, name_of
 from train.outside.records import ORIGIN_KEYS, entry_of, shorten
-from train.outside.source import describe_failure, run_source
+from train.outside.source import check_method, describe_failure, methods_of, name_of, run_source
 
 if TYPE_CHECKING:
     from models import Detector, Probe

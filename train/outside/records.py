@@ -14,6 +14,7 @@ from train.files import Json
 
 __all__ = [
     "ORIGIN_KEYS",
+    "Difference",
     "describe_outside",
     "entry_of",
     "outside_differences",

@@ -5,19 +5,20 @@ Texts are read for the few traces that are shown.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from store.traces.origin import records_of
 from train.evaluate.metrics import Areas, Curve, Labels, Scores, confidence, youden_threshold
 from train.evaluate.results import Entries, Results, TrainingFacts
 from train.report.methods import Kinds, choose_shown, find_kinds
-from train.report.provenance import describe_traces
 from train.run.results import best_on_validation, validation_aurocs
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from train.evaluate.judge import ScoredByName
     from train.run.experiment import Experiment
 
-__all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence"]
+__all__ = ["Evidence", "Mistake", "describe_traces", "find_mistakes", "gather_evidence"]
 
 # shown with a mistake, if the store has them
 TEXT_COLUMNS = ("question", "answer", "references")
@@ -187,3 +188,48 @@ def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
     order = np.argsort(-confidence(scores, threshold)[wrong], kind="stable")
     surest = wrong[order][:n].tolist()
     return [Mistake(i, int(labels[i]), float(scores[i])) for i in surest]
+
+
+WORDS = {  # key of the provenance -> what it is called
+    "source": "made by",
+    "model": "model",
+    "architecture": "architecture",
+    "dtype": "precision of the model",
+    "quantization": "quantization",
+    "prompt_template": "prompt",
+    "chat_prompt": "chat prompt",
+    "decoding": "decoding",
+    "label_rule": "labels",
+    "label_rules": "labels of each rule",
+    "judge": "judge",
+    "score_threshold": "label threshold of the score",
+    "questions": "questions",
+    "layer_convention": "layers",
+}
+N_CHARACTERS = 600
+
+
+def describe_traces(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """What is recorded of the traces: name -> text, for a table.
+
+    Of stores that were merged each is looked at, and different values of a key are joined. The
+    result is in the order of `WORDS`, and empty where nothing is recorded.
+    """
+    records = list(records_of(provenance))
+    described = {}
+    for key, name in WORDS.items():
+        values = [in_words(record[key]) for record in records if record.get(key) is not None]
+        if values:
+            described[name] = "; ".join(dict.fromkeys(values))[:N_CHARACTERS]
+    return described
+
+
+def in_words(value: Any) -> str:
+    """A text as it is, an object as NAME = VALUE without what is null, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{name} = {in_words(part)}" for name, part in value.items() if part is not None
+        )
+    return json.dumps(value, ensure_ascii=False)

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
 
 from store import TraceStore
 from store.traces.origin import origins_of
@@ -23,10 +27,18 @@ from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
 from train.files import Json, read_json, replace_file
-from train.outside.records import outside_differences
+from train.outside.records import Difference, outside_differences
 from train.run.checkpoint import load_checkpoint, save_checkpoint
 
-__all__ = ["RunDirectory", "TrainingFiles", "begin_run", "describe_store", "lock_directory"]
+__all__ = [
+    "RunDirectory",
+    "TrainingFiles",
+    "begin_run",
+    "check_agreement",
+    "describe_store",
+    "find_disagreement",
+    "lock_directory",
+]
 
 
 @dataclass(frozen=True)
@@ -140,12 +152,7 @@ def begin_run(
         If an unfinished run is there and neither --resume nor --overwrite says what to do with it,
         or if it was started with other settings or another store.
     """
-    record = {
-        "store": asdict(describe_store(data.store)),
-        "layers": layers,
-        "split_sha256": data.splits.digest(),
-        "config": asdict(arguments.config),
-    }
+    record = {"layers": layers, **describe_run(arguments.config, data)}
     file = path / "run.json"
     earlier = read_record(file)
     if earlier is not None and arguments.resume:
@@ -225,22 +232,35 @@ def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
 def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
     """What differs from run.json, of everything that the results of a run depend on."""
     config = settings_of_run(earlier, str(path))
-    store = earlier.get("store")
-    if not isinstance(store, dict) or not isinstance(earlier.get("run"), str):
+    if not isinstance(earlier.get("store"), dict) or not isinstance(earlier.get("run"), str):
         raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
-    differences = [
-        (f"store: {key}", record["store"][key], store.get(key))
+    then = {"split_sha256": None, **earlier, "config": config}
+    return [f"{what} {a!r} (the run: {b!r})" for what, a, b in compare_records(record, then)]
+
+
+def describe_run(config: Config, data: TrainingData) -> Json:
+    """Everything that the results of a run depend on."""
+    return {
+        "store": asdict(describe_store(data.store)),
+        "split_sha256": data.splits.digest(),
+        "config": asdict(config),
+    }
+
+
+def compare_records(a: Json, b: Json) -> list[Difference]:
+    """What differs between two records of `describe_run`; settings without influence may."""
+    pairs: list[Difference] = [
+        (f"store: {key}", a["store"][key], b["store"].get(key))
         for key in ("uuid", "generation", "rows")
     ]
     # a file of splits may have changed
-    digests = (record["split_sha256"], earlier.get("split_sha256"))
-    differences.append(("splits: digest", *digests))
+    pairs.append(("splits: digest", a["split_sha256"], b["split_sha256"]))
     for setting in fields(Config):
         if not setting.metadata["free"]:
             name = setting.name
-            differences.append((flag_of(name), record["config"][name], config[name]))
-    differences += outside_differences(record["config"]["outside"], config.get("outside"))
-    return [f"{what} {now!r} (the run: {then!r})" for what, now, then in differences if now != then]
+            pairs.append((flag_of(name), a["config"][name], b["config"][name]))
+    pairs += outside_differences(a["config"]["outside"], b["config"].get("outside"))
+    return [(what, one, other) for what, one, other in pairs if one != other]
 
 
 def read_record(path: Path) -> Json | None:
@@ -251,3 +271,37 @@ def read_record(path: Path) -> Json | None:
         return read_json(path)
     except ValueError as error:
         raise CheckpointError(f"{error}; train again") from error
+
+
+def check_agreement(fabric: Fabric, config: Config, data: TrainingData) -> None:
+    """Raise ConfigError, in every process, unless all of them are about to do the same.
+
+    On several hosts each process opens the store for itself, and its file system may still show an
+    older state of it: then batches would be of different rows, or the processes would wait for
+    each other for ever.
+    """
+    if fabric.world_size == 1:
+        return
+    records: list[Json] = [{} for _ in range(fabric.world_size)]
+    mine = {"host": socket.gethostname(), **describe_run(config, data)}
+    torch.distributed.all_gather_object(records, mine)
+    message = find_disagreement(records)
+    if message is not None:
+        raise ConfigError(message)
+
+
+def find_disagreement(records: list[Json]) -> str | None:
+    """What differs between the first process and another, by their number; None if nothing."""
+    first = records[0]
+    for rank, other in enumerate(records):
+        differences = [
+            f"{what} {expected!r:.80} as in process 0 on {first['host']}, found {found!r:.80}"
+            for what, expected, found in compare_records(first, other)
+        ]
+        if differences:
+            return (
+                f"torchrun: process {rank} on {other['host']}: expected "
+                f"{'; '.join(differences)}; give all hosts the same command and files, and where "
+                "the store has just been written, wait until all of them see it"
+            )
+    return None

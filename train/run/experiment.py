@@ -34,9 +34,8 @@ from train.evaluate.results import Results
 from train.evaluate.strata import Strata, cut_by, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.files import Json, make_directory
-from train.fit.cpu import cpu_arithmetic, default_threads
+from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
-from train.run.agreement import check_agreement
 from train.run.detectors import (
     build_detector,
     hidden_size,
@@ -44,7 +43,7 @@ from train.run.detectors import (
     with_chosen_layers,
     with_layer_of_tokens,
 )
-from train.run.directory import RunDirectory, begin_run, describe_store
+from train.run.directory import RunDirectory, begin_run, check_agreement, describe_store
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
 

@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 from runs import LABELS, SPLITS, make_run
 
-from train.commands.across_splits import compare_across_splits, read_splits_of
 from train.commands.comparison import print_comparison, write_comparison
-from train.commands.side_by_side import compare_runs
+from train.commands.side_by_side import compare_across_splits, compare_runs, read_splits_of
 from train.evaluate.metrics import auroc
 from train.evaluate.over_splits import corrected_t_test
 from train.evaluate.paired_tests import holm

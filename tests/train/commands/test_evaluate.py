@@ -11,7 +11,7 @@ import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
 from train.commands.main import main
-from train.evaluate.elsewhere import judge_elsewhere
+from train.evaluate.judge import judge_elsewhere
 from train.evaluate.metrics import auroc, youden_threshold
 from train.evaluate.results import as_json
 from train.report.numbers import with_interval

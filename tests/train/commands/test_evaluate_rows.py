@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from runs import LABELS, SPLITS, N, as_texts, make_run
 
-from train.commands.evaluate_rows import Rules, choose_rows
+from train.commands.evaluate_runs import Rules, choose_rows
 
 RUN = make_run({"x": 1})
 IDS = RUN.trace_ids

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from train.evaluate.elsewhere import bootstrap_predictions, judge_elsewhere
+from train.evaluate.judge import bootstrap_predictions, judge_elsewhere
 from train.evaluate.metrics import auroc, bootstrap_auroc, measure
 from train.evaluate.results import as_json
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from train.fit.cpu import cpu_arithmetic, default_threads
+from train.fit.device import cpu_arithmetic, default_threads
 
 TINY = torch.tensor([1e-40])  # denormal in float32
 

@@ -1,6 +1,6 @@
 """What a reader needs to know of the traces, from what the store records."""
 
-from train.report.provenance import describe_traces
+from train.report.evidence import describe_traces
 
 
 def test_what_is_recorded_is_described():

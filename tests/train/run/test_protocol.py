@@ -9,8 +9,8 @@ import pytest
 from runs import SMALL
 
 from store import Column, Schema, StoreWriter
-from train.commands.across_splits import read_splits_of
 from train.commands.main import main
+from train.commands.side_by_side import read_splits_of
 from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
