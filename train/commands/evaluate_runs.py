@@ -341,9 +341,6 @@ def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[n
         yield name, scores[name]
 
 
-Integers = NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class Rules:
     """Which rows and stores count.

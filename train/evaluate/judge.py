@@ -235,7 +235,7 @@ def bootstrap_predictions(
     """
     cells = count_cells(labels, predicted, questions)  # (n_questions, 4)
     totals = [counts @ cells for counts in drawn_counts(len(cells), seed, n_resamples)]
-    metrics = metrics_of_cells(np.array(totals))
+    metrics = metrics_of_cells(np.concatenate(totals))
     return {name: percentile_interval(samples) for name, samples in metrics.items()}
 
 

@@ -5,9 +5,11 @@ chosen: positive iff score >= threshold.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.stats import rankdata
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, roc_curve
 
@@ -31,8 +33,8 @@ __all__ = [
     "percentile_interval",
     "pr_points",
     "prediction_rejection_ratio",
+    "rank_rows",
     "ranking",
-    "resampled_weights",
     "risk_coverage",
     "roc_points",
     "youden_threshold",
@@ -44,6 +46,7 @@ Areas = dict[str, float]  # a number of each detector or baseline, by name
 Curve = tuple[NDArray, NDArray]  # x, y
 Questions = NDArray[np.int64]  # equal for rows of the same question
 
+BLOCK = 1 << 18  # numbers of resamples that are drawn at once
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
 
 
@@ -58,8 +61,64 @@ def auroc(labels: Labels, scores: Scores) -> float:
     `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
     """
     check_scores(labels, scores)
-    _, rank = np.unique(scores, return_inverse=True)
-    return _weighted_auroc(labels, rank, np.ones(len(labels)))
+    ranked = rank_rows(labels, scores, np.zeros(len(labels), np.int64))
+    return float(ranked.areas(np.ones((1, 1)))[0])
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Rows in groups of equal score: strata one after another, each from its lowest score.
+
+    Attributes
+    ----------
+    positives, negatives : sparse (n_groups, n_questions)
+        Rows of each class.
+    begins : int64 (n_strata,)
+        The first group of each stratum.
+    """
+
+    positives: csr_array
+    negatives: csr_array
+    begins: NDArray[np.int64]
+
+    def areas(self, counts: NDArray) -> Scores:
+        """AUROC where questions count `counts` (r, n_questions) times, (r,); NaN for one class.
+
+        With several strata it is the share of the pairs of one stratum whose positive outranks its
+        negative. Of whole numbers all sums are exact, in whatever order they are made.
+        """
+        by_question = np.ascontiguousarray(counts.T, np.float64)
+        positives = self.positives @ by_question  # (n_groups, r)
+        negatives = self.negatives @ by_question
+        n_positives, n_negatives = (
+            np.add.reduceat(numbers, self.begins, axis=0) for numbers in (positives, negatives)
+        )  # (n_strata, r)
+        outranked = np.cumsum(negatives, axis=0) - negatives / 2
+        if len(self.begins) > 1:
+            before = np.cumsum(n_negatives, axis=0) - n_negatives  # negatives of earlier strata
+            sizes = np.diff(self.begins, append=len(negatives))
+            outranked -= np.repeat(before, sizes, axis=0)
+        n_pairs = (n_positives * n_negatives).sum(axis=0)
+        areas = np.full(len(counts), np.nan)
+        return np.divide((positives * outranked).sum(axis=0), n_pairs, out=areas, where=n_pairs > 0)
+
+
+def rank_rows(
+    labels: Labels, scores: Scores, question: Questions, stratum: NDArray | None = None
+) -> Ranked:
+    """Rank rows (n,) within their strata, one by default; `question` numbers questions from 0."""
+    stratum = np.zeros_like(question) if stratum is None else stratum
+    permutation = np.lexsort((scores, stratum))
+    begins_stratum = np.append(True, np.diff(stratum[permutation]) != 0)
+    begins_group = begins_stratum | np.append(True, np.diff(scores[permutation]) != 0)
+    group = np.empty(len(labels), np.int64)
+    group[permutation] = np.cumsum(begins_group) - 1
+    shape = int(begins_group.sum()), int(question.max()) + 1
+    positives, negatives = (
+        csr_array((of_class.astype(np.float64), (group, question)), shape=shape)
+        for of_class in (labels == 1, labels == 0)
+    )
+    return Ranked(positives, negatives, np.flatnonzero(begins_stratum[begins_group]))
 
 
 def mean_auroc(labels: Labels, scores: Scores) -> float:
@@ -82,35 +141,38 @@ def bootstrap_auroc(
 
 
 def auroc_samples(
-    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+    labels: Labels,
+    scores: Scores,
+    questions: Questions,
+    seed: int,
+    n_resamples: int = 1000,
+    stratum: NDArray | None = None,
 ) -> Scores:
     """Mean AUROC of the runs in each resample that has both classes, (n_kept,).
 
-    The parameters are those of `bootstrap_auroc`. Which resamples are drawn and kept depends on
-    labels, questions and seed alone: the samples of two detectors are paired.
+    The parameters are those of `bootstrap_auroc`, and the strata those of `rank_rows`. Which
+    resamples are drawn and kept depends on labels, questions and seed alone: the samples of two
+    detectors are paired.
     """
-    ranks = [np.unique(run, return_inverse=True)[1] for run in np.atleast_2d(scores)]
-    samples = [
-        np.mean([_weighted_auroc(labels, rank, weights) for rank in ranks])
-        for weights in resampled_weights(questions, seed, n_resamples)
-        if 0 < (weights * labels).sum() < weights.sum()
-    ]
-    return np.array(samples)
-
-
-def resampled_weights(questions: Questions, seed: int, n_resamples: int) -> Iterator[Scores]:
-    """How often each row (n,) is drawn, of each resample of as many questions as there are."""
     _, question = np.unique(questions, return_inverse=True)
-    for counts in drawn_counts(int(question.max()) + 1, seed, n_resamples):
-        yield counts[question].astype(np.float64)
+    ranked = [rank_rows(labels, run, question, stratum) for run in np.atleast_2d(scores)]
+    samples = [
+        np.mean(np.stack([one.areas(counts) for one in ranked], axis=1), axis=1)
+        for counts in drawn_counts(int(question.max()) + 1, seed, n_resamples)
+    ]
+    areas = np.concatenate(samples)
+    return areas[~np.isnan(areas)]
 
 
 def drawn_counts(n_questions: int, seed: int, n_resamples: int) -> Iterator[Labels]:
-    """How often each question (n_questions,) is drawn, of each resample of as many."""
+    """How often each question is drawn in each resample of as many, in blocks (r, n_questions)."""
     rng = np.random.default_rng(seed)
-    for _ in range(n_resamples):
-        drawn = rng.integers(n_questions, size=n_questions)
-        yield np.bincount(drawn, minlength=n_questions)
+    n_at_once = max(1, BLOCK // n_questions)
+    for first in range(0, n_resamples, n_at_once):
+        n = min(n_at_once, n_resamples - first)
+        drawn = rng.integers(n_questions, size=(n, n_questions))
+        drawn += n_questions * np.arange(n)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
 
 
 def percentile_interval(samples: Scores) -> list[float]:
@@ -301,14 +363,6 @@ def check_scores(labels: Labels, scores: Scores) -> None:
     classes = np.unique(labels).tolist()
     if classes != [0, 1]:
         raise ValueError(f"labels: expected both 0 and 1, found {classes}")
-
-
-def _weighted_auroc(labels: Labels, rank: Labels, weights: NDArray) -> float:
-    """AUROC of rows drawn `weights` times each; `rank` (n,) numbers the scores from the lowest."""
-    positives = np.bincount(rank, weights * labels)  # (n_distinct,)
-    negatives = np.bincount(rank, weights * (1 - labels))  # (n_distinct,)
-    outranked = np.cumsum(negatives) - negatives / 2
-    return float(positives @ outranked / (positives.sum() * negatives.sum()))
 
 
 def _counts_from_top(labels: Labels, scores: Scores) -> Curve:

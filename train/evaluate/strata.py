@@ -16,8 +16,9 @@ from train.evaluate.metrics import (
     Labels,
     Questions,
     Scores,
+    auroc_samples,
     percentile_interval,
-    resampled_weights,
+    rank_rows,
 )
 from train.evaluate.results import Interval, StrataRecord
 
@@ -87,36 +88,10 @@ def auroc_within(
     `labels` (n,) are 0 and 1, `scores` (n,) finite; `weights` (n,) say how often each row counts,
     once by default. Returns None where no stratum has both classes.
     """
-    order = find_ties(scores, stratum)
-    return _auroc_of_ties(labels, order, np.ones(len(labels)) if weights is None else weights)
-
-
-@dataclass(frozen=True)
-class Ties:
-    """Rows in groups of equal stratum and score: the strata one after another, each from its lowest
-    score."""
-
-    group: NDArray[np.int64]  # (n,) number of each row's group
-    stratum: NDArray[np.int64]  # (n_groups,) ascending
-
-
-def find_ties(scores: Scores, stratum: NDArray[np.int64]) -> Ties:
-    keys = np.stack([stratum, np.unique(scores, return_inverse=True)[1]])
-    distinct, group = np.unique(keys, axis=1, return_inverse=True)
-    return Ties(group.reshape(-1), distinct[0])
-
-
-def _auroc_of_ties(labels: Labels, ties: Ties, weights: NDArray) -> float | None:
-    positives = np.bincount(ties.group, weights * labels)  # (n_groups,)
-    negatives = np.bincount(ties.group, weights * (1 - labels))
-    n_positives = np.bincount(ties.stratum, positives)  # (n_strata,)
-    n_negatives = np.bincount(ties.stratum, negatives)
-    n_pairs = n_positives @ n_negatives
-    if not n_pairs:
-        return None
-    before = np.cumsum(n_negatives) - n_negatives  # negatives of earlier strata
-    outranked = np.cumsum(negatives) - negatives / 2 - before[ties.stratum]
-    return float(positives @ outranked / n_pairs)
+    repeated = np.ones(len(labels)) if weights is None else weights
+    ranked = rank_rows(labels, scores, np.arange(len(labels)), stratum)
+    area = ranked.areas(repeated[None])[0]
+    return None if np.isnan(area) else float(area)
 
 
 def judge_within(
@@ -132,19 +107,12 @@ def judge_within(
     The interval is that of a bootstrap over questions, as the AUROC's. Both are None where no
     stratum has both classes; resamples without such a stratum are left out.
     """
-    ties = [find_ties(run, strata.stratum) for run in runs]
-    once = np.ones(len(labels))
-    areas = [_auroc_of_ties(labels, one, once) for one in ties]
+    areas = [auroc_within(labels, run, strata.stratum) for run in runs]
     found = [area for area in areas if area is not None]
     if not found:
         return None, None
-    samples = []
-    for weights in resampled_weights(questions, seed, n_resamples):
-        drawn = [_auroc_of_ties(labels, one, weights) for one in ties]
-        kept = [area for area in drawn if area is not None]
-        if kept:
-            samples.append(np.mean(kept))
-    return float(np.mean(found)), percentile_interval(np.array(samples))
+    samples = auroc_samples(labels, runs, questions, seed, n_resamples, strata.stratum)
+    return float(np.mean(found)), percentile_interval(samples)
 
 
 def rank_correlation(runs: Scores, control: Scores) -> float | None:

@@ -7,6 +7,7 @@ validation, applied as chosen: hallucinated iff score >= threshold.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,7 +253,7 @@ def bootstrap_areas(
     n_questions = int(question.max()) + 1
     sorted_runs = [sort_once(truth.labels, question, scores) for scores in runs]
     samples = []
-    for counts in drawn_counts(n_questions, seed, n_resamples):
+    for counts in chain.from_iterable(drawn_counts(n_questions, seed, n_resamples)):
         weights = counts.astype(np.float64)
         areas = [weighted_areas(*parts, weights) for parts in sorted_runs]
         if not np.isnan(areas).any():
