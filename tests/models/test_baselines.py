@@ -26,18 +26,6 @@ def separable(rng, n, layer, n_layers=3):
     return features, labels
 
 
-def test_mean_logprob_covers_the_answer_only(pack, traces):
-    """The mean is over the tokens from prompt_len on, answer_len of them."""
-    for trace in traces:
-        trace["prompt_len"], trace["answer_len"] = (
-            torch.tensor(1),
-            torch.tensor(max(0, len(trace["logprob"]) - 2)),
-        )
-    found = mean_logprob(pack(traces))[:, 0, 0]
-    expected = [trace["logprob"][1 : 1 + trace["answer_len"]].mean() for trace in traces]
-    torch.testing.assert_close(found, torch.stack(expected), equal_nan=True)
-
-
 def test_first_token_without_a_logprob_is_left_out(pack, traces):
     """A trace without a prompt starts with NaN; the mean is over the others."""
     traces[0]["prompt_len"], traces[0]["answer_len"] = torch.tensor(0), torch.tensor(5)
@@ -143,12 +131,6 @@ def test_a_number_that_no_trace_has_weighs_nothing():
     scores = fitted.predict(features)
     features[:, :, 3] = 1000.0
     np.testing.assert_array_equal(fitted.predict(features), scores)
-
-
-def test_perplexity_of_one_certain_token_is_one(pack, traces):
-    """A token of probability 1 has a log-probability of 0."""
-    traces[3]["logprob"] = torch.tensor([float("nan"), 0.0])
-    assert perplexity(pack(traces))[3].item() == 1.0
 
 
 def test_validation_chooses_the_layer():

@@ -5,8 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Batch as PygBatch
-from torch_geometric.data import Data
 
 from models.graphs import build_graphs, pair_tokens
 from models.subgraph import strongest_edges
@@ -75,45 +73,6 @@ def test_edges_equal_those_of_a_plain_loop(lengths, threshold, top_k, levels):
     graphs = build_graphs(hidden, attn, offsets, threshold, top_k)
     assert named_edges(graphs, offsets) == naive_edges(attn, lengths, threshold, top_k)
     assert graphs.edge_index.shape[1] == len(naive_edges(attn, lengths, threshold, top_k))
-
-
-def test_same_as_pyg_batch_up_to_node_order():
-    """Node features, edges and graph numbers are those of `Batch.from_data_list` over one Data per
-    layer and trace."""
-    lengths = [4, 1, 6]
-    hidden, attn, offsets = random_packed(lengths)
-    graphs = build_graphs(hidden, attn, offsets)
-    collated = PygBatch.from_data_list(list(naive_data(hidden, attn, lengths)))
-    node = torch.arange(len(hidden) * LAYERS).reshape(len(hidden), LAYERS)
-    ours = torch.cat(
-        [rows.T.reshape(-1) for rows in node.split(lengths)]
-    )  # our node at each place of the collated batch
-    assert torch.equal(graphs.x[ours], collated.x)
-    assert torch.equal(graphs.batch[ours], collated.batch)
-    assert graphs.n_graphs == collated.num_graphs
-    place = ours.argsort()  # place in the collated batch of each of our nodes
-    assert sorted_edges(place[graphs.edge_index], graphs.edge_attr) == sorted_edges(
-        collated.edge_index, collated.edge_attr
-    )
-
-
-def naive_data(hidden, attn, lengths):
-    """One Data per layer of each trace, edges by a loop."""
-    token, pair = 0, 0
-    for n_tokens in lengths:
-        edges = [(j, i) for i in range(n_tokens) for j in range(i + 1)]
-        for layer in range(LAYERS):
-            weights = attn[pair : pair + len(edges), layer, None].float()
-            x = hidden[token : token + n_tokens, layer]
-            yield Data(x=x, edge_index=torch.tensor(edges).T, edge_attr=weights)
-        token, pair = token + n_tokens, pair + len(edges)
-
-
-def sorted_edges(edge_index, edge_attr):
-    return sorted(
-        (*edge, weight)
-        for edge, weight in zip(edge_index.T.tolist(), edge_attr[:, 0].tolist(), strict=True)
-    )
 
 
 def test_node_features_are_a_view_of_float32_states():

@@ -116,13 +116,6 @@ def test_nothing_to_read(build, pack, traces, set_answer):
     assert all(part.grad.isfinite().all() for part in detector.parameters())
 
 
-def test_a_batch_of_empty_answers(build, pack, traces, set_answer):
-    """No token at all is no error."""
-    for trace in traces:
-        set_answer(trace, len(trace["logprob"]), 0)
-    assert build("halunet")(pack(traces)).logits.isfinite().all()
-
-
 @pytest.mark.parametrize("layer", [-1, 3])
 def test_a_layer_that_is_not_there(layer, build):
     """The message names the range."""

@@ -58,13 +58,6 @@ def test_windows_hold_every_item_once_where_there_are_enough(n_windows):
     assert (sizes.amax(1) - sizes.amin(1) <= 1).all()
 
 
-def test_one_token_fills_the_image():
-    """As one layer does."""
-    traces = random_traces(1, (1,))
-    images = pool_images(*packed(traces), 4, 9)
-    assert torch.equal(images, torch.from_numpy(traces[0]).expand(1, 4, 9, D))
-
-
 def test_a_trace_does_not_see_its_neighbours():
     """Also at the ends of the packed values; a trace without tokens is 0."""
     traces = random_traces(3, (0, 4, 0, 9, 0))

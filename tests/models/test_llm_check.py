@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from models import PROBES
 from models.baselines import max_entropy, perplexity
 from models.llm_check import FLOOR, RIDGE, attention_score, hidden_score, logit_scores
 
@@ -34,17 +33,6 @@ def test_what_half_precision_rounds_to_zero(pack, traces):
     assert torch.tensor(FLOOR / 2).half() == 0
     traces[1]["attn_diag"] = torch.zeros(1, 3, 2).half()
     np.testing.assert_allclose(attention_score(pack(traces[1:2])), np.log(FLOOR))
-
-
-def test_validation_chooses_the_layer(pack, traces):
-    """Each layer is an alternative of its own."""
-    for trace in traces:
-        trace["attn_diag"][:, :2] = 0.5
-    features = attention_score(pack(traces * 20))
-    labels = (features[:, 2, 0] > features[:, 2, 0].median()).long().numpy()
-    fitted = PROBES["llm_check"].fit(features, labels, features, labels)
-    assert fitted.val_auroc == (0.5, 0.5, 1.0)
-    assert fitted.alternative == 2
 
 
 def mean_log_singular_value(states):

@@ -95,14 +95,6 @@ def test_the_formula(build, pack, traces, set_answer):
     np.testing.assert_allclose(detector(pack(traces)).logits.detach(), expected, atol=1e-4)
 
 
-def test_scoring_without_gradients_is_the_same(build, pack, traces):
-    """torch takes a faster way through the block there."""
-    detector = build("los_net").eval()
-    expected = detector(pack(traces)).logits
-    with torch.no_grad():
-        torch.testing.assert_close(detector(pack(traces)).logits, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_the_rank_of_a_token(pack, traces):
     """Its place among the candidates; K where it is none of them."""
     trace = traces[2]

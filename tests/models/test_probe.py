@@ -84,21 +84,6 @@ def test_many_features_of_few_rows(n_components, k):
     np.testing.assert_allclose(fitted.predict(test), expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("n_components", "k"), [(None, 6), (4, 6), (5, 600)])
-def test_the_same_features_give_the_same_bits(n_components, k):
-    """Two fits of equal features are equal in every number."""
-    first, second = (fit.__wrapped__(n_components, k=k)[0].to_dict() for _ in range(2))
-    assert all(np.array_equal(first[name], second[name]) for name in first)
-
-
-def test_fitting_leaves_the_features_as_they_were():
-    """float64 features of one alternative, which need no conversion, are not written over."""
-    features, labels = draw(200, n_alternatives=1, dtype=torch.float64)
-    before = features.clone()
-    Probe((), None, 2).fit(features, labels, features, labels).predict(features)
-    torch.testing.assert_close(features, before, rtol=0, atol=0, equal_nan=True)
-
-
 def test_validation_chooses_and_every_alternative_is_told():
     """The AUROC of each alternative on validation is kept, and the best of them is chosen; the
     first of equals."""

@@ -126,12 +126,6 @@ def test_questions_that_say_nothing_give_the_base_rate(texts):
     assert fitted.val_auroc == (0.5,)
 
 
-def test_the_order_of_texts_changes_no_score():
-    fitted, texts, _ = fit()
-    order = np.random.default_rng(1).permutation(len(texts))
-    np.testing.assert_array_equal(fitted.predict(texts)[order], fitted.predict(texts[order]))
-
-
 def test_a_refit_keeps_the_penalty():
     fitted, texts, labels = fit()
     again = CONTROL.refit(fitted, texts[:150], labels[:150])

@@ -1,6 +1,5 @@
 """Each readout is what a plain loop over traces gives."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -62,14 +61,6 @@ def test_a_trace_without_tokens_reads_as_zeros(readout, batch):
     tokens = readout_tokens(readout, batch, offsets)
     means = mean_by_trace_of(torch.ones(len(tokens), 4), tokens, offsets)
     assert means[:, 0].tolist() == [0, 1, 0]
-
-
-def test_signed_log_is_its_formula():
-    """sign(x) log(1 + |x| / mean |x|), for each state by itself; zeros stay zeros."""
-    x = torch.tensor([[1.0, -2.0, 3.0], [0.0, 0.0, 0.0]])
-    expected = [np.log1p(1 / 2), -np.log1p(2 / 2), np.log1p(3 / 2)]
-    torch.testing.assert_close(signed_log(x)[0].double(), torch.tensor(expected).double())
-    assert signed_log(x)[1].tolist() == [0, 0, 0]
 
 
 def test_signed_log_keeps_the_others_beside_outliers():

@@ -15,16 +15,6 @@ def test_each_column_that_is_derived_has_a_probe_of_its_name():
         assert PROBES[name].columns == (name,)
 
 
-@pytest.mark.parametrize("name", NEEDS)
-def test_the_feature_is_the_column(name, pack, traces):
-    """As it is, NaN included."""
-    traces[1][name] = torch.tensor(float("nan"))
-    found = PROBES[name].features(pack(traces))
-    assert found.shape == (5, 1, 1)
-    expected = torch.stack([trace[name] for trace in traces])
-    torch.testing.assert_close(found[:, 0, 0], expected, rtol=0, atol=0, equal_nan=True)
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_regression_finds_the_sign_and_keeps_the_ranks(sign, pack, traces):
     """Of a score that rises and of one that falls with hallucination; without a value a trace gets

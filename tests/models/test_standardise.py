@@ -6,7 +6,7 @@ import torch
 
 from models import DETECTORS
 from models import standardise as module
-from models.standardise import EPSILON, LIMIT, SAMPLE_SIZE, Standardise, observing
+from models.standardise import EPSILON, LIMIT, Standardise, observing
 
 STANDARDISING = [
     "gnn_det_lstm",
@@ -81,33 +81,6 @@ def test_whatever_standardises_asks_for_a_sample(build):
 
 def has_scales(detector):
     return any(isinstance(part, Standardise) for part in detector.modules())
-
-
-@pytest.mark.parametrize("name", STANDARDISING)
-def test_a_detector_takes_its_scales_from_the_sample(name, build, pack, traces):
-    """However the sample is cut; neither training nor scoring moves them, and they are saved."""
-    detector, other = build(name), build(name)
-    assert DETECTORS[name].sample_size == SAMPLE_SIZE
-    detector.prepare([pack(traces)])
-    other.prepare(iter([pack(traces[:2]), pack(traces[2:])]))
-    assert detector.training
-    moments = {key: value.clone() for key, value in detector.named_buffers()}
-    assert all(moments[key].any() for key in moments if key.endswith("count"))
-    for key, value in other.named_buffers():
-        torch.testing.assert_close(value, moments[key], rtol=1e-4, atol=1e-5)
-    detector(pack(traces))
-    detector.eval()(pack(traces[1:]))
-    assert all(torch.equal(value, moments[key]) for key, value in detector.named_buffers())
-    assert moments.keys() <= detector.state_dict().keys()
-
-
-def test_the_state_is_all_there_is():
-    """A layer with the state of another gives the same numbers."""
-    first, second = batches(8, 20)
-    layer, other = Standardise(3), Standardise(3)
-    layer.update(first)
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(layer(second), other(second))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

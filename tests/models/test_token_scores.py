@@ -128,15 +128,3 @@ def test_uncertain_tokens_have_high_scores(pack, traces):
     for name, values in expected.items():
         found = BASELINES[name].token_scores(fitted(1), batch)
         torch.testing.assert_close(found, values, equal_nan=True)
-
-
-def test_no_tokens_at_all(build, pack, traces):
-    """A batch whose traces have no token gives no score, and no error."""
-    empty = dict(traces[0])
-    for column in ("hidden_states", "logprob", "entropy", "topk_logprob", "token_label"):
-        empty[column] = empty[column][:0]
-    empty["attn_mean"] = empty["attn_mean"][:0]
-    batch = pack([empty])
-    for name in ("token_probe", "saplma", "lstm_solo"):
-        assert build(name).eval().token_scores(batch).shape == (0,)
-    assert BASELINES["logreg_first"].token_scores(fitted(8), batch).shape == (0,)

@@ -120,15 +120,6 @@ def test_nothing_to_read(build, pack, traces, set_answer):
     assert all(part.grad.isfinite().all() for part in detector.parameters())
 
 
-def test_a_batch_of_empty_answers(build, pack, traces, set_answer):
-    """No token at all is no error."""
-    for trace in traces:
-        set_answer(trace, len(trace["logprob"]), 0)
-    logits = build("token_sequence").eval()(pack(traces)).logits
-    assert logits.isfinite().all()
-    torch.testing.assert_close(logits, logits[:1].expand(5))
-
-
 @pytest.mark.parametrize("n_candidates", [1, 2, 4])
 def test_any_number_of_candidates(n_candidates, pack, traces):
     """A single one has no margin."""

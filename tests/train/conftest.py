@@ -6,9 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store import Column, Schema, StoreWriter
+from store import Column, Schema, StoreWriter, TraceStore
+from store.transform.merge import merge_stores
+from store.write.build import build_store
+from store.write.copy import CopySource
 
 sys.path.insert(0, str(Path(__file__).parent))  # for helpers that are not tests
+
+from runs import train
 
 N_LAYERS, HIDDEN_SIZE = 2, 8
 
@@ -112,3 +117,36 @@ def make_store(tmp_path):
         return write_store(tmp_path / name, labels, columns, change)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def merged_path(store_path, tmp_path_factory):
+    """The store of 200 traces, merged by reference of three parts."""
+    folder = tmp_path_factory.mktemp("merged")
+    store = TraceStore.open(store_path)
+    parts = [
+        build_store(folder / f"{first}.zarr", CopySource([(store, range(first, stop))], {}))
+        for first, stop in ((0, 90), (90, 100), (100, len(store)))
+    ]
+    merged = merge_stores(folder / "merged.zarr", parts, lambda done: None)
+    assert "hidden_states" in merged.manifest.segments
+    return merged.path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_reports(request):
+    """Reports have no pictures, whose drawing takes longest, but in the tests of reports."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name != "report":
+            patch.setattr("train.report.sections.draw", lambda name, evidence, shows: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def finished(store_path, tmp_path_factory):
+    """Directory of a finished run of two seeds of every default detector; not to be changed."""
+    path = tmp_path_factory.mktemp("finished") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("train.report.sections.draw", lambda name, evidence, shows: None)
+        train(store_path, path, "--seeds=2", "--seed=1")
+    return path

@@ -1,22 +1,59 @@
 """Runs for tests: the settings of small ones, and finished ones with drawn scores."""
 
+import csv
+import io
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 
+from train.commands.main import main
+from train.files import read_json
 from train.run.results import FinishedRun
 
-SMALL = [
-    "--epochs",
-    "2",
-    "--gnn-hidden",
-    "8",
-    "--latent-dim",
-    "8",
-    "--lstm-hidden",
-    "8",
-    "--force-cpu",
-]
+SMALL = ["--epochs=2", "--gnn-hidden=8", "--latent-dim=8", "--lstm-hidden=8", "--force-cpu"]
+
+
+def train(store, out, *flags):
+    """Train small detectors; give the results."""
+    assert main(["--store", str(store), "--output-dir", str(out), *SMALL, *flags]) == 0
+    return read_json(out / "results.json")
+
+
+def call(capsys, *argv):
+    """Exit status, standard output and the lines of stderr of a command."""
+    capsys.readouterr()
+    status = main([str(one) for one in argv])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err.splitlines()
+
+
+def fail(capsys, *argv):
+    """The one line of a command that must fail."""
+    status, out, (line,) = call(capsys, *argv)
+    assert (status, out) == (2, "")
+    return line
+
+
+def predict(run, store, *flags):
+    return ["predict", "--run", run, "--store", store, "--force-cpu", *flags]
+
+
+def read_csv(text):
+    """Trace id -> its line."""
+    return {line["trace_id"]: line for line in csv.DictReader(io.StringIO(text))}
+
+
+def copy_run(run, out, /, **changes):
+    """Copy what predict and compare read of a run, with changes of its results."""
+    for file in run.glob("*.pt"):
+        shutil.copy(file, out)
+    shutil.copy(run / "scores.csv", out)
+    results = read_json(run / "results.json") | changes
+    (out / "results.json").write_text(json.dumps(results))
+    return out
+
 
 N = 120
 LABELS = np.random.default_rng(0).integers(0, 2, N)

@@ -13,7 +13,7 @@ from models import DETECTORS, PROBES, REFERENCES, find
 from store import StoreError, TraceStore
 from store.errors import closest
 from store.reports import count
-from store.traces.columns import TRACE_COLUMNS
+from store.traces.columns import BY_HAND, TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, recorded_layers
 from store.traces.origin import origins_of
 from store.traces.question_split import SPLITS
@@ -24,7 +24,7 @@ from train.config import Config, check_names, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
 from train.data.own_split import read_values
 from train.data.splits import Splits, all_as_test, check_batch, label_column, read_splits
-from train.data.token_labels import check_token_labels, find_unusable, has_labelled_tokens
+from train.data.token_labels import ROLE, check_token_labels, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError
 from train.outside.methods import ALL
 
@@ -54,31 +54,14 @@ PAIRS: dict[str, tuple[str, Callable[[NDArray[np.int64]], NDArray[np.int64]]]] =
 KEPT_FROM = 0.05  # attention that makes an edge of attn_edges
 MAX_MAPS_BYTES = 8 << 30  # of the full attention maps of a batch
 MIN_OF_A_CLASS = 20
-EXTRACT = "make the traces again with that column (python -m store extract or import)"
+BOTH = ("extract", "import")
+MAKE_AGAIN = "make the traces again with that column"
+EDGES = ("attn_edges", "attn_edge_ends")  # of no use without each other
 LABEL = "python -m store label STORE --scores CSV adds it"
 SPANS = (
     "python -m store extract STORE --model MODEL --questions FILE writes it where FILE has answers "
     "with the key spans"
 )
-EDGES = (
-    "make the traces again with it "
-    "(python -m store extract --columns default,attn_edges,attn_edge_ends)"
-)
-WAYS_TO_ADD = {  # column -> how to add it to a store
-    "label": LABEL,
-    "score": LABEL,
-    "attn_prev": "make the traces again with that column (python -m store extract)",
-    "attn_edges": EDGES,
-    "attn_edge_ends": EDGES,
-    "attentions": (
-        "make the traces again with full attention maps (python -m store extract or import, "
-        "--keep-attention)"
-    ),
-    "lens_entropy": (
-        "make the traces again with it (python -m store extract --columns default,lens_entropy)"
-    ),
-    "token_label": SPANS,
-}
 
 
 def open_data(config: Config, path: Path) -> TrainingData:
@@ -89,31 +72,34 @@ def open_data(config: Config, path: Path) -> TrainingData:
     """
     store = open_store(path, config)
     data = TrainingData(store, all_as_test(store), config.replaced, config.layers)
-    names = names_to_train(config, data)
-    for name in names:
-        way_out = f"or leave it out with {off_flag(name)}"
-        check_reader(name, config, data, way_out)
-        check_columns(data, name, find(name).targets, way_out)
-        if "attn_mean" in columns_of(name, config, data):
-            check_threshold(store, config.attn_threshold)
-    if config.on_top_of is not None:
-        check_base(config, names, data)
-    check_replaced(names, config, data)
     needed = ("question_id", label_column(config))
+    for name in names_to_train(config, data):
+        check_to_train(name, config, data)
+    if config.on_top_of is not None:
+        check_base(config, data)
+    check_replaced(config, data)
     check_columns(data, "the split", needed, "or add it to the store")
-    for seed in range(config.seed + 1, config.seed + config.splits):
-        further = read_splits(store, replace(config, seed=seed))
-        check_batch(further, store, config.batch_size)
-    splits = read_splits(store, config)
-    check_batch(splits, store, config.batch_size)
+    seeds = range(config.seed, config.seed + config.splits)
+    splits = [read_splits(store, replace(config, seed=seed)) for seed in seeds]
+    for one in splits:
+        check_batch(one, store, config.batch_size)
     if config.strata is not None:
-        read_values(store, config.strata, "--strata", splits.test)
-    data = replace(data, splits=splits)
+        read_values(store, config.strata, "--strata", splits[0].test)
+    data = replace(data, splits=splits[0])
     for name in names_to_train(config, data):
         if find(name).targets:
-            check_reader(name, config, data, f"or leave it out with {off_flag(name)}")
+            check_to_train(name, config, data)
             check_token_training(name, config, data)
     return data
+
+
+def check_to_train(name: str, config: Config, data: TrainingData) -> None:
+    """Raise an error unless the store has what a method is trained on."""
+    way_out = f"or leave it out with {off_flag(name)}"
+    check_reader(name, config, data, way_out)
+    check_columns(data, name, find(name).targets, way_out)
+    if "attn_mean" in columns_of(name, config, data):
+        check_threshold(data.store, config.attn_threshold)
 
 
 def open_store(path: Path, config: Config) -> TraceStore:
@@ -239,9 +225,9 @@ def read_to_train(name: str, config: Config, data: TrainingData) -> tuple[str, .
     return (*columns_of(name, config, data), *find(name).targets)
 
 
-def check_replaced(names: list[str], config: Config, data: TrainingData) -> None:
+def check_replaced(config: Config, data: TrainingData) -> None:
     roles: set[str] = set()
-    for name in [*names, *REFERENCES]:
+    for name in [*names_to_train(config, data), *REFERENCES]:
         roles.update(roles_of(find(name)), columns_of(name, config, data))
     choices = sorted(roles - {"question_id"})
     for role in data.replaced:
@@ -272,8 +258,8 @@ def reader_of(name: str, data: TrainingData) -> Any:
     return reader if missing_columns(data, other.columns) else other
 
 
-def check_base(config: Config, names: list[str], data: TrainingData) -> None:
-    if not DETECTORS.keys() & names:
+def check_base(config: Config, data: TrainingData) -> None:
+    if DETECTORS.keys().isdisjoint(names_to_train(config, data)):
         raise ConfigError(
             f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"
         )
@@ -331,7 +317,9 @@ def missing_columns(data: TrainingData, roles: Iterable[str]) -> dict[str, str]:
         known = TRACE_COLUMNS.get(role)
         expected = kind_of(known.dtype, known.axis, len(known.item_axes)) if known else found
         if found != expected:
-            missing[name] = f"expected column {name!r} to be {expected}, found {found}; {EXTRACT}"
+            missing[name] = (
+                f"expected column {name!r} to be {expected}, found {found}; {ways_to_make(role)}"
+            )
     return missing
 
 
@@ -346,7 +334,18 @@ def _way_to_add(role: str, store: TraceStore) -> str:
             f"python -m store derive {store.path} {role}{nli} adds it, if questions have several "
             "traces (extract --num-samples)"
         )
-    return WAYS_TO_ADD.get(role, EXTRACT)
+    if role in (ROLE, "label", "score"):
+        return SPANS if role == ROLE else LABEL
+    return ways_to_make(role)
+
+
+def ways_to_make(role: str) -> str:
+    """The commands that make a column with the traces, by the registry of columns."""
+    known = TRACE_COLUMNS.get(role)
+    made_by = [one for one in known.made_by if one.startswith(BOTH)] if known else BOTH
+    names = ",".join(["default", *(EDGES if role in EDGES else (role,))])
+    ways = [f"{one} {names}" if one == BY_HAND else one for one in made_by]
+    return f"{MAKE_AGAIN} (python -m store {' or '.join(ways)})"
 
 
 def kind_of(dtype: str, axis: str | None, n_item_axes: int) -> str:

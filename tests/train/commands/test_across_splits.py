@@ -1,15 +1,12 @@
 """Runs of several splits: the mean difference over them, tested as a run's own table is."""
 
-import csv
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from runs import LABELS, SPLITS, make_run
 
-from train.commands.comparison import print_comparison, write_comparison
-from train.commands.side_by_side import compare_across_splits, compare_runs, read_splits_of
+from train.commands.side_by_side import compare_across_splits, read_splits_of
 from train.evaluate.metrics import auroc
 from train.evaluate.over_splits import corrected_t_test
 from train.evaluate.paired_tests import holm
@@ -52,22 +49,6 @@ def test_differences_are_those_of_each_split(splits):
         assert (one.difference, *one.ci, one.p) == test
         p_values[number] = test.p
     assert [one.p_holm for one in found] == list(holm(p_values).values())
-
-
-def test_tables_show_them_beside_the_first_split(splits, tmp_path, capsys):
-    """On the terminal, in Markdown and in CSV, and say which numbers are of which."""
-    compared = replace(compare_runs(splits[0]), over_splits=compare_across_splits(splits))
-    print_comparison(compared, Console(width=100))
-    out = capsys.readouterr().out
-    assert "mean differences of AUROC over 3 splits" in out
-    assert "all other numbers are of the first split" in " ".join(out.split())
-    write_comparison(tmp_path / "runs.md", compared)
-    assert "## Mean differences of AUROC over 3 splits" in (tmp_path / "runs.md").read_text()
-    write_comparison(tmp_path / "runs.csv", compared)
-    with (tmp_path / "runs.csv").open(newline="") as file:
-        lines = {(line["what"], line["name"]): line for line in csv.DictReader(file)}
-    mean = lines["mean difference of best", "x"]
-    assert float(mean["value"]) == compared.over_splits[0].difference
 
 
 def test_runs_of_other_splits_are_not_averaged(splits, tmp_path):

@@ -3,33 +3,26 @@
 import csv
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
+from runs import call, train
 
-from train.commands.main import main
 from train.run.results import read_run
-
-SMALL = ["--epochs", "1", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
 
 
 @pytest.fixture(scope="module")
 def run_dirs(store_path, tmp_path_factory):
     """Two runs on one split, and one on another: --dropout differs, and --seed."""
     path = tmp_path_factory.mktemp("runs")
-    for name, flags in {"a": [], "b": ["--dropout", "0.9"], "other": ["--seed", "5"]}.items():
-        assert (
-            main(["--store", str(store_path), "--output-dir", str(path / name), *SMALL, *flags])
-            == 0
-        )
+    train(store_path, path / "a", "--models=lstm_solo")
+    train(store_path, path / "b", "--models=lstm_solo", "--dropout=0.9")
+    train(store_path, path / "other", "--models=lstm_solo", "--seed=5")
     return path
 
 
 def compare(capsys, *argv):
-    """Exit status, stdout and stderr of the command."""
-    status = main(["compare", *map(str, argv)])
-    return status, *capsys.readouterr()
+    status, out, lines = call(capsys, "compare", *argv)
+    return status, out, "".join(f"{line}\n" for line in lines)
 
 
 def test_a_run_against_itself(run_dirs, capsys):
@@ -145,20 +138,3 @@ def test_a_model_that_one_run_lacks(run_dirs, capsys, tmp_path):
     assert "logreg_best" in found["runs"]["a"]["auroc"]
     assert "logreg_best" not in found["runs"]["less"]["auroc"]
     assert "logreg_best" not in {one["a"][1] for one in found["comparisons"]}
-
-
-def test_help_has_examples(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["compare", "--help"])
-    assert caught.value.code == 0
-    assert "examples:" in capsys.readouterr().out
-
-
-def test_help_takes_no_seconds():
-    """Neither torch nor a plotting library is imported to say what is wrong with a command."""
-    code = (
-        "import sys; from train.commands.main import main;"
-        "assert main(['compare', 'x', '--output', 'x.pdf']) == 2;"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy')))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

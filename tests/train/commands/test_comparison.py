@@ -36,12 +36,6 @@ def test_a_run_beside_its_own_copy():
     ]
 
 
-def test_a_best_that_is_a_copy_is_all_that_is_shown():
-    """Nothing is hidden then, and nothing is said of it."""
-    runs = {"a": make_run({"x": 1}, "x"), "b": make_run({"x": 1}, "x")}
-    assert [row[1] for row in build_areas(compare_runs(runs)).rows] == ["x *", "x *"]
-
-
 def test_runs_on_traces_of_different_models_are_said_to_be():
     """Their rows are paired by trace id all the same; a run that records none says nothing."""
     runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}

@@ -3,21 +3,18 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from runs import call, train
 
 from store import Column, Schema, StoreWriter, TraceStore
 from train.commands.main import main
 from train.evaluate.judge import judge_elsewhere
-from train.evaluate.metrics import auroc, youden_threshold
 from train.evaluate.results import as_json
 from train.report.numbers import with_interval
-from train.run.results import read_run
 
-FLAGS = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo,logreg_pca"]
+FLAGS = ["--epochs=1", "--models=lstm_solo,logreg_pca"]
 
 
 def prefix(letter):
@@ -57,17 +54,12 @@ def runs(folder, stores):
     found = {}
     for name, n_seeds in {"alpha": 1, "beta": 2}.items():
         found[name] = folder / f"run_{name}"
-        flags = [*FLAGS, f"--seeds={n_seeds}"]
-        assert main(["--store", str(stores[name]), "--output-dir", str(found[name]), *flags]) == 0
+        train(stores[name], found[name], *FLAGS, f"--seeds={n_seeds}")
     return found
 
 
 def evaluate(capsys, *argv):
-    """Exit status, stdout and lines of stderr."""
-    capsys.readouterr()
-    status = main(["evaluate", *map(str, argv), "--force-cpu"])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err.splitlines()
+    return call(capsys, "evaluate", *argv, "--force-cpu")
 
 
 def evaluated(capsys, *argv, status=0):
@@ -115,18 +107,6 @@ def test_another_store_is_judged_at_the_run_s_thresholds(runs, stores, capsys):
         assert {key: metrics[key] for key in as_json(expected)} == {
             key: pytest.approx(value) for key, value in as_json(expected).items()
         }
-
-
-def test_of_several_seeds_the_mean_scores_are_judged(runs, stores, capsys):
-    """With the threshold of the mean scores of validation."""
-    found = evaluated(capsys, "--run", runs["beta"], "--store", stores["beta"])["results"][0]
-    run = read_run(runs["beta"])
-    is_val, is_test = run.row_splits == "val", run.row_splits == "test"
-    scores = run.scores["lstm_solo"]
-    metrics = found["metrics"]["lstm_solo"]
-    assert metrics["auroc"] == pytest.approx(auroc(run.labels[is_test], scores[is_test]))
-    threshold = youden_threshold(run.labels[is_val], scores[is_val])
-    assert metrics["threshold"] == threshold
 
 
 def test_a_store_of_one_class_stops_no_other(runs, stores, capsys):
@@ -251,30 +231,12 @@ def test_mistakes_are_one_line(runs, folder, capsys, monkeypatch, argv, message)
     assert message in line
 
 
-@pytest.mark.slow
-def test_a_process_of_its_own(runs, stores):
-    """As a user calls it; the help takes no torch."""
-    command = [sys.executable, "-m", "train", "evaluate", "--force-cpu", "--json"]
-    argv = ["--run", runs["alpha"], "--store", stores["single"], "--models=logreg_pca"]
-    done = subprocess.run([*command, *argv], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "both classes" in json.loads(done.stdout)["results"][0]["problem"]
-    code = (
-        "import sys; from train.commands.main import main;"
-        "assert main(['evaluate', '--run', 'x', '--store', 'x', '--output', 'x.pdf']) == 2;"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy')))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
 def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labels, capsys):
     """Of scores, with the run's threshold; a store without scores has its labels, and it says."""
     out = folder / "of_scores"
-    flags = ["--score-threshold=0.3", "--models=logreg_pca", "--force-cpu"]
-    assert main(["--store", str(stores["alpha"]), "--output-dir", str(out), *flags]) == 0
+    results = train(stores["alpha"], out, "--score-threshold=0.3", "--models=logreg_pca")
     argv = ["--run", out, "--models=logreg_pca", "--store"]
     (found,) = evaluated(capsys, *argv, stores["alpha"])["results"]
-    results = json.loads((out / "results.json").read_text())
     assert found["metrics"]["logreg_pca"]["auroc"] == pytest.approx(
         results["models"]["logreg_pca"]["test"]["auroc"]
     )
@@ -289,10 +251,8 @@ def test_labels_are_made_as_the_run_made_them(stores, folder, store_writer, labe
 def test_a_run_on_top_of_a_baseline(stores, folder, store_writer, labels, capsys):
     """What it adds to has to be there for its detectors; not for the others."""
     out = folder / "on_top"
-    flags = [*FLAGS[:3], "--models=lstm_solo", "--on-top-of=mean_logprob"]
-    assert main(["--store", str(stores["alpha"]), "--output-dir", str(out), *flags]) == 0
+    results = train(stores["alpha"], out, "--models=lstm_solo", "--on-top-of=mean_logprob")
     (found,) = evaluated(capsys, "--run", out, "--store", stores["alpha"])["results"]
-    results = json.loads((out / "results.json").read_text())
     for name, entry in (results["models"] | results["baselines"]).items():
         assert found["metrics"][name]["auroc"] == pytest.approx(entry["test"]["auroc"])
     columns = ["question_id", "label", "hs_last"]

@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
-import models
-from models import DETECTORS, Detector, Outputs
+from models import DETECTORS
 from models.lstm import LstmSolo
 from store import Column, Schema, StoreWriter, TraceStore
 from train.commands.main import main
@@ -102,13 +100,6 @@ def test_results_name_layers_as_the_model_does(stores, folder):
         assert results["models"]["saplma"]["runs"][0]["layer"] == SIGNAL
         assert results["models"]["saplma"]["test"]["auroc"] > 0.8
         assert "as the model numbers them" in (out / "report.md").read_text()
-
-
-def test_the_layers_that_were_read_are_recorded(stores, folder):
-    out = train(stores["all"], folder / "some", "--models=lstm_solo", "--layers=1,4-5")
-    for file in ("run.json", "results.json"):
-        assert json.loads((out / file).read_text())["layers"] == {"hs_last": [1, 4, 5]}
-    assert "1,4,5 (as the model numbers them)" in (out / "report.md").read_text()
 
 
 def test_a_store_without_numbers_counts_from_1_and_says_so(folder, capsys):
@@ -245,18 +236,6 @@ def test_what_is_not_recorded_is_told(low_run, tmp_path, capsys):
     assert "not checked whether the traces are of the run's model" in line
 
 
-def test_a_run_without_a_record_is_refused(low_run, stores, tmp_path, capsys):
-    """Of what traces it was trained on cannot be told."""
-    for file in low_run.glob("*.pt"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    results = json.loads((low_run / "results.json").read_text())
-    del results["layers"], results["store"]["origins"]
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    status, _, (line,) = predict(capsys, tmp_path, stores["low"])
-    assert status == 2
-    assert "results.json: expected store.origins: a list, found nothing" in line
-
-
 class Mine(LstmSolo):
     """A user's own detector."""
 
@@ -278,43 +257,6 @@ def test_a_detector_that_this_process_does_not_know(stores, tmp_path, capsys, mo
     assert header == ["trace_id", "split", "lstm_solo"]
 
 
-class Wide(Detector):
-    """A detector with an option that is no setting."""
-
-    columns = ("hs_last",)
-    options = ("width",)
-
-    def encode(self, batch):
-        return batch["hs_last"].float().mean(dim=(1, 2))
-
-    def classify(self, features):
-        return Outputs(features)
-
-
-def test_an_option_that_is_no_setting_is_one_line(stores, tmp_path, capsys, monkeypatch):
-    """Where to add it is said."""
-    monkeypatch.setitem(models.DETECTORS, "wide", Wide)
-    capsys.readouterr()
-    assert (
-        main(
-            [
-                "--store",
-                str(stores["low"]),
-                "--output-dir",
-                str(tmp_path / "o"),
-                "--models=wide",
-                *SMALL,
-            ]
-        )
-        == 2
-    )
-    (line,) = capsys.readouterr().err.splitlines()
-    assert (
-        "wide: there is no setting 'width' for its option of that name; add a field to Config"
-        in line
-    )
-
-
 def test_few_rows_of_a_class_are_told(tmp_path, capsys):
     """On the way, at the end, in the results and in the report."""
     store = write(tmp_path / "few.zarr", [1, 2, 3])
@@ -326,53 +268,6 @@ def test_few_rows_of_a_class_are_told(tmp_path, capsys):
     for text in (captured.err, captured.out):
         assert text.count(warning) == 1
     assert (out / "report.md").read_text().count(warning.removeprefix("w")) == 1
-
-
-class Layered(LstmSolo):
-    """A detector with an attribute of a name that anybody may give."""
-
-    def __init__(self, *arguments, **settings):
-        super().__init__(*arguments, **settings)
-        self.layer = torch.nn.Linear(2, 2)
-
-
-def test_a_detector_may_call_a_part_of_it_layer(stores, tmp_path, monkeypatch):
-    """What the loop asks of detectors has names of its own."""
-    monkeypatch.setitem(DETECTORS, "layered", Layered)
-    results = json.loads(
-        (train(stores["low"], tmp_path / "run", "--models=layered") / "results.json").read_text()
-    )
-    assert "layer" not in results["models"]["layered"]["runs"][0]
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"layers": {"hs_last": 5}}, "layers.hs_last: a list, found 5"),
-        ({"layers": [1]}, "layers: an object, found [1]"),
-        ({"layers": {"hs_last": ["1"]}}, "layers.hs_last[0]: an integer, found '1'"),
-        ({"store": {"origins": [1]}}, "store.path: a text, found nothing"),
-    ],
-)
-def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change, expected):
-    results = json.loads((low_run / "results.json").read_text())
-    (tmp_path / "results.json").write_text(json.dumps(results | change))
-    status, out, (line,) = predict(capsys, tmp_path, stores["high"])
-    assert (status, out) == (2, [])
-    assert f"results.json: expected {expected}; give the directory of a finished run" in line
-
-
-def test_a_record_of_other_layers_numbers_nothing(folder, capsys):
-    """Three numbers for two layers: they are counted from 1, and so it says."""
-    store = write(folder / "odd.zarr", [4, 5])
-    with StoreWriter.open(store) as writer:
-        writer.provenance = writer.provenance | {"layers": [8, 16, 24]}
-    out = train(store, folder / "odd", "--models=lstm_solo", "--layers=2")
-    assert "counted from 1" in capsys.readouterr().out
-    assert (
-        "2 (counted from 1: the store does not record their numbers)"
-        in (out / "report.md").read_text()
-    )
 
 
 def test_a_directory_of_another_version_is_not_in_the_way_of_overwrite(stores, folder, capsys):

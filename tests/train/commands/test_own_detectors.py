@@ -1,19 +1,17 @@
 """A detector in a file of the user's own: trained, resumed, used, and never run unasked."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import runs
+from runs import train
 
 from models import DETECTORS
-from train.commands.main import main
 from train.outside.methods import forget
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "my_detector.py"
-SMALL = ["--epochs=1", "--force-cpu", "--my-detector-width=8"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,20 +30,16 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run_dir(store_path, file):
-    """A run of the detector and the probe, by a process of its own."""
+    """A run of the detector and the probe, whose file is forgotten then."""
     out = file.parent / "run"
     models = f"--models={file}:MyDetector,{file}:STATE_NORM"
-    command = [sys.executable, "-m", "train", "--store", store_path, "--output-dir", out, models]
-    subprocess.run([*command, *SMALL], check=True, capture_output=True, cwd=ROOT)
+    train(store_path, out, models, "--my-detector-width=8")
+    forget()
     return out
 
 
 def call(capsys, *argv):
-    """Exit status, stdout and lines of stderr."""
-    capsys.readouterr()
-    status = main([*map(str, argv), "--force-cpu"])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err.splitlines()
+    return runs.call(capsys, *argv, "--force-cpu")
 
 
 def test_results_and_checkpoints_say_where_it_came_from(run_dir, file):
@@ -113,34 +107,6 @@ def test_a_run_resumes_with_the_same_file_only(store_path, file, tmp_path, capsy
     status, _, (line,) = call(capsys, *argv, f"--models={moved}:MyDetector")
     assert status == 2
     assert "moved.py:MyDetector: sha256" in line
-
-
-def test_options_of_a_run_that_do_not_fit_are_one_line(run_dir, store_path, file, tmp_path, capsys):
-    """The record was edited, or the file has other options now."""
-    for path in run_dir.glob("*.pt"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    results = json.loads((run_dir / "results.json").read_text())
-    for options in ({"width": -1}, {"size": 3}, {"width": [1]}):
-        results["config"]["outside"]["my_detector"]["options"] = options
-        (tmp_path / "results.json").write_text(json.dumps(results))
-        argv = ["predict", "--run", tmp_path, "--store", store_path]
-        status, _, (line,) = call(capsys, *argv, f"--models={file}:MyDetector")
-        assert status == 2
-        assert "expected" in line
-
-
-def test_a_file_that_fails_is_one_line(tmp_path, store_path, capsys):
-    """File and line, for every command that takes one."""
-    (tmp_path / "broken.py").write_text("import torch\ntorch.nope\n")
-    models = f"--models={tmp_path}/broken.py:A"
-    for argv in (
-        ["--store", store_path],
-        ["predict", "--run", tmp_path, "--store", store_path],
-        ["evaluate", "--run", tmp_path, "--store", store_path],
-    ):
-        status, out, (line,) = call(capsys, *argv, models)
-        assert (status, out) == (2, "")
-        assert "broken.py, line 2: AttributeError: module 'torch' has no attribute 'nope'" in line
 
 
 # reads a column that an option chooses

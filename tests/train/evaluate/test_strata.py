@@ -38,21 +38,6 @@ def test_it_is_the_share_of_ordered_pairs_of_a_stratum(seed):
     assert auroc_within(labels, scores, stratum) == pytest.approx(by_loops(labels, scores, stratum))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_it_is_the_mean_weighted_by_pairs(seed):
-    """Of the AUROCs of the strata that have both classes."""
-    labels, scores, stratum = draw(seed)
-    areas, weights = [], []
-    for one in range(6):
-        inside = stratum == one
-        n_pairs = labels[inside].sum() * (1 - labels[inside]).sum()
-        if n_pairs:
-            areas.append(auroc(labels[inside], scores[inside]))
-            weights.append(n_pairs)
-    expected = np.average(areas, weights=weights)
-    assert auroc_within(labels, scores, stratum) == pytest.approx(expected)
-
-
 def test_weights_are_repetitions():
     """A row that is drawn twice counts as two rows."""
     labels, scores, stratum = draw(1)
@@ -86,11 +71,6 @@ def test_without_a_pair_there_is_no_number():
     assert strata.summary(labels).pairs == 0
 
 
-def test_texts_are_strata_too():
-    values = np.array(["b", "a", "b", "c"], dtype=object)
-    assert strata_of("x", values).stratum.tolist() == [1, 0, 1, 2]
-
-
 def test_deciles_are_of_validation():
     """Whatever the test scores are, and equal scores stay together."""
     val = np.arange(100) / 100
@@ -98,11 +78,6 @@ def test_deciles_are_of_validation():
     found = cut_by("x", val, test).stratum
     assert found.tolist() == [np.sum(np.quantile(val, np.arange(1, 10) / 10) <= t) for t in test]
     assert len(set(cut_by("x", np.full(9, 0.5), np.full(4, 0.5)).stratum)) == 1
-
-
-def test_a_score_of_the_strata_alone_is_worth_nothing_within_them():
-    labels, _, stratum = draw(5)
-    assert auroc_within(labels, stratum.astype(float), stratum) == 0.5
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])

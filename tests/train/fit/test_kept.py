@@ -98,14 +98,6 @@ def test_going_on_with_an_empty_cache_gives_the_same_bits(data, name):
         assert_same(whole, resumed)
 
 
-def test_a_detector_without_such_features_keeps_nothing(data):
-    """Its batches are read in each epoch, as they are without a cache."""
-    training, _ = train(data, name="lstm_solo")
-    assert len(training.kept) == 0
-    without, _ = train(data, name="lstm_solo", image_cache=0)
-    assert_same(training, without)
-
-
 def test_scores_are_without_augmentation(data):
     """Two scorings are equal bit for bit, and those of the detector that was never augmented."""
     training, _ = train(data, augment="noise", augment_strength=0.5)
@@ -139,12 +131,3 @@ def test_images_are_of_the_layers_that_are_read(tmp_path):
     images = detector.reduce(data.read([7], detector.columns))
     expected = torch.from_numpy(states[0, [1, 3]] + np.float16(7))[:, None].expand(2, 6, 3)
     assert torch.equal(images[0], expected)
-
-
-def test_a_small_store_is_learned(make_store):
-    """A few epochs with augmentation find the labels."""
-    store = TraceStore.open(make_store(np.arange(200) // 2 % 2))
-    data = TrainingData(store, read_splits(store, Config()))
-    training, _ = train(data, epochs=6, lr=3e-3, batch_size=16, augment="drop")
-    assert training.best.epoch.val_auroc > 0.9
-    assert training.detector.size == (2, 6)

@@ -17,7 +17,7 @@ from train.config import Config
 from train.data.batches import TrainingData
 from train.data.splits import read_splits
 from train.errors import DataError
-from train.fit.loop import Hooks, fit, predict, rows_of_optimizer_step, step_seed
+from train.fit.loop import Hooks, fit, predict, step_seed
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 
@@ -98,12 +98,6 @@ def test_small_batches_together_update_the_weights_like_a_large_one(data, batch_
         config = Config(epochs=3, lr=0.05, batch_size=size, grad_accum=n)
         weights[size] = run(data, config=config)[2].weights.weight.detach().clone()
     assert torch.allclose(weights[8], weights[batch_size], rtol=1e-3, atol=1e-5)
-
-
-def test_rows_of_an_optimizer_step():
-    """Full steps, then what is left of the epoch."""
-    rows = [rows_of_optimizer_step(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
-    assert rows == [8, 8, 8, 8, 7, 7]
 
 
 class Noisy(Linear):
@@ -222,21 +216,6 @@ def test_patience_stops_early(data):
 
     history, _, _ = run(data, Stuck(8), Config(epochs=50, patience=3, lr=1e-9))
     assert len(history) == 4
-
-
-def test_steps_cover_every_training_row_each_epoch(data):
-    """Each epoch visits every row of the training split once, the last short batch too."""
-    hooks = Recorder()
-    run(data, config=Config(epochs=3, batch_size=16), hooks=hooks)
-    assert sum(n_rows for _, n_rows, _, _ in hooks.steps) == 3 * len(data.splits.train)
-    assert [step for step, *_ in hooks.steps] == list(range(1, len(hooks.steps) + 1))
-
-
-def test_same_seed_same_numbers(data):
-    """Two trainings agree bit for bit."""
-    (first, _, one), (second, _, two) = run(data), run(data)
-    assert first == second
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
 
 
 def test_gradients_are_clipped(data):

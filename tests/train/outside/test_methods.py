@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
@@ -347,15 +346,3 @@ def test_what_is_installed_wrongly_is_one_line(install, code, points, message):
     assert message in str(caught.value)
     assert "traced 1.2" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_the_example_declares_an_option():
-    """And both of its methods can be loaded."""
-    example = Path(__file__).parents[3] / "examples" / "my_detector.py"
-    flags = [f"--models={example}:MyDetector,{example}:STATE_NORM", "--my-detector-width=8"]
-    config = parse_arguments(flags).config
-    assert config.detectors == ["my_detector", "state_norm"]
-    kind = DETECTORS["my_detector"]
-    own = own_options("my_detector", kind.options, config.outside)
-    detector = kind.build({"hs_last": (2, 6)}, {"dropout": 0.0, **own})
-    assert detector.n_parameters() == 6 * 8 + 8 + 8 + 1

@@ -30,6 +30,12 @@ def make_history(rng, seed):
     return TrainingFacts(seed, f"x-seed{seed}.pt", epochs, 1.0, 0.0, 1, 0.1)
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Sections have their texts and tables, and no pictures."""
+    monkeypatch.setattr("train.report.sections.draw", lambda name, evidence, shows: None)
+
+
 @pytest.fixture(scope="session")
 def make_evidence():
     """The function that makes evidence: (models=2, baselines=2, n_runs=1, trace_id=..., texts=...)

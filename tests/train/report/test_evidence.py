@@ -1,10 +1,9 @@
 """Which mistakes are shown, and whose scores a report draws."""
 
-import numpy as np
 import pytest
 
 from train.evaluate.judge import Scored
-from train.evaluate.metrics import confidence, youden_threshold
+from train.evaluate.metrics import confidence
 from train.report.evidence import find_mistakes
 
 
@@ -36,13 +35,6 @@ def test_no_mistakes(make_evidence):
     assert find_mistakes(evidence, "model_0") == []
     evidence.entries["base_0"].test.threshold = float("nan")
     assert find_mistakes(evidence, "base_0") == []
-
-
-def test_runs_have_thresholds_of_validation(make_evidence):
-    evidence = make_evidence(n_runs=2)
-    for i, (scores, threshold) in enumerate(evidence.runs("model_1")):
-        assert np.array_equal(scores, evidence.scored["model_1"].test[i])
-        assert threshold == youden_threshold(evidence.val_labels, evidence.scored["model_1"].val[i])
 
 
 def test_the_best_is_chosen_on_validation(make_evidence):

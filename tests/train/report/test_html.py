@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from train.report.evidence import find_mistakes
-from train.report.render import Picture, Section, Table, draw_svg, render_html
+from train.report.render import Picture, Section, draw_svg, render_html
 from train.report.sections import build_sections
 from train.report.tables import build_mistakes
 
@@ -100,13 +100,6 @@ def test_a_picture_is_the_same_each_time():
 
     assert draw() == draw()
     assert "<b>&" not in draw()
-
-
-def test_a_table_without_a_header():
-    """Its cells stand alone."""
-    page = render_html("x", [Section("Facts", "Text.", [Table(("", ""), [("a", "b")], n_left=2)])])
-    assert "<th" not in page.replace("<thead", "")
-    assert Page(page).elements.count("td") == 2
 
 
 def test_a_trace_carries_the_command_that_opens_it(make_evidence, tmp_path):

@@ -43,12 +43,6 @@ def test_a_method_looks_the_same_in_every_run():
     assert alone.items() <= find_styles(KINDS).items()
 
 
-def test_methods_from_outside_have_looks_of_their_own():
-    names = ["lstm_solo", *(f"mine_{i}" for i in range(9))]
-    styles = find_styles({"detectors": names})
-    assert len({str(style) for style in styles.values()}) == len(names)
-
-
 def test_the_best_of_each_kind_are_shown():
     """A few of each, though others are better; in the order of the kinds."""
     kinds = {
@@ -67,7 +61,3 @@ def test_free_places_go_to_the_best_of_the_others():
     kinds = {"detectors": ["d"], "baselines": [f"b{i}" for i in range(9)]}
     areas = {"d": 0.6} | {f"b{i}": 0.9 - i / 100 for i in range(9)}
     assert choose_shown(kinds, areas) == ["d", *(f"b{i}" for i in range(7))]
-
-
-def test_what_has_no_area_is_not_shown():
-    assert choose_shown({"baselines": ["majority", "entropy"]}, {"entropy": 0.6}) == ["entropy"]

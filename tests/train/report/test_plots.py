@@ -9,7 +9,7 @@ import pytest
 
 from train.evaluate.metrics import aurc, auroc, risk_coverage, roc_points
 from train.evaluate.results import Epoch
-from train.report import forest, methods, plots
+from train.report import forest, plots
 from train.report.numbers import short
 
 DRAWINGS = [getattr(plots, name) for name in plots.__all__ if name.startswith("draw_")]
@@ -24,22 +24,10 @@ def add_layers(evidence):
 
 
 @pytest.mark.parametrize("draw", DRAWINGS, ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("models, baselines, n_runs", [(2, 2, 1), (9, 6, 2), (1, 1, 3)])
-def test_everything_is_drawn(make_evidence, tmp_path, draw, models, baselines, n_runs):
+@pytest.mark.parametrize("models, baselines, n_runs", [(9, 6, 2), (1, 1, 3)])
+def test_everything_is_drawn(make_evidence, draw, models, baselines, n_runs):
     """Of few and of many, without a warning."""
-    draw(add_layers(make_evidence(models, baselines, n_runs))).savefig(tmp_path / "x.png")
-
-
-def test_styles_differ(make_evidence):
-    """Fifteen names, fifteen looks; the same name always has the same."""
-    evidence = make_evidence(9, 5)
-    styles = methods.find_styles(evidence.kinds)
-    assert (
-        len({(one["color"], str(one["linestyle"]), one["linewidth"]) for one in styles.values()})
-        == len(styles)
-        == 15
-    )
-    assert min(styles[f"model_{i}"]["linewidth"] for i in range(9)) > styles["base_0"]["linewidth"]
+    draw(add_layers(make_evidence(models, baselines, n_runs))).draw_without_rendering()
 
 
 def texts(figure):
@@ -84,12 +72,12 @@ def test_long_curves_are_thinned():
     assert plots.thin(x[:7], x[:7])[0].tolist() == list(range(7))
 
 
-def test_histories_with_gaps(make_evidence, tmp_path):
+def test_histories_with_gaps(make_evidence):
     """A loss of NaN, and no AUROC at all, leave gaps."""
     evidence = make_evidence()
     (run,) = evidence.results.models["model_0"].runs
     run.history = [Epoch(i, math.nan, math.nan) for i in range(4)]
-    plots.draw_learning_curves(evidence).savefig(tmp_path / "x.png")
+    plots.draw_learning_curves(evidence).draw_without_rendering()
 
 
 def test_a_wide_range_of_losses_is_logarithmic(make_evidence):

@@ -8,6 +8,7 @@ from train.evaluate.over_splits import summarise_splits
 from train.report.sections import build_sections
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "n_splits, n_seeds, curves, scores",
     [

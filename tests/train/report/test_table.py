@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from train.evaluate.results import Cut
-from train.report.console import print_results, print_table
+from train.report.console import print_table
 from train.report.evidence import find_mistakes
 from train.report.numbers import clean_text, short, short_p
 from train.report.render import Table
@@ -98,13 +98,6 @@ def test_metrics_have_a_line_for_everything(make_evidence):
     )
     assert table.rows[0][1:4] == expected
     assert table.rows[-1][2] == ""
-
-
-def test_metrics_of_nothing_but_baselines(make_evidence, capsys):
-    """A run of baselines alone is printed as well."""
-    results = make_evidence(models=0).results
-    print_results(results, Console(width=80))
-    assert "base_1" in capsys.readouterr().out
 
 
 def test_what_is_no_number_is_a_dash(make_evidence):

@@ -155,22 +155,6 @@ def test_what_is_of_the_first_split_says_so(three, store_path, capsys):
     assert "the run has" not in capsys.readouterr().out
 
 
-def test_a_split_is_read_as_a_run_is(three, store_path, capsys):
-    """Its detectors score traces, as those of the run do."""
-    for place in (three, three / "split-6"):
-        command = ["predict", "--run", str(place), "--store", str(store_path)]
-        assert main([*command, "--models", "lstm_solo,prompt_state"]) == 0
-        found = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-        written = {line["trace_id"]: line for line in scores_of(place)}
-        tested = [line for line in found if written.get(line["trace_id"], line)["split"] == "test"]
-        assert tested
-        for line in tested:
-            expected = written.get(line["trace_id"])
-            if expected:
-                for name in ("lstm_solo", "prompt_state"):
-                    assert float(line[name]) == pytest.approx(float(expected[name]))
-
-
 def test_new_questions_are_scored_by_the_control(tmp_path, capsys):
     """`predict` reads texts of another store."""
     store = write(tmp_path / "s.zarr", "question", n=300)
@@ -210,13 +194,6 @@ def test_splits_of_ones_own_are_kept_everywhere(make_store, labels, tmp_path, ca
     command = ["--store", str(store), "--output-dir", str(out), *flags]
     assert main([*command, "--resume"]) == 2
     assert "splits: digest" in capsys.readouterr().err
-
-
-def test_columns_that_make_no_strata_are_refused_before_training(store_path, tmp_path, capsys):
-    command = ["--store", str(store_path), "--output-dir", str(tmp_path / "out"), *SMALL]
-    assert main([*command, "--strata", "hs_last"]) == 2
-    assert "--strata: expected column 'hs_last' of text or one integer" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "run.json").exists()
 
 
 def test_the_learning_rate_is_chosen_on_validation(store_path, tmp_path, capsys):

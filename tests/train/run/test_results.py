@@ -7,19 +7,17 @@ import math
 
 import numpy as np
 import pytest
+from runs import train
 
-from train.commands.main import main
 from train.errors import DataError
 from train.run.results import KEYS, best_on_validation, read_run
-
-SMALL = ["--epochs", "1", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
 
 
 @pytest.fixture(scope="module")
 def finished(store_path, tmp_path_factory):
     """Directory of a finished run, not to be changed."""
     path = tmp_path_factory.mktemp("finished") / "out"
-    assert main(["--store", str(store_path), "--output-dir", str(path), *SMALL]) == 0
+    train(store_path, path, "--models=lstm_solo")
     return path
 
 

@@ -1,7 +1,5 @@
 """What a training logs for TensorBoard, read back with TensorBoard's own reader."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -66,12 +64,3 @@ def test_a_directory_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file/log: a TensorBoard log cannot be written"):
         TensorBoardLog(tmp_path / "file" / "log")
-
-
-def test_tensorboard_is_imported_when_it_is_used():
-    """Not with the module: it takes a second."""
-    code = (
-        "import sys, train.run.tensorboard;"
-        "sys.exit('tensorboard' in sys.modules or 'torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
