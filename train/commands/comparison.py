@@ -12,20 +12,20 @@ from train.evaluate.results import PairedTest
 from train.files import replace_file
 from train.report.console import print_line, print_table
 from train.report.numbers import clean_text, short, with_interval
-from train.report.render import Section, Table, render_markdown
+from train.report.render import Section, Table, in_words, render_markdown
 from train.report.tables import comparison_cells
 
-__all__ = ["build_areas", "describe_rows", "notes_on", "print_comparison", "write_comparison"]
+__all__ = ["build_areas", "print_comparison", "write_comparison"]
 
 P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    print_line(console, describe_rows(comparison))
+    print_line(console, in_words("compared_rows", comparison))
     for title, table in build_tables(comparison).items():
         print_table(table, console, title)
-    for note in notes_on(comparison):
+    for note in in_words("comparison_notes", comparison).splitlines():
         print_line(console, note)
 
 
@@ -41,52 +41,6 @@ def build_tables(comparison: Comparison) -> dict[str, Table]:
         title = f"mean differences of AUROC over {n_splits} splits"
         tables[title] = build_tests(header, comparison.over_splits)
     return tables
-
-
-def describe_rows(comparison: Comparison) -> str:
-    """What was compared, and what was left out."""
-    text = (
-        f"{comparison.rows} traces of {comparison.questions} questions, "
-        f"{comparison.hallucinations} hallucinations, in the test split of every run"
-    )
-    if comparison.left_out:
-        text += (
-            f"; left out {comparison.left_out} that are in the test split of some runs only, "
-            f"{comparison.left_out_trained} of them in the train split of another"
-        )
-    if comparison.different_models:
-        text += "; WARNING: the runs read traces of different models, layers or prompts"
-    return text
-
-
-def notes_on(comparison: Comparison) -> list[str]:
-    """What the star and the short headers of the tables mean, a sentence a line."""
-    notes = [
-        "* best detector of its run on validation (without detectors: best baseline)",
-        "val: AUROC on the validation split of the run",
-    ]
-    if comparison.comparisons:
-        notes += [
-            "* in the paired tests: the best of one run against the best of another",
-            "p boot: of the paired bootstrap over questions; DeLong: p of DeLong's test",
-            "Holm: DeLong's p, corrected for the number of tests in the table",
-        ]
-    return [*notes, *notes_on_splits(comparison)]
-
-
-def notes_on_splits(comparison: Comparison) -> list[str]:
-    """Which of several splits of the runs are compared, and where the others are."""
-    if comparison.over_splits:
-        return [
-            "mean differences: over all splits, by the corrected resampled t-test; all other "
-            "numbers are of the first split"
-        ]
-    return [
-        f"{clean_text(name)}: the first of its {run.n_splits} splits; compare the split-SEED "
-        "directories of runs for the others"
-        for name, run in comparison.runs.items()
-        if run.n_splits > 1
-    ]
 
 
 def build_areas(comparison: Comparison) -> Table:
@@ -144,10 +98,12 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 def format_markdown(comparison: Comparison) -> str:
     tables = build_tables(comparison)
-    sections = [Section("", f"{describe_rows(comparison)}.", [tables.pop("")])]
+    sections = [Section("", f"{in_words('compared_rows', comparison)}.", [tables.pop("")])]
     for title, table in tables.items():
         sections.append(Section(title[0].upper() + title[1:], tables=[table]))
-    sections += [Section("", f"{note}.") for note in notes_on(comparison)]
+    sections += [
+        Section("", f"{note}.") for note in in_words("comparison_notes", comparison).splitlines()
+    ]
     return render_markdown("Runs side by side", sections, "")
 
 

@@ -18,12 +18,12 @@ from models import DETECTORS, PROBES, REFERENCES
 from store.labels.rule import UNLABELLED, label_scores
 from store.reports import count
 from train.commands.scoring import (
+    Scorer,
     TrainedModels,
     check_comparable,
     choose_names,
     load_detector,
     open_models,
-    score_store,
 )
 from train.config import Config
 from train.data.batches import TrainingData
@@ -40,6 +40,7 @@ from train.evaluate.judge import judge_elsewhere
 from train.evaluate.metrics import auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
+from train.report.render import in_words
 from train.run.results import FinishedRun, Texts, best_on_validation, read_run
 
 __all__ = [
@@ -50,7 +51,6 @@ __all__ = [
     "Tested",
     "TestedRun",
     "choose_rows",
-    "describe_choice",
     "evaluate_runs",
     "open_run",
 ]
@@ -303,7 +303,7 @@ def judge_pair(pair: Pair) -> Tested:
         questions=len(np.unique(questions)),
         hallucinations=n_positive,
         unlabelled=pair.chosen.n_unlabelled,
-        remarks=[*describe_choice(pair.chosen), *pair.remarks],
+        remarks=[*in_words("chosen_rows", pair.chosen).splitlines(), *pair.remarks],
         problem=None,
     )
     if not 0 < n_positive < len(labels):
@@ -323,22 +323,14 @@ def judge_pair(pair: Pair) -> Tested:
 
 def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Each name with its scores (n,); a baseline whose column is not finite is only remarked on."""
-    models = pair.run.models
-    detectors = [name for name in pair.names if name in DETECTORS]
-    probes = [name for name in pair.names if name in PROBES]
-    # what detectors were trained on top of does not concern the others
-    alone = replace(models, config=replace(models.config, on_top_of=None))
-    yield from score_store(models, detectors, pair.data).items() if detectors else ()
-    yield from score_store(alone, probes, pair.data).items()
-    for name in pair.names:
-        if name not in REFERENCES:
-            continue
+    scorer = Scorer(pair.run.models, pair.data)
+    for name in sorted(pair.names, key=lambda name: (name in REFERENCES, name in PROBES)):
         try:
-            scores = score_store(alone, [name], pair.data)
+            yield name, scorer.score(name)
         except DataError as error:
+            if name not in REFERENCES:
+                raise
             remarks.append(f"without {name}: {error}")
-            continue
-        yield name, scores[name]
 
 
 @dataclass(frozen=True)
@@ -434,36 +426,3 @@ def choose_rows(
         n_shared=int(is_shared.sum()),
         shared_left_out=rules.only_new,
     )
-
-
-def describe_choice(chosen: Rows) -> list[str]:
-    """Sentences on the rows that count, and on those that do not."""
-    remarks = []
-    if chosen.is_own:
-        remarks.append(
-            "the run's own store: its test split; left out "
-            f"{count(chosen.n_seen, 'trace')} of its train and validation splits"
-        )
-        if chosen.n_added:
-            remarks.append(
-                f"left out {count(chosen.n_added, 'trace')} that the run did not use: added or "
-                "labelled later, or not drawn by --max-traces"
-            )
-    elif chosen.n_seen:
-        remarks.append(
-            f"left out {count(chosen.n_seen, 'trace')} with the ids of a trace of the run's train "
-            "or validation split (--unrelated-ids if the ids are equal by chance)"
-        )
-    if chosen.n_shared and chosen.shared_left_out:
-        remarks.append(
-            f"left out {count(chosen.n_shared, 'trace')} of questions that the run was trained or "
-            "tuned on"
-        )
-    elif chosen.n_shared:
-        remarks.append(
-            f"warning: {count(chosen.n_shared, 'trace')} of questions that the run was trained or "
-            "tuned on are among the judged (--only-new leaves them out)"
-        )
-    if chosen.n_unlabelled:
-        remarks.append(f"left out {count(chosen.n_unlabelled, 'trace')} without a label")
-    return remarks

@@ -7,17 +7,24 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from store.reports import count
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
 from train.evaluate.results import as_json
 from train.files import make_directory, replace_file
 from train.report.console import print_line, print_table
 from train.report.heat_map import Cell, draw_heat_maps
 from train.report.numbers import clean_text, short, with_interval
-from train.report.render import Picture, Section, Table, render_html, render_markdown, sentence
+from train.report.render import (
+    Picture,
+    Section,
+    Table,
+    in_words,
+    render_html,
+    render_markdown,
+    sentence,
+)
 from train.report.tables import METRICS
 
-__all__ = ["choose_notes", "print_evaluation", "write_evaluation"]
+__all__ = ["print_evaluation", "write_evaluation"]
 
 BESIDE_AUROC = {  # header -> key
     header: key for header, key in METRICS.items() if not key.startswith("auroc")
@@ -26,16 +33,6 @@ MAX_WIDTH = 100  # columns of a terminal that tables use
 MAX_INTERVALS = 4  # stores in a matrix on the terminal whose intervals have room
 N_OF_STORE = 17  # characters of a store's name above a column of numbers
 PICTURE = "heat_map"
-NOTES = (
-    "own: AUROC on the run's own test split. F1, MCC and accuracy (acc) are at the threshold that "
-    "was chosen on the run's validation split. Of several seeds all is of the mean score.",
-    "Intervals are 95%, of a bootstrap over questions.",
-)
-MATRIX_NOTES = (
-    "Rows: trained on. Columns: tested on. *: the store is the run's own, and its test split is "
-    "judged. AUROC of random scores is .5.",
-    "Intervals are 95%, of a bootstrap over questions. Of several seeds all is of the mean score.",
-)
 
 
 def print_evaluation(evaluation: Evaluation, console: Console, *, is_matrix: bool) -> None:
@@ -45,13 +42,13 @@ def print_evaluation(evaluation: Evaluation, console: Console, *, is_matrix: boo
         print_matrices(evaluation, console)
     else:
         print_metrics(evaluation, console)
-    for note in choose_notes(is_matrix):
+    for note in in_words("evaluation_notes", is_matrix).splitlines():
         print_line(console, note)
 
 
 def print_metrics(evaluation: Evaluation, console: Console) -> None:
     for tested in evaluation.results:
-        print_line(console, f"{clean_text(tested.store)}: {describe(tested)}")
+        print_line(console, f"{clean_text(tested.store)}: {in_words('judged', tested)}")
         for remark in tested.remarks:
             print_line(console, f"  {clean_text(remark, 1000)}")
         if tested.metrics:
@@ -71,26 +68,10 @@ def print_matrices(evaluation: Evaluation, console: Console) -> None:
         print_line(console, "--output and --json have the intervals")
 
 
-def choose_notes(is_matrix: bool) -> Sequence[str]:
-    """What the headers mean, and how the numbers were made."""
-    return MATRIX_NOTES if is_matrix else NOTES
-
-
-def describe(tested: Tested) -> str:
-    """What was judged, or why nothing was."""
-    if tested.problem is not None:
-        return f"not judged: {tested.problem}"
-    split = ", test split of the run" if tested.own else ""
-    return (
-        f"{count(tested.rows, 'trace')} of {count(tested.questions, 'question')}, "
-        f"{count(tested.hallucinations, 'hallucination')}{split}"
-    )
-
-
 def describe_pairs(evaluation: Evaluation) -> Iterator[str]:
     """A line for each run and store: what was judged, and the remarks."""
     for tested in evaluation.results:
-        parts = [describe(tested), *tested.remarks]
+        parts = [in_words("judged", tested), *tested.remarks]
         pair = clean_text(f"{tested.run} on {tested.store}")
         yield f"{pair}: {clean_text('; '.join(parts), 2000)}"
 
@@ -200,13 +181,16 @@ def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Secti
         *((clean_text(name), clean_text(path)) for name, path in evaluation.runs.items()),
         *((clean_text(name), clean_text(path)) for name, path in evaluation.stores.items()),
     ]
-    about = "\n".join(choose_notes(is_matrix))
+    about = in_words("evaluation_notes", is_matrix)
     yield Section("What was tested", about, [Table(("", "path"), paths, n_left=2)])
     if is_matrix:
         yield from build_matrix_sections(evaluation)
     for tested in evaluation.results:
         title = clean_text(f"{tested.run} on {tested.store}")
-        lines = [sentence(clean_text(text, 1000)) for text in [describe(tested), *tested.remarks]]
+        lines = [
+            sentence(clean_text(text, 1000))
+            for text in [in_words("judged", tested), *tested.remarks]
+        ]
         tables = [build_metrics(tested, intervals=True)] if tested.metrics else []
         yield Section(title, "\n".join(lines), tables)
 

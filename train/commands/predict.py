@@ -83,22 +83,22 @@ def main(argv: Sequence[str]) -> None:
     options = build_parser().parse_args(argv)
     if options.output is not None:
         check_output(options.output)
-    from train.commands.scoring import (
-        check_comparable,
-        choose_names,
+    from train.commands.predictions import (
         describe_columns,
         find_splits,
-        open_models,
-        open_output,
-        read_data,
-        score_store,
-        write_csv,
-    )
-    from train.commands.token_scoring import (
         names_with_tokens,
+        open_output,
         score_tokens,
+        write_csv,
         write_json_lines,
         write_to_store,
+    )
+    from train.commands.scoring import (
+        Scorer,
+        check_comparable,
+        choose_names,
+        open_models,
+        read_data,
     )
     from train.outside.methods import describe_changes, load_methods
 
@@ -110,9 +110,9 @@ def main(argv: Sequence[str]) -> None:
         data = read_data(options.store, names, config)
         remark = check_comparable(models, names, data, force=options.force)
         of_tokens = names_with_tokens(names, config, data) if options.tokens else []
-        models = replace(models, config=config)
-        scores = score_store(models, names, data)
-        tokens = score_tokens(models, of_tokens, data)
+        scorer = Scorer(replace(models, config=config), data)
+        scores = {name: scorer.score(name) for name in names}
+        tokens = score_tokens(scorer, of_tokens)
         if options.to_store:
             columns = write_to_store(data.store, scores, tokens)
             say(describe_columns(data.store, columns))

@@ -1,23 +1,19 @@
-"""Scores of any traces by the detectors of a finished run, and where they are written."""
+"""Scores of any traces, and of their tokens, by what a finished run has trained."""
 
-import csv
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
 import numpy as np
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 
-from models import DETECTORS, METHODS, PROBES, REFERENCES, Detector, find
-from store import Column, StoreWriter, TraceStore
+from models import DETECTORS, METHODS, PROBES, REFERENCES, Detector, FittedProbe, find
 from store.errors import closest
-from store.reports import count
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
-from store.traces.question_split import split_of_question
 from train.config import Config, check_config, settings_of_run
 from train.data.batches import TrainingData
 from train.data.requirements import (
@@ -32,7 +28,6 @@ from train.data.splits import BY_QUESTION, all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
 from train.evaluate.results import StoreRecord
-from train.files import replace_file
 from train.fit.device import (
     build_fabric,
     cpu_arithmetic,
@@ -42,32 +37,23 @@ from train.fit.device import (
 )
 from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
+from train.fit.token_scores import detector_tokens, probe_tokens
 from train.outside.methods import load_chosen
 from train.outside.records import recorded_place
 from train.run.checkpoint import load_checkpoint, load_weights
 from train.run.detectors import build_detector, hidden_size, read_layers, trained_settings
 from train.run.directory import RunDirectory
-from train.run.results import read_results, read_run
+from train.run.results import read_results
 
 __all__ = [
-    "ScoresByName",
+    "Scorer",
     "TrainedModels",
     "check_comparable",
     "choose_names",
-    "column_of",
-    "describe_columns",
-    "find_splits",
     "load_detector",
-    "load_probe",
     "open_models",
-    "open_output",
     "read_data",
-    "score_store",
-    "write_columns",
-    "write_csv",
 ]
-
-ScoresByName = dict[str, Scores]  # detector, probe or baseline -> (n_rows,)
 
 
 @dataclass(frozen=True)
@@ -245,36 +231,76 @@ def base_of(names: Iterable[str], config: Config) -> list[str]:
     return [config.on_top_of] if config.on_top_of is not None and has_detectors else []
 
 
-def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData) -> ScoresByName:
-    """Probability of hallucination of every trace; the mean over the run's seeds."""
-    if not len(data.store):
-        return {name: np.zeros(0) for name in names}
-    config = models.config
-    fabric = build_fabric(config)
-    for baseline in base_of(names, config):
-        reader = reader_of(baseline, data)
-        features = {"test": read_features(baseline, reader, config, data, "test")}
-        probe = load_probe(baseline, models)
-        data = replace(data, base_margin=probe_margin(probe, features, data))
-    return {
-        name: score_detector(fabric, name, models, data)
-        if name in DETECTORS
-        else score_probe(name, models, data)
-        for name in names
-    }
+@dataclass(frozen=True)
+class Scorer:
+    """Scores of a store's rows, which are the test split of `data`, by what a run has trained.
 
+    Those of a detector are the mean over the run's seeds, on top of what it was trained on top of.
+    """
 
-def score_detector(fabric: Fabric, name: str, models: TrainedModels, data: TrainingData) -> Scores:
-    """Mean scores of a detector's trainings, (n_rows,)."""
-    config = models.config
-    threads = default_threads(hidden_size(name, data))
-    scores = []
-    for seed in range(config.seed, config.seed + config.seeds):
-        detector = load_detector(name, seed, models, data)
-        with cpu_arithmetic(threads), memory_enough(name, for_a_batch(config)):
-            detector.to(fabric.device)
-            scores.append(predict(fabric, detector, data, "test", config))
-    return np.mean(scores, axis=0)
+    models: TrainedModels
+    data: TrainingData
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        return build_fabric(self.models.config)
+
+    @cached_property
+    def of_detectors(self) -> TrainingData:
+        """The data with the log-odds that the detectors add to."""
+        name = self.models.config.on_top_of
+        if name is None:
+            return self.data
+        probe = load_probe(name, self.models)
+        margin = probe_margin(probe, {"test": self.features(name)}, self.data)
+        return replace(self.data, base_margin=margin)
+
+    def features(self, name: str) -> Any:
+        return read_features(
+            name, reader_of(name, self.data), self.models.config, self.data, "test"
+        )
+
+    def score(self, name: str) -> Scores:
+        """Probability of hallucination of each row, (n_rows,)."""
+        if not len(self.data.store):
+            return np.zeros(0)
+        if name in DETECTORS:
+            config = self.models.config
+            return self.mean_over_seeds(
+                name, lambda one: predict(self.fabric, one, self.of_detectors, "test", config)
+            )
+        fitted = load_probe(name, self.models)
+        try:
+            return predict_probe(name, fitted, self.features(name), self.data, "test")
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.data.store.path}: {name}: {error}; give traces of the same model"
+            ) from error
+
+    def score_tokens(self, name: str) -> NDArray[np.float32]:
+        """Scores of the tokens of all rows, (n_tokens,), by a method of `names_with_tokens`."""
+        config = self.models.config
+        if not len(self.data.store):
+            return np.zeros(0, np.float32)
+        if name in DETECTORS:
+            device = self.fabric.device
+            return self.mean_over_seeds(
+                name, lambda one: detector_tokens(one, self.data, "test", config, device)
+            )
+        fitted = load_probe(name, self.models)
+        assert isinstance(fitted, FittedProbe)  # of texts it has no columns for tokens
+        return probe_tokens(reader_of(name, self.data), fitted, self.data, "test", config)
+
+    def mean_over_seeds(self, name: str, score: Callable[[Detector], NDArray]) -> NDArray:
+        config = self.models.config
+        threads = default_threads(hidden_size(name, self.data))
+        scores = []
+        for seed in range(config.seed, config.seed + config.seeds):
+            detector = load_detector(name, seed, self.models, self.data)
+            with cpu_arithmetic(threads), memory_enough(name, for_a_batch(config)):
+                detector.to(self.fabric.device)
+                scores.append(score(detector))
+        return np.mean(scores, axis=0)
 
 
 def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingData) -> Detector:
@@ -293,16 +319,6 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
     return detector
 
 
-def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
-    features = read_features(name, reader_of(name, data), models.config, data, "test")
-    try:
-        return predict_probe(name, load_probe(name, models), features, data, "test")
-    except ValueError as error:
-        raise ConfigError(
-            f"{data.store.path}: {name}: {error}; give traces of the same model"
-        ) from error
-
-
 def load_probe(name: str, models: TrainedModels) -> AnyFitted:
     path = models.directory.probe(name)
     saved = load_checkpoint(path, models.directory.training(name, models.config.seed).owner)
@@ -315,68 +331,3 @@ def load_probe(name: str, models: TrainedModels) -> AnyFitted:
         ) from error
     except (TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: expected a fitted probe; {error}; train again") from error
-
-
-def column_of(name: str) -> str:
-    """The column of a store that holds the scores of a detector, probe or baseline."""
-    return f"score_{name}"
-
-
-def describe_columns(store: TraceStore, columns: Iterable[str]) -> str:
-    """What `write_columns` wrote, `store` being the state before it."""
-    replaced = [column for column in columns if column in store.schema.columns]
-    text = f"{store.path}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
-    return f"{text} (replaced: {', '.join(replaced)})" if replaced else text
-
-
-def write_columns(
-    store: TraceStore, columns: Mapping[str, Column], values: Iterable[Iterable[object]]
-) -> None:
-    """Add columns of scores to the store, or replace those of an earlier run: all or none.
-
-    `values` are, for each column, a value for each trace.
-    """
-    rows = zip(*values, strict=True)
-    with StoreWriter.open(store.path) as writer:
-        if len(writer) != len(store):
-            raise ConfigError(
-                f"{store.path}: expected the {len(store)} traces that were scored, "
-                f"found {len(writer)}: another writer appended meanwhile; run the command again"
-            )
-        writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in rows))
-
-
-def find_splits(models: TrainedModels, store: TraceStore) -> list[str]:
-    """The split of the run that each trace's question is or would be in; "" where unknown.
-
-    Of a split that the user gave it is known for the questions of the run; one that has rows in
-    several is in all of these, as "train/val".
-    """
-    if "question_id" not in store.schema.columns:
-        return [""] * len(store)
-    questions = cast(list[str], store.column("question_id"))
-    if models.split_by == BY_QUESTION:
-        return [split_of_question(question, models.config.seed) for question in questions]
-    run = read_run(models.directory.path)
-    found: dict[str, set[str]] = {}
-    for question, split in zip(run.questions, run.row_splits, strict=True):
-        found.setdefault(question, set()).add(split)
-    return ["/".join(sorted(found.get(question, ()))) for question in questions]
-
-
-def write_csv(file: TextIO, store: TraceStore, scores: ScoresByName, splits: Sequence[str]) -> None:
-    """A line per trace: trace_id, split, and a score for each name."""
-    writer = csv.writer(file)
-    writer.writerow(["trace_id", "split", *scores])
-    columns = [values.tolist() for values in scores.values()]
-    writer.writerows(zip(store.ids, splits, *columns, strict=True))
-
-
-@contextmanager
-def open_output(path: Path | None) -> Iterator[TextIO]:
-    """The terminal, or a file that is written whole or not at all."""
-    if path is None:
-        yield sys.stdout
-        return
-    with replace_file(path) as temporary, temporary.open("w", newline="") as file:
-        yield file

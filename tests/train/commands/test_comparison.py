@@ -5,8 +5,9 @@ from dataclasses import replace
 from rich.console import Console
 from runs import make_run, runs_with_equal_baselines
 
-from train.commands.comparison import build_areas, describe_rows, print_comparison, write_comparison
+from train.commands.comparison import build_areas, print_comparison, write_comparison
 from train.commands.side_by_side import compare_runs
+from train.report.render import in_words
 
 
 def test_equal_scores_are_shown_once():
@@ -46,7 +47,9 @@ def test_runs_on_traces_of_different_models_are_said_to_be():
             "b": replace(runs["b"], origins=origins),
         }
         compared = compare_runs(pair)
-        assert ("different models" in describe_rows(compared)) == compared.different_models
+        assert (
+            "different models" in in_words("compared_rows", compared)
+        ) == compared.different_models
         found.append(compared.different_models)
     assert found == [False, True, False]
 
@@ -60,7 +63,7 @@ def test_the_star_is_explained_beneath_the_tables(tmp_path, capsys):
     _, star, notes = out.rpartition("\n* best detector of its run on validation")
     assert star
     assert "Holm: " in notes
-    assert "*" not in describe_rows(found)
+    assert "*" not in in_words("compared_rows", found)
     write_comparison(tmp_path / "runs.md", found)
     assert "\\* best detector of its run" in (tmp_path / "runs.md").read_text()
     print_comparison(compare_runs({"a": runs["a"], "b": runs["a"]}), Console(width=100))

@@ -1,45 +1,39 @@
-"""Scores of the single tokens of any traces, by what a finished run has trained."""
+"""Scores of traces and of their tokens as they are written: CSV, JSON lines, or columns."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO
+from pathlib import Path
+from typing import TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models import DETECTORS, FittedProbe
-from store import Column, TraceStore
-from train.commands.scoring import (
-    ScoresByName,
-    TrainedModels,
-    column_of,
-    load_detector,
-    load_probe,
-    write_columns,
-)
+from store import Column, StoreWriter, TraceStore
+from store.reports import count
+from store.traces.question_split import split_of_question
+from train.commands.scoring import Scorer, TrainedModels
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.requirements import reader_of
+from train.data.splits import BY_QUESTION
 from train.errors import ConfigError
-from train.fit.device import (
-    build_fabric,
-    cpu_arithmetic,
-    default_threads,
-    for_a_batch,
-    memory_enough,
-)
-from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
-from train.run.detectors import hidden_size
+from train.evaluate.metrics import Scores
+from train.files import replace_file
+from train.fit.token_scores import token_columns
+from train.run.results import read_run
 
 __all__ = [
-    "ScoredTokens",
-    "TokensByName",
+    "describe_columns",
+    "find_splits",
     "names_with_tokens",
+    "open_output",
     "score_tokens",
-    "token_column_of",
+    "write_csv",
     "write_json_lines",
     "write_to_store",
 ]
@@ -70,6 +64,7 @@ class ScoredTokens:
             yield self.scores[start:stop]
 
 
+ScoresByName = dict[str, Scores]  # detector, probe or baseline -> (n_rows,)
 TokensByName = dict[str, ScoredTokens]  # detector, probe or baseline -> its scores
 
 
@@ -85,36 +80,18 @@ def names_with_tokens(names: Sequence[str], config: Config, data: TrainingData) 
     return found
 
 
-def score_tokens(models: TrainedModels, names: Sequence[str], data: TrainingData) -> TokensByName:
+def score_tokens(scorer: Scorer, names: Sequence[str]) -> TokensByName:
     """Scores of every token of the store, by the names of `names_with_tokens`."""
+    data = scorer.data
     found = {}
     for name in names:
-        role = token_columns(name, models.config, data)[0]
+        role = token_columns(name, scorer.models.config, data)[0]
         column = data.column(role)
         axis = data.store.schema.axis_of(column)
         assert axis is not None  # `check_columns` has them ragged
         offsets = np.append(0, np.cumsum(data.store.lengths(column)))
-        found[name] = ScoredTokens(scores_by(name, models, data), offsets, axis)
+        found[name] = ScoredTokens(scorer.score_tokens(name), offsets, axis)
     return found
-
-
-def scores_by(name: str, models: TrainedModels, data: TrainingData) -> NDArray[np.float32]:
-    """Mean scores of the tokens, (n_tokens,)."""
-    config = models.config
-    if not len(data.store):
-        return np.zeros(0, np.float32)
-    if name not in DETECTORS:
-        fitted = load_probe(name, models)
-        assert isinstance(fitted, FittedProbe)  # of texts it has no columns for tokens
-        return probe_tokens(reader_of(name, data), fitted, data, "test", config)
-    device = build_fabric(config).device
-    scores = []
-    for seed in range(config.seed, config.seed + config.seeds):
-        detector = load_detector(name, seed, models, data)
-        threads = default_threads(hidden_size(name, data))
-        with cpu_arithmetic(threads), memory_enough(name, for_a_batch(config)):
-            scores.append(detector_tokens(detector, data, "test", config, device))
-    return np.mean(scores, axis=0)
 
 
 def token_column_of(name: str) -> str:
@@ -160,3 +137,68 @@ def write_json_lines(
 
 def as_numbers(scores: NDArray[np.float32]) -> list[float | None]:
     return [number if np.isfinite(number) else None for number in scores.tolist()]
+
+
+def column_of(name: str) -> str:
+    """The column of a store that holds the scores of a detector, probe or baseline."""
+    return f"score_{name}"
+
+
+def describe_columns(store: TraceStore, columns: Iterable[str]) -> str:
+    """What `write_columns` wrote, `store` being the state before it."""
+    replaced = [column for column in columns if column in store.schema.columns]
+    text = f"{store.path}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
+    return f"{text} (replaced: {', '.join(replaced)})" if replaced else text
+
+
+def write_columns(
+    store: TraceStore, columns: Mapping[str, Column], values: Iterable[Iterable[object]]
+) -> None:
+    """Add columns of scores to the store, or replace those of an earlier run: all or none.
+
+    `values` are, for each column, a value for each trace.
+    """
+    rows = zip(*values, strict=True)
+    with StoreWriter.open(store.path) as writer:
+        if len(writer) != len(store):
+            raise ConfigError(
+                f"{store.path}: expected the {len(store)} traces that were scored, "
+                f"found {len(writer)}: another writer appended meanwhile; run the command again"
+            )
+        writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in rows))
+
+
+def find_splits(models: TrainedModels, store: TraceStore) -> list[str]:
+    """The split of the run that each trace's question is or would be in; "" where unknown.
+
+    Of a split that the user gave it is known for the questions of the run; one that has rows in
+    several is in all of these, as "train/val".
+    """
+    if "question_id" not in store.schema.columns:
+        return [""] * len(store)
+    questions = cast(list[str], store.column("question_id"))
+    if models.split_by == BY_QUESTION:
+        return [split_of_question(question, models.config.seed) for question in questions]
+    run = read_run(models.directory.path)
+    found: dict[str, set[str]] = {}
+    for question, split in zip(run.questions, run.row_splits, strict=True):
+        found.setdefault(question, set()).add(split)
+    return ["/".join(sorted(found.get(question, ()))) for question in questions]
+
+
+def write_csv(file: TextIO, store: TraceStore, scores: ScoresByName, splits: Sequence[str]) -> None:
+    """A line per trace: trace_id, split, and a score for each name."""
+    writer = csv.writer(file)
+    writer.writerow(["trace_id", "split", *scores])
+    columns = [values.tolist() for values in scores.values()]
+    writer.writerows(zip(store.ids, splits, *columns, strict=True))
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[TextIO]:
+    """The terminal, or a file that is written whole or not at all."""
+    if path is None:
+        yield sys.stdout
+        return
+    with replace_file(path) as temporary, temporary.open("w", newline="") as file:
+        yield file
