@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,7 @@ from models.augment import augment
 from models.detector import Detector, Outputs
 from models.images import pool_images
 from models.standardise import SAMPLE_SIZE, Standardise
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["ActConv", "ActVit", "ImageDetector"]
 

@@ -8,15 +8,11 @@ weights; logarithms of 0 are cut at the smallest float16.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from models.llm_check import log_determinants
 from models.probe import Probe
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["ATTN_LOGDET", "every_head"]
 

@@ -12,17 +12,12 @@ predicted token 0: NaN there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from models.probe import Probe
 from models.tokens import mean_over_answer, reduce_over_answer
-from store import Ragged
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch, Ragged
 
 __all__ = [
     "ENTROPY",

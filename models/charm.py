@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from models.detector import Detector, Outputs
 from models.standardise import SAMPLE_SIZE, Standardise
 from models.tokens import mean_by_trace, positions, trace_of_token
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["AttentionGraph", "Charm", "CharmEdges", "read_edges", "read_maps"]
 

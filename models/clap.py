@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
 from models.standardise import SAMPLE_SIZE, Standardise
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["Clap"]
 

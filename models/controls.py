@@ -6,15 +6,11 @@ are long. `question_only` has a file of its own; these two are probes like the b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from models.probe import Probe
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["ANSWER_LENGTH", "PROMPT_STATE"]
 

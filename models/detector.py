@@ -11,7 +11,7 @@ positive logit means hallucination.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,7 @@ from models.token_scores import (
     gradient_times_input,
     tokens_as_traces,
 )
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["REDUCED", "Detector", "Outputs"]
 

@@ -6,7 +6,7 @@ The first version of the paper called it HALT.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,7 @@ from torch import Tensor, nn
 from models.detector import Detector, Outputs
 from models.standardise import SAMPLE_SIZE, Standardise
 from models.tokens import keep_tokens, mean_by_trace, positions, prompt_or_all_tokens
-from store import Ragged
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch, Ragged
 
 __all__ = ["Drift", "question_layers"]
 

@@ -19,7 +19,7 @@ to .5 in each dimension where their mean is some 1, and the detectors learn slow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,7 @@ from models.lstm import LayerLstm
 from models.readout import check_readout, mean_by_trace_of, readout_tokens, signed_log
 from models.standardise import LIMIT, SAMPLE_SIZE, Standardise
 from models.subgraph import Subgraph, complete_graph, k_hop_subgraph
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["AttentionEncoder", "GnnDetLstm", "GraphDetector", "GraphEncoder"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,7 @@ from models.tokens import (
     mean_or_zero,
     positions,
 )
-from store import Ragged
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch, Ragged
 
 __all__ = ["HaluNet", "TokenConvolution"]
 

@@ -11,16 +11,12 @@ features are scaled to unit variance first, and classes have no weights, as for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from models.probe import Probe
 from models.sink_probe import sink_scores
 from models.tokens import largest_by_trace
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["LAPEIGVALS", "eigenvalues", "largest_eigenvalues"]
 

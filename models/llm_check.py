@@ -20,17 +20,13 @@ among the scores of the logits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from models.baselines import max_entropy, perplexity
 from models.probe import Probe
 from models.tokens import answer_tokens, count_by_trace, mean_by_trace, mean_over_answer
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = [
     "FLOOR",

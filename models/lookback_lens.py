@@ -12,15 +12,11 @@ its own row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from models.probe import Probe
 from models.tokens import mean_over_answer, positions, trace_of_token
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["LOOKBACK_LENS", "lookback_ratios"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
 from models.tokens import answer_or_all_tokens, keep_tokens, positions, trace_of_token
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["LosNet", "Signature", "read_signature"]
 

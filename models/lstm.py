@@ -6,15 +6,11 @@ detectors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["LayerLstm", "LstmSolo"]
 

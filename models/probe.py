@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,9 +29,7 @@ from torch import Tensor
 
 from models.regularisation import build_regression, choose_strength
 from models.token_scores import STATES, columns_for_tokens, tokens_as_traces
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["FittedProbe", "Probe", "build_pipeline", "check_numbers", "fold_pipeline"]
 

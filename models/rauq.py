@@ -14,7 +14,6 @@ without a log-probability, which is token 0 of a trace without a prompt, does no
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,9 +26,7 @@ from models.tokens import (
     positions,
     trace_of_token,
 )
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["RAUQ", "attention_of_chosen_heads", "recurrent_uncertainty"]
 

@@ -9,15 +9,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from models.tokens import answer_tokens, count_by_trace, mean_or_zero, trace_of_token
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["READOUTS", "check_readout", "mean_by_trace_of", "readout_tokens", "signed_log"]
 

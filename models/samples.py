@@ -21,14 +21,11 @@ Here the traces of a question are the samples, so each is judged by itself and t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from models.probe import Probe
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = [
     "EIGENSCORE",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["Saplma"]
 

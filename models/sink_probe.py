@@ -13,16 +13,12 @@ no weights, as for all probes here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from models.probe import Probe
 from models.tokens import largest_by_trace, positions
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["SINK_PROBE", "largest_sinks", "sink_scores"]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -26,9 +26,7 @@ from models.mixup import Mixup
 from models.readout import readout_tokens
 from models.standardise import SAMPLE_SIZE, Standardise
 from models.tokens import trace_of_token
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["TokenOutputs", "TokenProbe"]
 

@@ -7,7 +7,7 @@ logits of 0, as every detector does there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,7 @@ from models.tokens import (
     softmax_by_trace,
     sum_by_trace,
 )
-from store import Ragged
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch, Ragged
 
 __all__ = ["TokenSequence", "middle_layers"]
 

@@ -8,17 +8,12 @@ says so for one trace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from store import Ragged
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch, Ragged
 
 __all__ = [
     "answer_or_all_tokens",

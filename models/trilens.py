@@ -13,16 +13,12 @@ regression; unlike theirs, its features are scaled and its penalty is chosen on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from models.probe import Probe
 from models.tokens import mean_over_answer
-
-if TYPE_CHECKING:
-    from store import Batch
+from store import Batch
 
 __all__ = ["TRILENS", "entropies_by_layer", "entropies_of_parts"]
 

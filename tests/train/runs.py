@@ -5,10 +5,12 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from train.commands.main import main
+from train.evaluate.paired_tests import compare_pairs
 from train.files import read_json
 from train.run.results import FinishedRun
 
@@ -86,6 +88,20 @@ def make_run(
         np.asarray(labels),
         scores,
     )
+
+
+class BootstrapTest(NamedTuple):
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def paired_bootstrap(labels, a, b, questions, seed):
+    """The bootstrap of a comparison of two alone."""
+    scores = {"a": np.atleast_2d(a), "b": np.atleast_2d(b)}
+    (test,) = compare_pairs(labels, scores, [("a", "b")], questions, seed)
+    return BootstrapTest(test.difference, *test.ci, test.p_bootstrap)
 
 
 BASELINES = ("length", "entropy", "logreg")

@@ -29,19 +29,9 @@ __all__ = [
     "find_verdict",
     "holm",
     "holm_of_rivals",
-    "paired_bootstrap",
 ]
 
 Key = TypeVar("Key", bound=Hashable)
-
-
-class BootstrapTest(NamedTuple):
-    """Difference of two AUROCs, its 95% interval and its two-sided p value."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
 
 
 class DeLongTest(NamedTuple):
@@ -50,35 +40,6 @@ class DeLongTest(NamedTuple):
     difference: float
     z: float
     p: float
-
-
-def paired_bootstrap(
-    labels: Labels,
-    a: Scores,
-    b: Scores,
-    questions: Questions,
-    seed: int,
-    n_resamples: int = 1000,
-) -> BootstrapTest:
-    """Test AUROC(a) - AUROC(b) by a bootstrap over questions, the same resamples for both.
-
-    After Efron and Tibshirani (1993).
-
-    `labels` (n,) are 0 and 1, both present. `a` and `b` are finite, (n,) or (n_runs, n): the
-    difference is then that of the runs' mean AUROCs. `questions` (n,) are equal for rows of the
-    same question. Resamples with a single class are left out.
-
-    Returns
-    -------
-    BootstrapTest
-        The interval is the percentile interval, and p the largest level at which such an interval
-        would contain 0. With the observed data counted as one more sample (Davison and Hinkley,
-        1997), p is at least 2 / (n_resamples + 1).
-    """
-    difference = mean_auroc(labels, a) - mean_auroc(labels, b)
-    samples_a = auroc_samples(labels, a, questions, seed, n_resamples)
-    samples_b = auroc_samples(labels, b, questions, seed, n_resamples)
-    return _bootstrap_test(difference, samples_a - samples_b)
 
 
 def delong_test(
@@ -166,23 +127,20 @@ def compare_pairs(
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
     p_delong = {(a, b): delong_test(labels, scores[a], scores[b], questions).p for a, b in pairs}
     p_holm = holm_of_rivals(p_delong, controls)
-    comparisons = []
-    for a, b in pairs:
-        bootstrap = _bootstrap_test(areas[a] - areas[b], samples[a] - samples[b])
-        comparisons.append(
-            PairedTest(
-                a=a,
-                b=b,
-                difference=bootstrap.difference,
-                ci=[bootstrap.low, bootstrap.high],
-                p_bootstrap=bootstrap.p,
-                p_bootstrap_least=2 / (len(samples[a]) + 1),
-                p_delong=p_delong[a, b],
-                p_holm=p_holm[a, b],
-                control=b in controls,
-            )
+    return [
+        PairedTest(
+            a=a,
+            b=b,
+            difference=areas[a] - areas[b],
+            ci=percentile_interval(samples[a] - samples[b]),
+            p_bootstrap=bootstrap_p(samples[a] - samples[b]),
+            p_bootstrap_least=2 / (len(samples[a]) + 1),
+            p_delong=p_delong[a, b],
+            p_holm=p_holm[a, b],
+            control=b in controls,
         )
-    return comparisons
+        for a, b in pairs
+    ]
 
 
 def find_verdict(
@@ -201,12 +159,15 @@ def find_verdict(
     return Verdict(detector=detector, baseline=baseline, **test.as_difference())
 
 
-def _bootstrap_test(difference: float, samples: Scores) -> BootstrapTest:
-    """The test from the differences in the resamples (n_kept,)."""
-    n_beyond = min(np.sum(samples <= 0), np.sum(samples >= 0))
-    p = min(1.0, 2 * float(n_beyond + 1) / (len(samples) + 1))
-    low, high = percentile_interval(samples)
-    return BootstrapTest(difference, low, high, p)
+def bootstrap_p(differences: Scores) -> float:
+    """Two-sided p of a difference, from those of the resamples (n_kept,).
+
+    It is the largest level at which a percentile interval would contain 0 (Efron and Tibshirani,
+    1993). With the observed data counted as one more sample (Davison and Hinkley, 1997) it is at
+    least 2 / (n_kept + 1).
+    """
+    n_beyond = min(np.sum(differences <= 0), np.sum(differences >= 0))
+    return min(1.0, 2 * float(n_beyond + 1) / (len(differences) + 1))
 
 
 def _clustered_variance(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import BASELINES, LABELS, SPLITS, N, make_run, runs_with_equal_baselines
+from runs import BASELINES, LABELS, SPLITS, N, make_run, paired_bootstrap, runs_with_equal_baselines
 
 from train.commands.side_by_side import compare_runs, find_common, name_runs
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc
-from train.evaluate.paired_tests import delong_test, holm, paired_bootstrap
+from train.evaluate.paired_tests import delong_test, holm
 
 
 def test_numbers_are_those_of_the_metrics():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from runs import paired_bootstrap
 from scipy.stats import norm
 
 from train.evaluate.metrics import auroc, bootstrap_auroc, mean_auroc
@@ -14,7 +15,6 @@ from train.evaluate.paired_tests import (
     delong_test,
     find_verdict,
     holm,
-    paired_bootstrap,
 )
 from train.evaluate.results import PairedTest, Verdict
 
@@ -85,10 +85,7 @@ def test_tests_are_antisymmetric(a, b):
     """Which of the two comes first changes the signs and nothing else."""
     there, back = delong_test(LABELS, a, b), delong_test(LABELS, b, a)
     assert back == pytest.approx((-there.difference, -there.z, there.p))
-    there, back = (
-        paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0, n_resamples=200)
-        for pair in ((a, b), (b, a))
-    )
+    there, back = (paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0) for pair in ((a, b), (b, a)))
     assert back == pytest.approx((-there.difference, -there.high, -there.low, there.p))
 
 
@@ -122,7 +119,7 @@ def test_equal_scores_do_not_differ():
     NaN."""
     assert permutation_p(LABELS, GOOD, GOOD, n_permutations=20) == 1
     assert delong_test(LABELS, GOOD, GOOD) == (0, 0, 1)
-    assert paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0, n_resamples=50) == (0, 0, 0, 1)
+    assert paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0) == (0, 0, 0, 1)
 
 
 def test_delong_where_the_variance_is_zero_or_unknown():
@@ -154,29 +151,27 @@ def test_what_cannot_be_ranked_is_refused(labels, scores, message):
 
 def test_paired_bootstrap_resamples_questions_not_rows():
     """Repeating every row within its question makes nothing surer."""
-    once = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0, n_resamples=200)
+    once = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0)
     rows = np.repeat(np.arange(150), 3)
-    thrice = paired_bootstrap(
-        LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows], seed=0, n_resamples=200
-    )
+    thrice = paired_bootstrap(LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows], seed=0)
     assert thrice == pytest.approx(once)
 
 
 def test_paired_bootstrap_of_several_runs_is_of_their_mean():
     """Equal runs give what one of them gives; unlike ones the difference of the mean AUROCs."""
-    one = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0, n_resamples=100)
-    two = paired_bootstrap(LABELS, np.stack([GOOD, GOOD]), FAIR, QUESTIONS, seed=0, n_resamples=100)
+    one = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0)
+    two = paired_bootstrap(LABELS, np.stack([GOOD, GOOD]), FAIR, QUESTIONS, seed=0)
     assert two == pytest.approx(one)
     both = np.stack([GOOD, FAIR])
-    found = paired_bootstrap(LABELS, both, FAIR, QUESTIONS, seed=0, n_resamples=100)
+    found = paired_bootstrap(LABELS, both, FAIR, QUESTIONS, seed=0)
     assert found == pytest.approx((one.difference / 2, one.low / 2, one.high / 2, one.p))
 
 
 def test_least_p_of_the_bootstrap():
-    """Where every resample is on one side of 0, p is 2 / (n_resamples + 1)."""
-    assert paired_bootstrap(
-        LABELS, LABELS * 1.0, -FAIR, QUESTIONS, seed=0, n_resamples=99
-    ).p == pytest.approx(0.02)
+    """Where every resample is on one side of 0, p is 2 / (1,000 + 1)."""
+    assert paired_bootstrap(LABELS, LABELS * 1.0, -FAIR, QUESTIONS, seed=0).p == pytest.approx(
+        2 / 1001
+    )
 
 
 def test_intervals_cover_the_truth():
@@ -186,8 +181,8 @@ def test_intervals_cover_the_truth():
     area, difference = true_auroc(1.2), true_auroc(1.2) - true_auroc(0.7)
     for seed in range(120):
         labels, a, b = two_normals(rng, (1.2, 0.7))
-        low, high = bootstrap_auroc(labels, a, np.arange(120), seed, n_resamples=300)
-        paired = paired_bootstrap(labels, a, b, np.arange(120), seed, n_resamples=300)
+        low, high = bootstrap_auroc(labels, a, np.arange(120), seed)
+        paired = paired_bootstrap(labels, a, b, np.arange(120), seed)
         n_covered += low <= area <= high, paired.low <= difference <= paired.high
     assert np.all((n_covered / 120 >= 0.88) & (n_covered / 120 <= 0.99))
 
