@@ -6,8 +6,6 @@ regression. As for all probes here, features are scaled to unit variance first, 
 weights; logarithms of 0 are cut at the smallest float16.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from models.llm_check import log_determinants

@@ -7,8 +7,6 @@ a little noise leaves a right answer right; flips and rotations would not.
 Everything is drawn with torch's CPU generator but for the noise, which is drawn on the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

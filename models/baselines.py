@@ -10,8 +10,6 @@ the tokens before it, so the entries at the answer's tokens are about the answer
 predicted token 0: NaN there.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

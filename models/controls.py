@@ -4,8 +4,6 @@ A detector that knows no more than they do has learned which questions are hard,
 are long. `question_only` has a file of its own; these two are probes like the baselines.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ repeat what they fall on, so that a trace of one token fills the image with it. 
 the layers. The maximum is exact in any precision, so an image is the same bits on any device.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

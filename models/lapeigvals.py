@@ -9,8 +9,6 @@ paper. Unlike in https://github.com/graphml-lab-pwr/lapeigvals, whose eigenvalue
 features are scaled to unit variance first, and classes have no weights, as for all probes here.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from models.probe import Probe

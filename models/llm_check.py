@@ -18,8 +18,6 @@ among the scores of the logits.
   perplexity; they divide them by the size of the vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

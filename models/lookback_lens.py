@@ -10,8 +10,6 @@ of these rows, the prompt's last, sees no answer yet, so here every token of the
 its own row.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from models.probe import Probe

@@ -4,8 +4,6 @@
 detectors.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -11,8 +11,6 @@ trace's. Nothing is learned: the regression only turns the score into a probabil
 without a log-probability, which is token 0 of a trace without a prompt, does not count.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

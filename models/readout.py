@@ -7,8 +7,6 @@
 - `last+skip`: the last token, and beside its vector its own state without any convolution.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -17,8 +17,6 @@ The arithmetic is float32 with a loose tolerance: it chooses; the regression tha
 with the chosen C once more, by scikit-learn.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -18,8 +18,6 @@ Here the traces of a question are the samples, so each is judged by itself and t
 (`store.transform.samples`) say what else differs.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from torch import Tensor

@@ -11,8 +11,6 @@ validation and not by cross-validation, features are scaled to unit variance fir
 no weights, as for all probes here.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

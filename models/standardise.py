@@ -8,8 +8,6 @@ The sample is seen once, before the first step (`Detector.prepare`): the scales 
 training, the same for every batch, in every process, and after a stop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

@@ -9,8 +9,6 @@ the one number i, from 0 on, is of use for the first `n_nodes[n - 1 - i]` nodes,
 `n_edges[n - 1 - i]` edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

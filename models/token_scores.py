@@ -8,8 +8,6 @@ A method that reads the state of one token a trace reads any token's state in it
 that reads the states of all tokens has a logit whose gradient says how much each state counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

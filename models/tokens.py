@@ -6,8 +6,6 @@ not known has no answer to average over: sources leave the two columns out, and 
 says so for one trace.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad

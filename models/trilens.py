@@ -11,8 +11,6 @@ mean of all. Validation chooses. The authors give the features to an MLP or, as 
 regression; unlike theirs, its features are scaled and its penalty is chosen on validation.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

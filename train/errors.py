@@ -1,7 +1,5 @@
 """Errors of a run that the user can correct: one line that says where, what, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

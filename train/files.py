@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and JSON files from anywhere."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Exit status 0: done. 1: done in part (`evaluate`). 2: a mistake that the user ca
 line on stderr. 130: interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Scores of traces and of their tokens as they are written: CSV, JSON lines, or columns."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -1,7 +1,5 @@
 """Settings that cannot be used, or contradict each other, are refused before anything is read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import Field, fields

@@ -1,7 +1,5 @@
 """The command line of a training: a flag for each setting, and --config, a file of them."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
@@ -164,8 +162,17 @@ def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
     argv = attach_layers(argv)
-    in_file = _read_settings(argv)
-    models = _load_models(argv, in_file)
+    # before the flags of the methods that it loads are known
+    early = Parser(prog=program("train"), add_help=False, allow_abbrev=False)
+    early.add_argument("--config")
+    early.add_argument("--models")
+    first, _ = early.parse_known_args(argv)
+    in_file = _read_settings(first.config)
+    models = {}
+    if first.models is not None:
+        models["models"] = load_methods(first.models)
+    else:
+        load_methods(in_file.get("models") or "", files=False)
     given = vars(build_parser().parse_args(argv))
     given |= models
     resume = given.pop("resume", False)
@@ -178,9 +185,8 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     return Arguments(config, resume, overwrite)
 
 
-def _read_settings(argv: Sequence[str]) -> dict[str, Any]:
+def _read_settings(file: str | None) -> dict[str, Any]:
     """The settings of --config; {} without it."""
-    file = _find_value(argv, "config")
     if not file:
         return {}
     try:
@@ -188,23 +194,6 @@ def _read_settings(argv: Sequence[str]) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from error
     return settings_of(content, f"--config: {expand(file)}")
-
-
-def _load_models(argv: Sequence[str], in_file: dict[str, Any]) -> dict[str, str]:
-    """Load what --models names from outside; the setting `models`, if the command line has it."""
-    text = _find_value(argv, "models")
-    if text is not None:
-        return {"models": load_methods(text)}
-    load_methods(in_file.get("models") or "", files=False)
-    return {}
-
-
-def _find_value(argv: Sequence[str], name: str) -> str | None:
-    """The value of a flag, before the flags of the methods that it loads are known."""
-    parser = Parser(prog=program("train"), add_help=False, allow_abbrev=False)
-    parser.add_argument(flag_of(name))
-    known, _ = parser.parse_known_args(argv)
-    return getattr(known, name)
 
 
 def _take_own_options(given: dict[str, Any], recorded: Any) -> Json | None:

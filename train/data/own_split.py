@@ -3,8 +3,6 @@
 Every labelled row gets one of train, val and test, or none; nothing here decides by labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple

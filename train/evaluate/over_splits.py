@@ -4,8 +4,6 @@ The splits share most of their rows, so their results are not
 independent: a t-test that took them for independent would find too many differences.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple, TypeVar

@@ -4,8 +4,6 @@ A detector that ranks only by what the strata have in common has .5 within them,
 over all rows is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ A record may come from anywhere: whatever is not as it is written here counts as
 path in it is ever opened or imported.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
 from typing import Any

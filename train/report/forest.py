@@ -1,7 +1,5 @@
 """The first picture of a report: the AUROC of every method, with its interval."""
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

@@ -3,8 +3,6 @@
 A style depends on the name alone, so that a method looks the same in every figure of every report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The page has inline pictures, and neither scripts nor external resources. Texts 
 trusted: each template escapes every text; only pictures are not escaped.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ A detector that gives every row about the base rate looks like a weak detector i
 often its training failed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
