@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from store.cli import options
 from store.cli.arguments import expand, names, positive
 from store.cli.command import Command, argument, flag, option
@@ -148,13 +150,11 @@ def _load_nli(args: Derive, columns: dict[str, Column]) -> "Nli | None":
 
 def _report_missing(args: Derive, names: list[str]) -> None:
     """Print how many traces have no score, and why."""
-    import torch
-
     store = TraceStore.open(args.store)
     for name in names:
         if name not in NEEDS:
             continue
-        n_missing = int(torch.as_tensor(store.column(name)).isnan().sum())
+        n_missing = int(np.isnan(store.column_array(name)).sum())
         if n_missing:
             why = ", ".join(["no other trace of the question", *OTHER_REASONS[name]])
             say(f"  {name}: {count(n_missing, 'trace')} without a value (NaN): {why}")

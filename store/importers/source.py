@@ -274,14 +274,14 @@ class FileSource(Source):
         if REMARKS in begun.provenance:
             self.report.resume(begun.provenance[REMARKS])
             self._known_place = tuple(begun.provenance[REMARKS]["place"])
-        batch = begun.read(range(start), ["source_file", "question_id"])
+        batch = begun.read_arrays(range(start), ["source_file", "question_id"])
         names = batch.texts("source_file")
         ids = zip(names, batch.texts("question_id"), begun.ids[:start], strict=True)
         for name, question_id, trace_id in ids:
             if name != names[-1]:  # the last file is read again, and gives its ids again
                 self._numbers.add(question_id, trace_id)
         if "label" in self.schema.columns:
-            labels = begun.read(range(start), ["label"]).fixed("label")
+            labels = begun.read_arrays(range(start), ["label"]).packed("label").values
             self.report.unlabelled = int((labels < 0).sum())
         return names
 

@@ -108,7 +108,7 @@ class LabelPlan:
             return True
         was = self._written(self.old)
         for name, values in self.columns.items():
-            before = was[name] if name in was else np.asarray(self.store.column(name))
+            before = was[name] if name in was else self.store.column_array(name)
             if not np.array_equal(before, values, equal_nan=True):
                 return True
         return False

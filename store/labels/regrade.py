@@ -161,7 +161,7 @@ def _grades(
 def _blocks(store: TraceStore) -> Iterator[tuple[range, list[Case]]]:
     for first in range(0, len(store), BLOCK_ROWS):
         rows = range(first, min(first + BLOCK_ROWS, len(store)))
-        batch = store.read(rows, COLUMNS)
+        batch = store.read_arrays(rows, COLUMNS)
         texts = zip(*(batch.texts(name) for name in COLUMNS), strict=True)
         cases = [
             Case(question, _references(store, row, references), answer)

@@ -62,7 +62,7 @@ def stored_counts(store: TraceStore) -> LabelCounts | None:
     """Count the labels of a store; None for one without a column `label`."""
     if "label" not in store.schema.columns:
         return None
-    return LabelCounts.of(store.column("label"))
+    return LabelCounts.of(store.column_array("label"))
 
 
 def label_lines(store: TraceStore) -> list[str]:

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from store.errors import SchemaError
@@ -58,4 +57,4 @@ def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
             f"{store.path}: column {name!r}: expected one number in each row, found {column}; "
             f"{name} is the column that store label writes: give yours another name"
         )
-    return torch.as_tensor(store.column(name)).double().numpy()
+    return np.array(store.column_array(name), np.float64)

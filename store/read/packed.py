@@ -33,6 +33,13 @@ class PackedColumn(NamedTuple):
     offsets: np.ndarray | None
     dtype: str
 
+    def row(self, i: int) -> np.ndarray:
+        """Row i of a ragged column, `(n, *item_shape)`, as `numbers` gives it."""
+        if self.offsets is None:
+            raise TypeError("expected a ragged column, found a fixed one")
+        values = self.values[self.offsets[i] : self.offsets[i + 1]]
+        return self._replace(values=values).numbers()
+
     def numbers(self) -> np.ndarray:
         """The values as NumPy has them: bfloat16 as float32, a copy; else no copy."""
         return self.float32() if self.dtype == "bfloat16" else self.values

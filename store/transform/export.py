@@ -6,17 +6,17 @@ path whole or not at all.
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from store.errors import NotFoundError, SchemaError, StoreError, closest
 from store.format.schema import TRACE_ID, Column
-from store.read.batch import Batch
+from store.read.packed import PackedRows
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID
 from store.write.copy import Progress
@@ -26,6 +26,7 @@ __all__ = ["export_table"]
 
 REFERENCES = "references"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula begins with
+INFINITY = "1e999"  # readers of JSON take it for infinity
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
 Columns = Mapping[str, Column]
@@ -48,8 +49,8 @@ def export_table(
     ----------
     target
         Its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
-        cell, or null; in JSON lines infinities are spelled as by Python's json, and `references` is
-        a list.
+        cell, or null; in JSON lines infinities are spelled 1e999, which is JSON and is read as
+        infinity, and `references` is a list.
     columns
         Names of columns of one text or one number a row; None: all of them. `trace_id` and, if
         there is one, `question_id` always come first.
@@ -133,22 +134,20 @@ def _read_blocks(
     """Read rows in blocks, and report each once it was written."""
     for start in range(0, len(rows), BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS]
-        batch = store.read(block, list(columns))
+        batch = store.read_arrays(block, list(columns))
         yield {name: _cells(batch, name, column) for name, column in columns.items()}
         progress(start + len(block))
 
 
-def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
+def _cells(batch: PackedRows, name: str, column: Column) -> list[Any]:
     """The values of a column: texts, whole numbers, truth values, or floats with None for NaN."""
     if column.is_text:
         return batch.texts(name)
-    values = batch.fixed(name)
-    if not values.is_floating_point():
+    values = batch.packed(name).numbers()
+    if values.dtype.kind != "f":
         return values.tolist()
-    if values.dtype == torch.bfloat16:
-        values = values.float()
     # by its text: the float of the fewest digits that is this number in its own precision
-    return [None if np.isnan(number) else float(str(number)) for number in values.numpy()]
+    return [None if np.isnan(number) else float(str(number)) for number in values]
 
 
 def _escape_formulas(block: Block) -> Block:
@@ -180,7 +179,20 @@ def _write_json_lines(path: Path, columns: Columns, blocks: Iterable[Block]) -> 
             record = dict(zip(columns, cells, strict=True))
             if REFERENCES in record:
                 record[REFERENCES] = _decode_list(record[REFERENCES])
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(_json_object(record) + "\n")
+
+
+def _json_object(record: Mapping[str, Any]) -> str:
+    """Spell a flat record in JSON, in which a number too large for a float is infinity."""
+    spelled = {json.dumps(name, ensure_ascii=False): _json(cell) for name, cell in record.items()}
+    items = [f"{name}: {cell}" for name, cell in spelled.items()]
+    return "{" + ", ".join(items) + "}"
+
+
+def _json(cell: Any) -> str:
+    if isinstance(cell, float) and math.isinf(cell):
+        return INFINITY if cell > 0 else f"-{INFINITY}"
+    return json.dumps(cell, ensure_ascii=False)
 
 
 def _rows(blocks: Iterable[Block]) -> Iterator[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ _COPY_BYTES = 8 * 1024 * 1024
 _SYNC_FILE_RANGE_WRITE = 2
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CANNOT_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # None: another system, which has a plainer way
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -181,13 +182,20 @@ DISK = Files()
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, which replaces `path` durably if the block succeeds."""
+    """Give a temporary path to write to, which replaces `path` durably if the block succeeds.
+
+    The error of a full disk, which names no file, names `path`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         with opened(temporary) as fd:
             DISK.sync(fd)
         DISK.rename_durably(temporary, path)
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         # also after Ctrl-C; after the rename there is nothing to remove
         temporary.unlink(missing_ok=True)

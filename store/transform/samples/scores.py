@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from store.read.batch import Batch
+from store.read.packed import PackedRows
 from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
 from store.transform.samples.agreement import ALPHA, eigen_score, lexical_similarity
@@ -103,14 +103,14 @@ def _eigen_scores(store: TraceStore, settings: ScoreSettings, block: Block) -> V
     part = {}
     if store.schema.columns[STATES].axis_names:
         part = {STATES: {LAYERS_AXIS: slice(position, position + 1)}}
-    states = store.read(np.concatenate(block), [STATES], part).fixed(STATES)  # (n, 1 or L, d)
-    at_layer = states[:, 0 if part else position].double().numpy()
+    states = store.read_arrays(np.concatenate(block), [STATES], part).packed(STATES).numbers()
+    at_layer = states[:, 0 if part else position].astype(np.float64)  # of (n, 1 or L, d)
     of_questions = _split(at_layer, block)
     return {"eigenscore": _on_each_trace(map(eigen_score, of_questions), block)}
 
 
 def _similarities(store: TraceStore, settings: ScoreSettings, block: Block) -> Values:
-    batch = store.read(np.concatenate(block), ["answer"])
+    batch = store.read_arrays(np.concatenate(block), ["answer"])
     answers = _split(batch.texts("answer"), block)
     return {"lexical_similarity": _on_each_trace(map(lexical_similarity, answers), block)}
 
@@ -123,7 +123,7 @@ def _semantic_entropies(store: TraceStore, settings: ScoreSettings, block: Block
     values = {"semantic_entropy_discrete": _on_each_trace(map(entropy_of_numbers, clusters), block)}
     needed = NEEDS["semantic_entropy"][2:]
     if set(needed) <= store.schema.columns.keys():
-        likelihoods = _split(mean_log_likelihoods(store.read(rows, needed)), block)
+        likelihoods = _split(mean_log_likelihoods(store.read_arrays(rows, needed)), block)
         entropies = map(entropy_of_likelihoods, clusters, likelihoods)
         values["semantic_entropy"] = _on_each_trace(entropies, block)
     return values
@@ -137,7 +137,7 @@ def _contradictions(store: TraceStore, settings: ScoreSettings, block: Block) ->
 
 def _read_samples(store: TraceStore, block: Block, with_question: bool = False) -> list[Samples]:
     names = ["answer", *(["question"] if with_question else [])]
-    batch = store.read(np.concatenate(block), names)
+    batch = store.read_arrays(np.concatenate(block), names)
     answers = _split([text.strip() for text in batch.texts("answer")], block)
     if not with_question:
         return [Samples("", texts) for texts in answers]
@@ -145,17 +145,17 @@ def _read_samples(store: TraceStore, block: Block, with_question: bool = False) 
     return [Samples(asked[0], texts) for asked, texts in zip(questions, answers, strict=True)]
 
 
-def mean_log_likelihoods(batch: Batch) -> NDArray[np.float64]:
+def mean_log_likelihoods(batch: PackedRows) -> NDArray[np.float64]:
     """Mean log-probability of each answer's tokens, `(n_rows,)`.
 
     NaN for an answer without tokens, or one whose place in the trace is not known.
     """
-    logprob = batch.ragged("logprob")
-    spans = zip(batch.fixed("prompt_len").tolist(), batch.fixed("answer_len").tolist(), strict=True)
-    means = np.full(len(batch), np.nan)
-    for i, (start, length) in enumerate(spans):
+    logprob = batch.packed("logprob")
+    starts, lengths = (batch.packed(name).values.tolist() for name in ("prompt_len", "answer_len"))
+    means = np.full(len(batch.rows), np.nan)
+    for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         first = max(1, start)  # nothing predicted token 0
-        numbers = logprob.row(i)[first : start + length].double()
+        numbers = logprob.row(i)[first : start + length].astype(np.float64)
         if start >= 0 and len(numbers):
             means[i] = numbers.mean()
     return means

@@ -2,7 +2,9 @@
 label`."""
 
 import csv
+import errno
 import json
+import os
 import sys
 
 import numpy as np
@@ -85,7 +87,7 @@ def test_csv_holds_every_value(store, tmp_path):
 
 
 def test_json_lines_hold_every_value(store, tmp_path):
-    """A list of references is a list; NaN is null; infinity as Python's json writes it."""
+    """A list of references is a list; NaN is null."""
     export_table(store, tmp_path / "t.jsonl", ["answer", "references", "score", "label"])
     records = [
         json.loads(line)
@@ -262,3 +264,19 @@ def test_formulas_are_escaped_on_request(tmp_path):
     assert [row[0] for row in rows] == [f"'={i}" for i in range(len(texts))]
     assert [row[1] for row in as_they_are] == texts
     assert {row[2] for row in rows} == {"-1.0"}
+
+
+def test_a_full_disk_is_named_with_the_file(store, tmp_path, monkeypatch, capsys):
+    """And nothing of it stays."""
+
+    def fail(path, columns, blocks):
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setitem(export.FORMATS, ".csv", fail)
+    monkeypatch.setattr("store.cli.main.discard_output", lambda: None)  # pytest's has no descriptor
+    target = tmp_path / "t.csv"
+    assert main(["export", str(store.path), "--to", str(target)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"export: {target}: expected to read and write" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
