@@ -78,6 +78,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name from its module, and keep it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_WHERE.get(name, "store.errors")), name)
+    from store.extras import needs_extra
+
+    with needs_extra("train", f"store.{name}: "):
+        found = getattr(import_module(_WHERE.get(name, "store.errors")), name)
     globals()[name] = found
     return found

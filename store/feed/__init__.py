@@ -1,1 +1,1 @@
-"""Rows for training: their order, batches of them, read ahead; for torch."""
+"""Rows for training: their order, batches of them, read ahead: tensors, or NumPy arrays."""

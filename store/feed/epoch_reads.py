@@ -16,7 +16,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from store.errors import StoreError
 from store.feed.cold_batches import ColdBatches
@@ -225,6 +224,8 @@ def _shutdown(pool: ThreadPoolExecutor) -> Callable[[], None]:
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Page-locked memory; torch's allocator recycles it, and waits for pending copies."""
+    import torch
+
     n_bytes = math.prod(shape) * dtype.itemsize
     memory = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
     return memory.numpy().view(dtype).reshape(shape)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from store.feed.cold_batches import kept_fraction
 from store.feed.epoch_reads import EpochReads
@@ -28,7 +27,7 @@ from store.feed.windows import (
 )
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.batch import Batch, as_batch
+from store.read.batch import Batch, as_batch, check_arrays
 from store.read.location import LocatedRows
 from store.read.plan import Select
 from store.read.read_options import ReadOptions, Schedule
@@ -84,6 +83,8 @@ class TraceLoader:
         files, past the page cache if it cannot hold what an epoch reads.
     pin_memory
         Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
+    arrays
+        What batches hold: "torch" tensors, or "numpy" arrays, which need no torch.
     rank, world_size
         This process and how many there are; each delivers its share of the one global order. None:
         those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
@@ -106,9 +107,13 @@ class TraceLoader:
         cache_bytes: int | None = None,
         prefetch_bytes: int = 128 * 1024 * 1024,
         pin_memory: bool = False,
+        arrays: str = "torch",
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        check_arrays(arrays)
+        if pin_memory and arrays == "numpy":
+            raise ValueError('pin_memory: expected False with arrays="numpy", found True')
         for name, value, least in (
             ("batch_size", batch_size, 1),
             ("num_workers", num_workers, 0),
@@ -119,7 +124,8 @@ class TraceLoader:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
         self.store = TraceStore.open(store, cache_bytes)
         self.prefetch_bytes = prefetch_bytes
-        self.pin_memory = pin_memory and torch.cuda.is_available()
+        self.arrays = arrays
+        self.pin_memory = pin_memory and _has_cuda()
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
@@ -293,7 +299,7 @@ class TraceLoader:
         Called in any of the threads. A subclass may change it, if what it gives of a row does not
         depend on the other rows.
         """
-        return as_batch(self.store.reader.read(self._plan, located, options))
+        return as_batch(self.store.reader.read(self._plan, located, options), self.arrays)
 
     @cached_property
     def _kept_fraction(self) -> float:
@@ -314,3 +320,9 @@ class TraceLoader:
             max_bytes //= 2
         n = batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
         return max(n, n_small)
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -158,7 +158,7 @@ def cut_batches(batch: Batch, cuts: Sequence[int], options: ReadOptions) -> Iter
     for start, stop in pairwise(cuts):
         # Tensors are made of the parts, not cut from a tensor: what pickles one then pickles its
         # own memory alone.
-        yield as_batch(_cut(whole, start, stop, place))
+        yield as_batch(_cut(whole, start, stop, place), batch.arrays)
 
 
 def _is_aligned(values: np.ndarray) -> bool:

@@ -249,6 +249,8 @@ def _drop_unneeded() -> None:
 
 def _send(batch: Batch) -> tuple:
     """Reduce a batch for multiprocessing: its tensors by place, by value, or as torch does it."""
+    if batch.arrays == "numpy":
+        return Batch, (batch.rows, batch.columns)
     arena = worker_arena()
 
     def send(tensor: Tensor) -> Sent | Tensor:

@@ -1,20 +1,24 @@
-"""What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
+"""What a read gives: rows packed into arrays, each ragged column as values and offsets.
+
+The arrays are torch tensors, or, where a reader asks for `arrays="numpy"`, NumPy's; then torch is
+never imported, and numbers of bfloat16 are of ml_dtypes.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from store.errors import NotFoundError, SchemaError, closest
+from store.extras import needs_extra
 from store.format.schema import TRACE_ID
 from store.read.data_frames import TableSource, Tabular
 from store.read.packed import PackedColumn, PackedRows
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
-    pass
+    import torch
+    from torch import Tensor
 
 __all__ = [
     "Batch",
@@ -24,8 +28,11 @@ __all__ = [
     "as_batch",
     "as_packed",
     "as_tensor",
+    "check_arrays",
     "map_columns",
 ]
+
+KINDS = ("torch", "numpy")
 
 
 class Ragged(NamedTuple):
@@ -41,15 +48,15 @@ class Ragged(NamedTuple):
         int64 `(n_rows + 1,)`, from 0 to n_items. Columns of one axis share it.
     """
 
-    values: Tensor
-    offsets: Tensor
+    values: "Tensor"
+    offsets: "Tensor"
 
     @property
-    def lengths(self) -> Tensor:
+    def lengths(self) -> "Tensor":
         """Items of every row: int64 `(n_rows,)`."""
-        return self.offsets.diff()
+        return self.offsets[1:] - self.offsets[:-1]
 
-    def row(self, i: int) -> Tensor:
+    def row(self, i: int) -> "Tensor":
         """Row i: `(n, *item_shape)`, a view."""
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
@@ -60,10 +67,10 @@ class Ragged(NamedTuple):
         )
 
 
-ColumnValues = Ragged | Tensor | list[str]
+ColumnValues: TypeAlias = "Ragged | Tensor | list[str]"
 """What a batch holds of a column: ragged, fixed, or texts."""
 
-Kind = TypeVar("Kind", Ragged, Tensor, list[str])
+Kind = TypeVar("Kind")
 
 
 class Row(dict):
@@ -78,7 +85,7 @@ class Row(dict):
     """
 
     def __init__(
-        self, values: dict[str, Tensor | str], number: int, ragged: frozenset[str]
+        self, values: "dict[str, Tensor | str]", number: int, ragged: frozenset[str]
     ) -> None:
         super().__init__(values)
         self.number = number
@@ -102,26 +109,34 @@ class Batch(Tabular):
         Name -> value, as `batch[name]` gives it.
     """
 
-    def __init__(self, rows: Tensor, columns: dict[str, ColumnValues]) -> None:
+    def __init__(self, rows: "Tensor", columns: "dict[str, ColumnValues]") -> None:
         self.rows = rows
         self.columns = columns
+
+    @property
+    def arrays(self) -> str:
+        """What its arrays are: "torch" or "numpy"."""
+        return "numpy" if isinstance(self.rows, np.ndarray) else "torch"
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> "Batch":
         """Pack rows that were read one by one; raises SchemaError if they differ in a column."""
-        columns: dict[str, ColumnValues] = {}
+        columns: dict[str, Any] = {}
         for name in dict.fromkeys(name for row in rows for name in row):
             _check_alike(name, rows)
             values = [row[name] for row in rows]
-            if name in rows[0].ragged:
-                lengths = torch.tensor([0, *map(len, values)])
-                columns[name] = Ragged(torch.cat(values), lengths.cumsum(0))
-            elif isinstance(values[0], str):
+            if isinstance(values[0], str):
                 columns[name] = values
+                continue
+            xp = _namespace(values[0])
+            if name in rows[0].ragged:
+                lengths = xp.asarray([0, *map(len, values)], dtype=xp.int64)
+                columns[name] = Ragged(xp.concatenate(values), xp.cumsum(lengths, 0))
             else:
-                columns[name] = torch.stack(values)
-        numbers = torch.tensor([row.number for row in rows], dtype=torch.int64)
-        return cls(numbers, columns)
+                columns[name] = xp.stack(values)
+        parts = (part for row in rows for part in row.values() if not isinstance(part, str))
+        xp = _namespace(next(parts, None))
+        return cls(xp.asarray([row.number for row in rows], dtype=xp.int64), columns)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -130,9 +145,9 @@ class Batch(Tabular):
     def __getitem__(self, key: int) -> Row: ...
 
     @overload
-    def __getitem__(self, key: str) -> ColumnValues: ...
+    def __getitem__(self, key: str) -> "ColumnValues": ...
 
-    def __getitem__(self, key: str | int) -> ColumnValues | Row:
+    def __getitem__(self, key: str | int) -> "ColumnValues | Row":
         if isinstance(key, int | np.integer):
             return self._row(int(key))
         if not isinstance(key, str) or key not in self.columns:
@@ -146,9 +161,9 @@ class Batch(Tabular):
         """A ragged column; TypeError if it is of another kind."""
         return self._column(name, Ragged, "a ragged column")
 
-    def fixed(self, name: str) -> Tensor:
+    def fixed(self, name: str) -> "Tensor":
         """A fixed column, `(n_rows, *item_shape)`; TypeError if it is of another kind."""
-        return self._column(name, Tensor, "a fixed column")
+        return self._column(name, type(self.rows), "a fixed column")
 
     def texts(self, name: str) -> list[str]:
         """A column of strings, one a row; TypeError if it is of another kind."""
@@ -169,7 +184,7 @@ class Batch(Tabular):
                 f"batch: expected a position from {first} to {len(self) - 1}, found {i}"
             )
         i %= len(self)
-        row: dict[str, Tensor | str] = {}
+        row: dict[str, Any] = {}
         ragged = []
         for name, values in self.columns.items():
             if isinstance(values, Ragged):
@@ -188,7 +203,7 @@ class Batch(Tabular):
     def keys(self) -> Sequence[str]:
         return list(self.columns)
 
-    def padded(self, name: str, value: float = 0) -> tuple[Tensor, Tensor]:
+    def padded(self, name: str, value: float = 0) -> "tuple[Tensor, Tensor]":
         """A ragged column as a rectangle, on the device where it is, with its mask.
 
         Parameters
@@ -205,12 +220,13 @@ class Batch(Tabular):
         mask : Tensor
             bool `(n_rows, longest)`, True where there is an item.
         """
-        values, offsets = self.ragged(name)
-        lengths = offsets.diff()
+        values, _ = ragged = self.ragged(name)
+        lengths = ragged.lengths
         longest = int(lengths.max()) if len(self) else 0
-        mask = torch.arange(longest, device=offsets.device) < lengths[:, None]
-        shape = (len(self), longest, *values.shape[1:])
-        padded = values.new_full(shape, value)
+        xp = _namespace(values)
+        on = {"device": values.device}
+        mask = xp.arange(longest, **on) < lengths[:, None]
+        padded = xp.full((len(self), longest, *values.shape[1:]), value, dtype=values.dtype, **on)
         padded[mask] = values
         return padded, mask
 
@@ -221,7 +237,7 @@ class Batch(Tabular):
         if TRACE_ID in self.columns:
             ids = self.texts(TRACE_ID)
             return TableSource(has_one_value, self.__getitem__, TRACE_ID, ids, "batch")
-        rows = self.rows.numpy().copy()
+        rows = _as_array(self.rows).copy()
         return TableSource(has_one_value, self.__getitem__, "row", rows, "batch")
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
@@ -231,7 +247,7 @@ class Batch(Tabular):
             "batch[name] for one column"
         )
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+    def to(self, device: "torch.device | str", non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on a device; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
@@ -239,7 +255,9 @@ class Batch(Tabular):
         """The batch in page-locked memory, for torch's DataLoader; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.pin_memory())
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def _map(self, change: "Callable[[Tensor], Tensor]") -> "Batch":
+        if self.arrays == "numpy":
+            raise TypeError('a batch of NumPy arrays has no device: read with arrays="torch"')
         return Batch(self.rows, map_columns(self.columns, change))
 
     def __repr__(self) -> str:
@@ -262,18 +280,18 @@ def _check_alike(name: str, rows: Sequence[Row]) -> None:
 def _kind(row: Row, name: str) -> str:
     """What a row has in a column: what must be equal to be packed."""
     value = row.get(name)
-    if not isinstance(value, Tensor):
+    if value is None or isinstance(value, str):
         return "none" if value is None else "a text"
     if name in row.ragged:
         return f"ragged {_dtype_name(value)} {tuple(value.shape[1:])}"
     return f"{_dtype_name(value)} {tuple(value.shape)}"
 
 
-def _is_single(values: ColumnValues) -> bool:
-    return isinstance(values, list) or (isinstance(values, Tensor) and values.ndim == 1)
+def _is_single(values: "ColumnValues") -> bool:
+    return isinstance(values, list) or (not isinstance(values, Ragged) and values.ndim == 1)
 
 
-def _describe(values: ColumnValues) -> tuple[str, str]:
+def _describe(values: "ColumnValues") -> tuple[str, str]:
     """Dtype and shape of a column, for `repr`; of a ragged one, the shape of its values."""
     if isinstance(values, list):
         return "utf8", ""
@@ -303,23 +321,48 @@ def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dic
     return mapped
 
 
-def as_batch(packed: PackedRows) -> Batch:
-    """Packed arrays as tensors over the same memory; columns of one axis share their offsets."""
-    offsets: dict[int, Tensor] = {}
-    columns: dict[str, ColumnValues] = {}
+def check_arrays(arrays: str) -> None:
+    """Raise unless `arrays` is one of `KINDS` that is installed.
+
+    Raises
+    ------
+    ValueError
+        It is none of them.
+    NotFoundError
+        torch is not installed.
+    """
+    if arrays not in KINDS:
+        raise ValueError(f'arrays: expected "torch" or "numpy", found {arrays!r:.80}')
+    if arrays == "torch":
+        with needs_extra("train", 'arrays="torch": '):
+            import torch  # noqa: F401
+
+
+def as_batch(packed: PackedRows, arrays: str = "torch") -> Batch:
+    """Packed arrays as a batch over the same memory; columns of one axis share their offsets."""
+    wrap: Any
+    convert: Any
+    if arrays == "numpy":
+        wrap, convert = np.asarray, _as_numbers
+    else:
+        import torch
+
+        wrap, convert = torch.from_numpy, as_tensor
+    offsets: dict[int, Any] = {}
+    columns: dict[str, Any] = {}
     for name, values in packed.columns.items():
         if isinstance(values, list):
             columns[name] = values
             continue
-        tensor = as_tensor(values.values, values.dtype)
+        array = convert(values.values, values.dtype)
         cuts = values.offsets
         if cuts is None:
-            columns[name] = tensor
+            columns[name] = array
             continue
         if id(cuts) not in offsets:
-            offsets[id(cuts)] = torch.from_numpy(cuts)
-        columns[name] = Ragged(tensor, offsets[id(cuts)])
-    return Batch(torch.from_numpy(packed.rows), columns)
+            offsets[id(cuts)] = wrap(cuts)
+        columns[name] = Ragged(array, offsets[id(cuts)])
+    return Batch(wrap(packed.rows), columns)
 
 
 def as_packed(batch: Batch) -> PackedRows:
@@ -329,28 +372,49 @@ def as_packed(batch: Batch) -> PackedRows:
     for name, values in batch.columns.items():
         if isinstance(values, list):
             columns[name] = values
-        elif isinstance(values, Tensor):
-            columns[name] = PackedColumn(_as_array(values), None, _dtype_name(values))
-        else:
+        elif isinstance(values, Ragged):
             items, cuts = values
             if id(cuts) not in offsets:
-                offsets[id(cuts)] = cuts.numpy()
+                offsets[id(cuts)] = _as_array(cuts)
             columns[name] = PackedColumn(_as_array(items), offsets[id(cuts)], _dtype_name(items))
-    return PackedRows(batch.rows.numpy(), columns)
+        else:
+            columns[name] = PackedColumn(_as_array(values), None, _dtype_name(values))
+    return PackedRows(_as_array(batch.rows), columns)
 
 
-def as_tensor(array: np.ndarray, dtype: str) -> Tensor:
+def as_tensor(array: np.ndarray, dtype: str) -> "Tensor":
     """A tensor over a stored array's memory (no copy), with its logical dtype."""
+    import torch
+
     if dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
-def _as_array(tensor: Tensor) -> np.ndarray:
-    """The array that `as_tensor` makes a tensor of; no copy."""
-    bits = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
-    return bits.numpy()
+def _as_numbers(array: np.ndarray, dtype: str) -> np.ndarray:
+    """A stored array (no copy), with its logical dtype."""
+    if dtype != "bfloat16":
+        return array
+    import ml_dtypes
+
+    return array.view(ml_dtypes.bfloat16)
 
 
-def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _as_array(values: Any) -> np.ndarray:
+    """The stored array that `as_tensor` or `_as_numbers` was given; no copy."""
+    if _dtype_name(values) == "bfloat16":
+        values = values.view(_namespace(values).uint16)
+    return values if isinstance(values, np.ndarray) else values.numpy()
+
+
+def _dtype_name(values: Any) -> str:
+    return str(values.dtype).removeprefix("torch.")
+
+
+def _namespace(values: Any) -> Any:
+    """The library of an array, numpy or torch, by whose names for the same functions it is used."""
+    if values is None or isinstance(values, np.ndarray | np.generic):
+        return np
+    import torch
+
+    return torch

@@ -126,7 +126,8 @@ def _as_array(values: "np.ndarray | torch.Tensor | list[str]") -> np.ndarray | l
     if isinstance(values, list):
         return values
     if isinstance(values, np.ndarray):
-        return values.copy()  # it may be a view of a file
+        wide = np.float32 if values.dtype.name == "bfloat16" else values.dtype
+        return values.astype(wide)  # a copy: it may be a view of a file
     import torch  # a batch has tensors, a store arrays
 
     on_cpu = values.detach().cpu()

@@ -303,7 +303,12 @@ class TraceStore(Tabular):
         return value if value.ndim else value[()]
 
     def read(
-        self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
+        self,
+        rows: Rows,
+        columns: Sequence[str] | None = None,
+        select: Select | None = None,
+        *,
+        arrays: str = "torch",
     ) -> "Batch":
         """Read rows into one packed batch, in the order given (a row may be asked for twice).
 
@@ -321,6 +326,9 @@ class TraceStore(Tabular):
             is sliced row by row as a list is: a row too short gives fewer items. Slices and indices
             are positions, from 0; layers may also be named as the model numbers them, by a text:
             `{"hs_last": {"layers": "8,16,24"}}` (the forms are those of `store.traces.layers`).
+        arrays
+            What the batch holds: "torch" tensors, or "numpy" arrays, which need no torch; bfloat16
+            is then of ml_dtypes.
 
         Raises
         ------
@@ -333,12 +341,15 @@ class TraceStore(Tabular):
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
-        return self.read_batch(self.plan(columns, select), self.check_rows(rows))
+        from store.read.batch import as_batch, check_arrays
+
+        check_arrays(arrays)
+        return as_batch(self.read_arrays(rows, columns, select), arrays)
 
     def read_arrays(
         self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
     ) -> PackedRows:
-        """As `read`, into NumPy arrays; takes no torch."""
+        """As `read`, into NumPy arrays as they are stored; takes no torch."""
         plan = self.plan(columns, select)
         return self.reader.read(plan, self.reader.locate_batch(plan, self.check_rows(rows)))
 

@@ -26,7 +26,7 @@ __all__ = ["export_table"]
 
 REFERENCES = "references"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula begins with
-INFINITY = "1e999"  # readers of JSON take it for infinity
+INFINITY = "1e999"  # JSON has no word for it; readers round this number to infinity
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
 Columns = Mapping[str, Column]

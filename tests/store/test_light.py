@@ -58,6 +58,16 @@ from store.cli.main import main
 for command in sys.argv[1:]:
     status = main(command.split())
     assert status == 0, command
+
+from store import NotFoundError, TraceLoader
+loader = TraceLoader("a.zarr", batch_size=3, shuffle=True, num_workers=2, arrays="numpy")
+assert sorted(int(row) for batch in loader for row in batch.rows) == list(range(8))
+for ask in (lambda: TraceLoader("a.zarr"), lambda: loader.store.read([0])):
+    try:
+        ask()
+        raise AssertionError("expected torch to be missed")
+    except NotFoundError as error:
+        assert 'arrays="torch": the package torch is not installed' in str(error)
 """
 
 
