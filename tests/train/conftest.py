@@ -138,7 +138,7 @@ def quick_reports(request):
     """Reports have no pictures, whose drawing takes longest, but in the tests of reports."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name != "report":
-            patch.setattr("train.report.sections.draw", lambda name, evidence, shows: None)
+            patch.setattr("train.report.draw", lambda name, evidence, shows: None)
         yield
 
 
@@ -147,6 +147,6 @@ def finished(store_path, tmp_path_factory):
     """Directory of a finished run of two seeds of every default detector; not to be changed."""
     path = tmp_path_factory.mktemp("finished") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("train.report.sections.draw", lambda name, evidence, shows: None)
+        patch.setattr("train.report.draw", lambda name, evidence, shows: None)
         train(store_path, path, "--seeds=2", "--seed=1")
     return path

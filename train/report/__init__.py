@@ -5,21 +5,38 @@ Everything shown is computed from the results and the scores. Each file is compl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
+
 from train.files import make_directory, replace_file
+from train.report import tables
 from train.report.evidence import Evidence, gather_evidence
+from train.report.forest import draw_forest
+from train.report.numbers import clean_text
+from train.report.plots import (
+    draw_calibration,
+    draw_histograms,
+    draw_layers,
+    draw_learning_curves,
+    draw_pr,
+    draw_risk_coverage,
+    draw_roc,
+)
 from train.report.render import (
+    Picture,
     Section,
+    Table,
+    environment,
     in_words,
     render_html,
     render_latex,
     render_markdown,
     save_figure,
+    tidy,
 )
-from train.report.sections import PICTURES, build_sections, find_title
 from train.report.tables import build_metrics
 from train.run.results import write_results, write_scores
 
@@ -27,7 +44,7 @@ if TYPE_CHECKING:
     from train.data.batches import TrainingData
     from train.run.experiment import Experiment
 
-__all__ = ["write_pages", "write_report"]
+__all__ = ["PICTURES", "build_sections", "find_title", "write_pages", "write_report"]
 
 FOLDER = "figures"
 FORMATS = ("png", "pdf", "svg")
@@ -87,3 +104,46 @@ def write_figures(sections: Sequence[Section], folder: Path, also: str | None = 
 def write_text(path: Path, text: str) -> None:
     with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+PICTURES: dict[str, Callable[[Evidence], Figure]] = {
+    "forest": draw_forest,
+    "roc": draw_roc,
+    "precision_recall": draw_pr,
+    "calibration": draw_calibration,
+    "risk_coverage": draw_risk_coverage,
+    "learning_curves": draw_learning_curves,
+    "histograms": draw_histograms,
+    "layers": draw_layers,
+}
+
+
+def find_title(evidence: Evidence) -> str:
+    """The report's heading, with the name of the store."""
+    return f"Hallucination detectors on {clean_text(Path(evidence.results.store.path).name)}"
+
+
+def build_sections(evidence: Evidence) -> list[Section]:
+    """Every section for which there is something to show: what was found, then how."""
+    sections: list[Section] = []
+
+    def section(
+        title: str,
+        found: Sequence[Table] = (),
+        *,
+        caller: Callable[[], str],
+        picture: str = "",
+        shows: str = "",
+        notes: str = "",
+    ) -> str:
+        drawn = draw(picture, evidence, shows) if picture else None
+        sections.append(Section(title, tidy(caller()), found, drawn, tidy(notes)))
+        return ""
+
+    builders = {name: one for name, one in vars(tables).items() if name in tables.__all__}
+    environment().get_template("report.jinja").render(builders, evidence=evidence, section=section)
+    return sections
+
+
+def draw(name: str, evidence: Evidence, shows: str) -> Picture | None:
+    return Picture(name, PICTURES[name](evidence), shows)

@@ -108,6 +108,7 @@ def test_columns_that_a_command_adds_are_trained_on(make_store, labels, tmp_path
     assert store_main(["derive", str(path), "eigenscore"]) == 0
     found = train(path, tmp_path / "run", "--models=eigenscore")
     assert 0 <= found["models"]["eigenscore"]["test"]["auroc"] <= 1
+    assert list(found["baselines"]) == ["majority", "logreg_first", "logreg_best"]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,7 @@ def test_maps_that_do_not_fit(fail, store_path, monkeypatch, limit, way_out):
         (["--columns=hs_lats=hs_last"], "names that these detectors and baselines read"),
         (["--columns=label=score"], "found 'label'"),
         (["--models=logreg_pca", "--on-top-of=mean_logprob"], "--on-top-of: expected a detector"),
+        (["--output-dir=a\0b"], "--output-dir: expected printable characters"),
         (["--models=all,lstm_solo"], "--models: there is no 'all'"),
         *((["--" + flag, "9" * 400], f"--{flag}: expected") for flag in ("seed", "lstm-hidden")),
     ],

@@ -6,11 +6,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from rich.console import Console
 from sklearn.metrics import roc_auc_score
 from token_stores import write_token_store
 
 from store import TraceStore
 from train.commands.main import main
+from train.report.console import print_results
+from train.run.results import read_results
 
 FLAGS = [
     "--epochs=3",
@@ -80,6 +83,16 @@ def test_results_judge_tokens(run, store):
     labels, _ = read_tokens(store, "token_label")
     counts = results["tokens"]
     assert 0 < counts["test"]["hallucinated"] + counts["val"]["hallucinated"] < (labels == 1).sum()
+
+
+def test_reports_show_tokens(run, capsys):
+    """A table on the terminal, a section in both reports."""
+    print_results(read_results(run / "results.json"), Console(width=100))
+    printed = capsys.readouterr().out
+    assert "hallucinated in" in printed
+    assert "trace AUROC" in printed
+    assert "## Tokens" in (run / "report.md").read_text()
+    assert ">Tokens</h2>" in (run / "report.html").read_text()
 
 
 def test_scores_of_tokens_as_columns(run, store, tmp_path, capsys):

@@ -33,7 +33,7 @@ def make_history(rng, seed):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Sections have their texts and tables, and no pictures."""
-    monkeypatch.setattr("train.report.sections.draw", lambda name, evidence, shows: None)
+    monkeypatch.setattr("train.report.draw", lambda name, evidence, shows: None)
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
+from train.report import build_sections
 from train.report.evidence import find_mistakes
 from train.report.render import Picture, Section, draw_svg, render_html
-from train.report.sections import build_sections
 from train.report.tables import build_mistakes
 
 SCRIPT = "<script>alert(1)</script>"

@@ -12,8 +12,7 @@ from store import Column, Schema, StoreWriter
 from train.commands.main import main
 from train.errors import OutputError
 from train.evaluate.results import Cut, Epoch
-from train.report import write_pages
-from train.report.sections import build_sections
+from train.report import build_sections, write_pages
 
 SMALL = ["--epochs", "2", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
 ALWAYS = [

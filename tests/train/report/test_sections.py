@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from train.evaluate.over_splits import summarise_splits
-from train.report.sections import build_sections
+from train.report import build_sections
 
 
 @pytest.mark.usefixtures("undrawn")

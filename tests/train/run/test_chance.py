@@ -9,8 +9,8 @@ from models.lstm import LstmSolo
 from train.config import Config
 from train.data.splits import Splits
 from train.evaluate.results import Epoch
-from train.run.chance import base_rate_loss, chance_warning
 from train.run.detectors import build_criterion
+from train.run.trainer import base_rate_loss, chance_warning
 
 N = 200
 LABELS = np.tile([1, 0, 0, 0], 3 * N // 4)

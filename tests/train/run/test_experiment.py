@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from rich.console import Console
 from runs import SMALL
 
 from models import BASELINES, CONTROLS
@@ -13,7 +14,10 @@ from store import TraceStore
 from train.commands.main import main
 from train.config import Config
 from train.data.splits import read_splits
+from train.evaluate.judge import Scored, label_sensitivity
 from train.evaluate.paired_tests import holm
+from train.report.console import print_results
+from train.run.results import read_results
 
 DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm", "saplma"]
 SETTINGS = [*SMALL, "--seed", "1"]  # of `finished`
@@ -137,6 +141,25 @@ def test_label_sensitivity_is_of_scores_with_more_than_two_values(
         assert one["auroc"] == areas
         assert (one["rows"], one["hallucinations"]) == (test["rows"], test["hallucinations"])
     assert found[4]["hallucinations"] > test["hallucinations"]
+
+
+def test_label_sensitivity_follows_the_threshold():
+    """NaN is left out, and one class has no AUROC."""
+    scored = {"x": Scored(np.zeros((1, 1)), np.array([[0.9, 0.8, 0.1, 0.2], [0.9, 0.1, 0.8, 0.2]]))}
+    truth = np.array([0.35, 0.55, 0.65, np.nan], dtype=np.float32)
+    found = [label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)]
+    assert [one.auroc["x"] for one in found] == [None, 1, 0.75, None]
+    assert [one.hallucinations for one in found] == [0, 1, 2, 3]
+    assert {one.rows for one in found} == {3}
+
+
+def test_the_table_fits_100_columns(finished, capsys):
+    """With a line for everything that was judged."""
+    print_results(read_results(finished / "results.json"), Console(width=100))
+    out = capsys.readouterr().out
+    assert all(name in out for name in (*DEFAULT, *COMPARED))
+    assert "…" not in out
+    assert max(len(line) for line in out.splitlines() if "warning" not in line) <= 100
 
 
 def test_files_of_a_run(finished):
