@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # A room may import those of earlier ranks only; within a room modules are free, but never in a
 # circle.
 RANKS = [
-    ["store.errors", "store.memory_limits", "store.reports"],
+    ["store.errors", "store.memory_limits", "store.reports", "store.system"],
     ["store.format", "store.text_records"],
     ["store.traces"],
     ["store.extras"],

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from store.read.batch import Batch, map_columns
 from store.read.buffers import HUGE_PAGE, SMALL_BYTES, block_bytes
+from store.system import use_huge_pages
 
 __all__ = ["worker_arena"]
 
@@ -94,7 +95,7 @@ class WorkerArena:
         except OSError:
             os.close(fd)
             raise
-        self.memory.madvise(mmap.MADV_HUGEPAGE)
+        use_huge_pages(self.memory)
         self.key = ArenaKey(os.getpid(), fd, os.urandom(8))
         self.sent = np.frombuffer(self.memory, np.uint8, MAX_BLOCKS)
         self._address = self.sent.ctypes.data

@@ -11,6 +11,7 @@ from store.launch.engine import Workers
 from store.launch.job import Task
 from store.launch.task import AttemptError, end_tasks, run_task
 from store.reports import count
+from store.system import available_cores
 
 __all__ = ["Processes", "open_engine"]
 
@@ -61,7 +62,7 @@ class Processes:
 
 def open_engine(workers: Workers) -> Processes:
     """Share the cores and GPUs of this machine; raises SchemaError if there are too few GPUs."""
-    n_cores = len(os.sched_getaffinity(0))
+    n_cores = available_cores()
     gpus = _gpus()
     per_part = workers.gpus_per_part
     n_most = len(gpus) // per_part if per_part else n_cores

@@ -13,6 +13,8 @@ from contextlib import suppress
 
 import numpy as np
 
+from store.system import use_huge_pages
+
 __all__ = ["HUGE_PAGE", "MOST_BLOCKS", "MOST_BYTES", "SMALL_BYTES", "BufferPool", "block_bytes"]
 
 PAGE = mmap.PAGESIZE
@@ -74,7 +76,7 @@ class BufferPool:
             self._idle.appendleft(block)
         block = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
         if n_bytes >= HUGE_PAGE:
-            block.madvise(mmap.MADV_HUGEPAGE)
+            use_huge_pages(block)
         return block
 
     def _give_back(self, key: int, block: mmap.mmap) -> None:

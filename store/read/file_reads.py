@@ -21,6 +21,7 @@ import numpy as np
 from store.errors import CorruptError
 from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
+from store.system import DIRECT, use_huge_pages
 
 __all__ = ["FileRange", "FileReads", "cut_ranges"]
 
@@ -143,11 +144,17 @@ class FileReads:
         key = (file, past_cache)
         with self._lock:
             if key not in self._open:
-                fd = file.open_again(os.O_DIRECT if past_cache else 0)
+                fd = _open(file, past_cache)
                 self._open[key] = None if fd is None else _Descriptor(fd)
                 for oldest in list(self._open)[:-MAX_OPEN]:
                     del self._open[oldest]
             return self._open[key]
+
+
+def _open(file: MappedFile, past_cache: bool) -> int | None:
+    if not past_cache:
+        return file.open_again(0)
+    return None if DIRECT is None else file.open_again(DIRECT)
 
 
 def cut_ranges(ranges: Iterable[FileRange], n_bytes: int = PIECE_BYTES) -> Iterator[FileRange]:
@@ -202,5 +209,5 @@ def _fill(
 def _huge_page() -> np.ndarray:
     """Memory that the kernel may put on one huge page: uint8."""
     page = mmap.mmap(-1, HUGE_PAGE, flags=mmap.MAP_PRIVATE)
-    page.madvise(mmap.MADV_HUGEPAGE)
+    use_huge_pages(page)
     return np.frombuffer(page, np.uint8)

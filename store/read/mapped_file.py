@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from store.system import read_at_random, read_in_order
+
 __all__ = ["MappedFile"]
 
 PAGE = mmap.PAGESIZE
@@ -68,11 +70,11 @@ class MappedFile:
                 raise OSError(errno.EINVAL, "not a regular file", str(path))
             self.n_bytes = status.st_size
             self._identity = (status.st_dev, status.st_ino)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            read_at_random(fd)
             tail_start = max(0, self.n_bytes - tail_bytes)
             self.tail = os.pread(fd, self.n_bytes - tail_start, tail_start)
             # the map keeps this descriptor's settings
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
+            read_in_order(fd)
             self.tells_cached = os.access(path, os.W_OK)
             if self.n_bytes:
                 self.address = self._map(fd, path)
@@ -131,7 +133,7 @@ class MappedFile:
             return None
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) == self._identity:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            read_at_random(fd)
             return fd
         os.close(fd)
         return None

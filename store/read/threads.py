@@ -1,9 +1,10 @@
 """Threads that share the work of one read."""
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
+
+from store.system import available_cores
 
 __all__ = ["SHARED_BYTES", "Threads", "Work", "n_cores"]
 
@@ -15,7 +16,7 @@ Work = Callable[[list], None]
 
 def n_cores() -> int:
     """Cores to read with: those of this process, at most 4, which saturate any memory."""
-    return min(4, len(os.sched_getaffinity(0)))
+    return min(4, available_cores())
 
 
 class Threads:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.memory_limits import read_memory
+from store.system import available_cores, drop_from_cache
 from store.write.files import opened
 
 __all__ = ["DiskSpeed", "Gpu", "Machine", "read_cold", "read_machine"]
@@ -54,7 +55,7 @@ def read_machine() -> Machine:
     devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     gpus = [Gpu(device.name, device.total_memory) for device in devices]
     memory = read_memory()
-    return Machine(len(os.sched_getaffinity(0)), memory.total, memory.available, gpus)
+    return Machine(available_cores(), memory.total, memory.available, gpus)
 
 
 def read_cold(
@@ -76,8 +77,7 @@ def read_cold(
         if time.monotonic() - began > max_s:
             return
         cached.append(_is_cached(fd, offset))
-        os.posix_fadvise(fd, offset, block_bytes, os.POSIX_FADV_DONTNEED)
-        if not _is_cached(fd, offset):
+        if drop_from_cache(fd, offset, block_bytes) and not _is_cached(fd, offset):
             n_bytes.append(len(os.pread(fd, block_bytes, offset)))
 
     with ExitStack() as stack:

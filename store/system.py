@@ -1,0 +1,54 @@
+"""Calls that not every operating system has, each beside the plain way that takes its place.
+
+Only speed depends on them: without any of them the same bytes are read and written.
+"""
+
+import mmap
+import os
+
+__all__ = [
+    "DIRECT",
+    "available_cores",
+    "drop_from_cache",
+    "read_at_random",
+    "read_in_order",
+    "use_huge_pages",
+]
+
+DIRECT: int | None = getattr(os, "O_DIRECT", None)
+"""The flag that opens a file past the page cache; None: it is always read through it."""
+
+_HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
+_has_advice = hasattr(os, "posix_fadvise")
+
+
+def available_cores() -> int:
+    """The cores that this process may use; all, where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def use_huge_pages(memory: mmap.mmap) -> None:
+    """Have memory be on huge pages, where there are some."""
+    if _HUGE_PAGES is not None:
+        memory.madvise(_HUGE_PAGES)
+
+
+def read_at_random(fd: int) -> None:
+    """Expect reads of an open file in no order: the kernel fetches nothing beside them."""
+    if _has_advice:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+
+def read_in_order(fd: int) -> None:
+    """Expect reads as of any file."""
+    if _has_advice:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
+
+
+def drop_from_cache(fd: int, start: int, n_bytes: int) -> bool:
+    """Have bytes of an open file leave the page cache; return whether the system can."""
+    if _has_advice:
+        os.posix_fadvise(fd, start, n_bytes, os.POSIX_FADV_DONTNEED)
+    return _has_advice
