@@ -27,7 +27,6 @@ from store.read.cached_array import MirrorSource
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, Tabular
 from store.read.directory import StoreDirectory, local_path
-from store.read.location import LocatedRows
 from store.read.mirror import Mirror
 from store.read.open_array import LocalSource
 from store.read.packed import PackedColumn, PackedRows
@@ -341,10 +340,10 @@ class TraceStore(Tabular):
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
-        from store.read.batch import as_batch, check_arrays
+        from store.read.batch import check_arrays
 
         check_arrays(arrays)
-        return as_batch(self.read_arrays(rows, columns, select), arrays)
+        return self.read_batch(self.plan(columns, select), self.check_rows(rows), arrays=arrays)
 
     def read_arrays(
         self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
@@ -476,7 +475,11 @@ class TraceStore(Tabular):
         return plan_read(self.schema, columns, select, self.where, self.provenance)
 
     def read_batch(
-        self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions | None = None
+        self,
+        plan: ReadPlan,
+        rows: np.ndarray,
+        options: ReadOptions | None = None,
+        arrays: str = "torch",
     ) -> "Batch":
         """Read checked rows, int64 `(n,)`, of a plan.
 
@@ -485,16 +488,13 @@ class TraceStore(Tabular):
         options
             Where to, with which threads, and when rows are needed again after the i-th of `rows`.
             If None: into the store's own recycled memory.
+        arrays
+            As `read` takes it.
         """
-        return self.read_located(plan, self.reader.locate_batch(plan, rows), options)
-
-    def read_located(
-        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
-    ) -> "Batch":
-        """As `read_batch`, of rows that `reader.locate` has found."""
         from store.read.batch import as_batch
 
-        return as_batch(self.reader.read(plan, located, options))
+        located = self.reader.locate_batch(plan, rows)
+        return as_batch(self.reader.read(plan, located, options), arrays)
 
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.

@@ -77,9 +77,9 @@ def test_later_epochs_read_nothing(data, monkeypatch):
     read = []
     original = TraceStore.read_batch
 
-    def read_batch(store, plan, rows, options=None):
+    def read_batch(store, plan, rows, options=None, **given):
         read.extend(rows.tolist())
-        return original(store, plan, rows, options)
+        return original(store, plan, rows, options, **given)
 
     monkeypatch.setattr(TraceStore, "read_batch", read_batch)
     train(data, epochs=3)
