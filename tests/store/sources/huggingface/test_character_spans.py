@@ -107,10 +107,7 @@ def bytes_of(kind, tokens):
     ]
 
 
-@pytest.mark.parametrize(
-    "template",
-    [TEMPLATES[0], *(pytest.param(one, marks=pytest.mark.slow) for one in TEMPLATES[1:])],
-)
+@pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("kind", ["byte-level", "byte fallback", "unigram, byte fallback"])
 def test_a_border_of_tokens_lies_between_prompt_and_response(kind, template):
     """The prompt has the tokens that a model is asked with, the response's write nothing but the

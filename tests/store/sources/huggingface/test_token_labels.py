@@ -2,6 +2,7 @@
 
 import random
 import unicodedata
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ def build_prompts(tokenizer, template="Question: {question}\nAnswer:", **setting
     return Prompts(tokenizer, model, template, False, 8, **settings)
 
 
+@cache
 def byte_of_symbols():
     """Byte-level BPE writes each byte as a symbol: printable ones as they are, others from 256."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
