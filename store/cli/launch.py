@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -214,7 +213,7 @@ def _workers(args: Launch, n_left: int) -> Workers:
 
 def _run(args: Launch, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
     """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
-    with closing(open_engine(args.engine, _workers(args, len(left)))) as engine:
+    with open_engine(args.engine, _workers(args, len(left))) as engine:
         at_once = count(engine.n_workers, "worker")
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
         launch = Parts(job, engine, _say)

@@ -4,11 +4,12 @@ Engines are opened by name, so that Ray and Dask are imported only where they ar
 is none of them: it has a queue of its own (`store.launch.slurm`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError
 from store.launch.job import Task
@@ -45,28 +46,23 @@ class Workers:
         )
 
 
-class Engine(Protocol):
+class Engine(NamedTuple):
     """Workers that are there; parts beyond `n_workers` would only wait."""
 
     n_workers: int
-
-    def submit(self, task: Task) -> Future[int]:
-        """Run `store.launch.task.run_task`, again where it raises AttemptError."""
-        ...
-
-    def close(self) -> None:
-        """End what is running, and leave the cluster."""
-        ...
+    # runs `store.launch.task.run_task`, again where it raises AttemptError
+    submit: Callable[[Task], Future[int]]
 
 
-def open_engine(name: str, workers: Workers) -> Engine:
-    """Open an engine of `ENGINES` but slurm.
+def open_engine(name: str, workers: Workers) -> AbstractContextManager[Engine]:
+    """Open an engine of `ENGINES` but slurm; in the end, what runs is ended, and a cluster left.
 
     Raises StoreError if what was asked for is not there: a package, a cluster, free CPUs, GPUs, or
     this version of the package on each worker.
     """
     module = import_module(f"store.launch.on_{name}")
-    return module.open_engine(workers)
+    engine: AbstractContextManager[Engine] = module.open_engine(workers)
+    return engine
 
 
 def check_workers(answers: Mapping[str, object]) -> None:

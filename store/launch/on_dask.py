@@ -1,51 +1,32 @@
 """The engine `dask`: each part is a task of a Dask cluster, which runs its command as a process."""
 
 import logging
-from concurrent.futures import Future
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from store.errors import SchemaError
 from store.extras import needs_extra, version_text
-from store.launch.engine import CONNECT_S, Workers, check_workers
-from store.launch.job import Task
+from store.launch.engine import CONNECT_S, Engine, Workers, check_workers
 from store.launch.task import end_tasks, make_check, run_task
 
 with needs_extra("dask"):
     import distributed
     from dask.system import CPU_COUNT
 
-__all__ = ["DaskTasks", "open_engine"]
+__all__ = ["open_engine"]
 
 GPU = "GPU"  # what workers of Dask call it: dask worker --resources GPU=1
 
 
-class DaskTasks:
-    """Tasks of Dask, which are run again where they fail, or their worker is lost."""
+@contextmanager
+def open_engine(workers: Workers) -> Iterator[Engine]:
+    """Start Dask on this machine, or connect to a cluster; raises StoreError if it has no room.
 
-    def __init__(self, client: distributed.Client, opened: ExitStack, workers: Workers) -> None:
-        self.n_workers = _n_workers(client, workers)
-        check = make_check(version_text(), str(Path.cwd()))
-        check_workers(client.run(check, on_error="return"))
-        resources = {GPU: workers.gpus_per_part} if workers.gpus_per_part else None
-        self._tasks = client.get_executor(pure=False, retries=workers.retries, resources=resources)
-        self._client = client
-        self._opened = opened.pop_all()
-
-    def submit(self, task: Task) -> Future[int]:
-        return self._tasks.submit(run_task, task)
-
-    def close(self) -> None:
-        """End the running parts, and leave the cluster."""
-        with self._opened:
-            if self._client.status == "running":
-                self._tasks.shutdown(wait=False)  # cancels them
-                self._client.run(end_tasks, on_error="ignore")
-
-
-def open_engine(workers: Workers) -> DaskTasks:
-    """Start Dask on this machine, or connect to a cluster; raises StoreError if it has no room."""
+    A part is run again where it fails, or its worker is lost, by Dask.
+    """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it reports what we report
     with ExitStack() as opened:
         place = workers.address or opened.enter_context(_local_cluster(workers))
@@ -53,7 +34,17 @@ def open_engine(workers: Workers) -> DaskTasks:
             client = opened.enter_context(distributed.Client(place, timeout=CONNECT_S))
         except (OSError, TimeoutError, ValueError) as error:
             raise workers.no_answer(error) from error
-        return DaskTasks(client, opened, workers)
+        n_workers = _n_workers(client, workers)
+        check = make_check(version_text(), str(Path.cwd()))
+        check_workers(client.run(check, on_error="return"))
+        resources = {GPU: workers.gpus_per_part} if workers.gpus_per_part else None
+        tasks = client.get_executor(pure=False, retries=workers.retries, resources=resources)
+        try:
+            yield Engine(n_workers, partial(tasks.submit, run_task))
+        finally:
+            if client.status == "running":
+                tasks.shutdown(wait=False)  # cancels them
+                client.run(end_tasks, on_error="ignore")
 
 
 def _local_cluster(workers: Workers) -> distributed.LocalCluster:

@@ -1,19 +1,21 @@
 """The engine `processes`: parts as processes of this machine, each on cores and GPUs of its own."""
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
 
 from store.errors import SchemaError
-from store.launch.engine import Workers
+from store.launch.engine import Engine, Workers
 from store.launch.job import Task
 from store.launch.task import AttemptError, end_tasks, run_task
 from store.reports import count
 from store.system import available_cores
 
-__all__ = ["Processes", "open_engine"]
+__all__ = ["open_engine", "share_out"]
 
 POLL_S = 0.02
 GPUS = Path("/proc/driver/nvidia/gpus")
@@ -21,47 +23,49 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 
 
-class Processes:
-    """Processes in slots, each of which has its GPUs."""
+@contextmanager
+def open_engine(workers: Workers) -> Iterator[Engine]:
+    """Run parts on this machine; raises what `share_out` does."""
+    environments = share_out(workers)
+    free: SimpleQueue[dict[str, str]] = SimpleQueue()
+    for environment in environments:
+        free.put(environment)
+    is_closed = Event()
+    # a part ends with the thread that started it: they live until the engine is closed
+    submitted: list[Future[int]] = []
+    threads = ThreadPoolExecutor(len(environments))
 
-    def __init__(self, environments: list[dict[str, str]], retries: int) -> None:
-        self.n_workers = len(environments)
-        self._retries = retries
-        self._closed = Event()
-        self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
-        for environment in environments:
-            self._free.put(environment)
-        # a part ends with the thread that started it: they live until the engine is closed
-        self._submitted: list[Future[int]] = []
-        self._threads = ThreadPoolExecutor(self.n_workers)
-
-    def submit(self, task: Task) -> Future[int]:
-        future = self._threads.submit(self._run, task)
-        self._submitted.append(future)
-        return future
-
-    def _run(self, task: Task) -> int:
-        environment = self._free.get()
+    def run(task: Task) -> int:
+        environment = free.get()
         try:
-            for _ in range(self._retries):
+            for _ in range(workers.retries):
                 try:
-                    return run_task(task, environment, self._closed.wait)
+                    return run_task(task, environment, is_closed.wait)
                 except AttemptError:
-                    if self._closed.is_set():
+                    if is_closed.is_set():
                         raise
-            return run_task(task, environment, self._closed.wait)
+            return run_task(task, environment, is_closed.wait)
         finally:
-            self._free.put(environment)
+            free.put(environment)
 
-    def close(self) -> None:
-        self._closed.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        while wait(self._submitted, POLL_S).not_done:  # one may only be about to start
+    def submit(task: Task) -> Future[int]:
+        submitted.append(threads.submit(run, task))
+        return submitted[-1]
+
+    try:
+        yield Engine(len(environments), submit)
+    finally:
+        is_closed.set()
+        threads.shutdown(wait=False, cancel_futures=True)
+        while wait(submitted, POLL_S).not_done:  # one may only be about to start
             end_tasks()
 
 
-def open_engine(workers: Workers) -> Processes:
-    """Share the cores and GPUs of this machine; raises SchemaError if there are too few GPUs."""
+def share_out(workers: Workers) -> list[dict[str, str]]:
+    """Share the cores and GPUs of this machine: variables for each part that runs at once.
+
+    Raises SchemaError if there are too few GPUs.
+    """
     n_cores = available_cores()
     gpus = _gpus()
     per_part = workers.gpus_per_part
@@ -75,8 +79,7 @@ def open_engine(workers: Workers) -> Processes:
         )
     threads = {} if THREADS in os.environ else {THREADS: str(max(1, n_cores // n))}
     slots = [gpus[slot * per_part : (slot + 1) * per_part] for slot in range(n)]
-    environments = [threads | ({VISIBLE: ",".join(slot)} if slot else {}) for slot in slots]
-    return Processes(environments, workers.retries)
+    return [threads | ({VISIBLE: ",".join(slot)} if slot else {}) for slot in slots]
 
 
 def _gpus() -> list[str]:

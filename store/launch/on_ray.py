@@ -4,49 +4,31 @@ import logging
 import multiprocessing
 import os
 import signal
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from store.extras import needs_extra, version_text
-from store.launch.engine import CONNECT_S, Workers, check_workers
-from store.launch.job import Task
+from store.launch.engine import CONNECT_S, Engine, Workers, check_workers
 from store.launch.task import AttemptError, make_check, run_task
 
 with needs_extra("ray"):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-__all__ = ["RayTasks", "open_engine"]
+__all__ = ["open_engine"]
 
 PROBE_S = 60.0  # in which a node has to start a first process
 
 
-class RayTasks:
-    """Tasks of Ray, which are run again where they fail, or their worker is lost."""
+@contextmanager
+def open_engine(workers: Workers) -> Iterator[Engine]:
+    """Start Ray on this machine, or connect to a cluster; raises StoreError if it has no room.
 
-    def __init__(self, workers: Workers) -> None:
-        self.n_workers = _n_workers(workers)
-        check_workers(_ask_nodes())
-        self._run = ray.remote(
-            num_cpus=1,
-            num_gpus=workers.gpus_per_part,
-            max_retries=workers.retries,
-            retry_exceptions=[AttemptError],
-        )(run_task)
-
-    def submit(self, task: Task) -> Future[int]:
-        result: Future[int] = self._run.remote(task).future()
-        return result
-
-    def close(self) -> None:
-        """Leave the cluster, which ends our workers; their parts end with them."""
-        ray.shutdown()
-
-
-def open_engine(workers: Workers) -> RayTasks:
-    """Start Ray on this machine, or connect to a cluster; raises StoreError if it has no room."""
+    A part is run again where it fails, or its worker is lost, by Ray; in the end Ray ends our
+    workers, and the parts end with them.
+    """
     on_sigterm = signal.getsignal(signal.SIGTERM)
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if workers.address is None:
@@ -58,10 +40,17 @@ def open_engine(workers: Workers) -> RayTasks:
     # Ray's own handler would end this process where it stands
     signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        return RayTasks(workers)
-    except BaseException:
+        n_workers = _n_workers(workers)
+        check_workers(_ask_nodes())
+        run = ray.remote(
+            num_cpus=1,
+            num_gpus=workers.gpus_per_part,
+            max_retries=workers.retries,
+            retry_exceptions=[AttemptError],
+        )(run_task)
+        yield Engine(n_workers, lambda task: run.remote(task).future())
+    finally:
         ray.shutdown()
-        raise
 
 
 def _connect(workers: Workers, settings: dict[str, Any]) -> None:

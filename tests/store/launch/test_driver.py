@@ -134,15 +134,14 @@ def test_an_engine_tries_again_what_failed(attempts, monkeypatch):
     """As often as was asked for; a pause ends with the engine."""
     monkeypatch.setattr("store.launch.task.PAUSE_S", 0.0)
     task, left = attempts(1, 1, 1, 1)
-    engine = open_engine("processes", Workers(1, most=1, retries=2))
-    with pytest.raises(AttemptError, match="exit status 1"):
-        engine.submit(task).result()
-    assert len(left) == 1
-    monkeypatch.setattr("store.launch.task.PAUSE_S", 60.0)
-    future = engine.submit(task)
-    while left:
-        time.sleep(0.01)
-    engine.close()
+    with open_engine("processes", Workers(1, most=1, retries=2)) as engine:
+        with pytest.raises(AttemptError, match="exit status 1"):
+            engine.submit(task).result()
+        assert len(left) == 1
+        monkeypatch.setattr("store.launch.task.PAUSE_S", 60.0)
+        future = engine.submit(task)
+        while left:
+            time.sleep(0.01)
     assert isinstance(future.exception(0), AttemptError)
 
 

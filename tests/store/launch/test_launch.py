@@ -14,7 +14,9 @@ from store import TraceStore
 from store.cli.main import main
 from store.errors import SchemaError
 from store.launch.driver import held
+from store.launch.engine import Workers
 from store.launch.job import parts_folder
+from store.launch.on_processes import share_out
 from store.launch.task import last_lines
 
 
@@ -266,14 +268,10 @@ def test_a_wrong_argument_is_one_line_and_status_2(capsys, arguments, found):
 
 
 def test_each_part_has_gpus_and_cores_of_its_own(monkeypatch):
-    from store.launch.engine import Workers, open_engine
-
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,GPU-a,7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
-    engine = open_engine("processes", Workers(None, most=9, gpus_per_part=2))
-    assert engine.n_workers == 2
-    assert [engine._free.get() for _ in range(2)] == [
+    assert share_out(Workers(None, most=9, gpus_per_part=2)) == [
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "3,5"},
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "GPU-a,7"},
     ]
