@@ -29,10 +29,12 @@ from benchmarks.tables import finish, median_ratio
 from store import Schema, StoreWriter
 from store.sources.example import ExampleSource
 from store.sources.example.recipe import build_tokenizer
-from store.sources.huggingface.columns import build_schema, choose_columns
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.padding import pad
+from store.sources.huggingface.generation import Decoding, pad
+from store.sources.huggingface.kept import Kept, build_schema, choose_columns
+from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.questions import Question
 from store.write.build import build_store
 
 TOP_K = 10
@@ -130,12 +132,11 @@ def answered(source: ExampleSource) -> Traces:
     """The batches of the example's traces."""
     tokens_only = HuggingFaceSource(
         source.model,
-        source.tokenizer,
+        source.prompts,
         source.questions,
+        source.decoding,
+        Kept(columns=["tokens", "prompt_len"]),
         batch_size=source.batch_size,
-        max_new_tokens=source.max_new_tokens,
-        prompt_template="{question}=",
-        columns=["tokens", "prompt_len"],
     )
     rows = [row for _, row in tokens_only.rows()]
     cut = [rows[i : i + source.batch_size] for i in range(0, len(rows), source.batch_size)]
@@ -204,28 +205,24 @@ def passes(model: PreTrainedModel, batches: Traces, directory: Path) -> dict[str
 def llama_source(args: Namespace, model: PreTrainedModel) -> HuggingFaceSource:
     """A batch of questions as long as traces are, less the answer."""
     n = max(1, args.timed_tokens - NEW_TOKENS - 1)
-    questions = [
+    prompts = Prompts(build_tokenizer(), model, "{question}", False, NEW_TOKENS)
+    questions: list[Question] = [
         {"question_id": f"q{i}", "question": "in " * n, "answers": []} for i in range(args.traces)
     ]
-    return HuggingFaceSource(
-        model,
-        build_tokenizer(),
-        questions,
-        batch_size=args.traces,
-        max_new_tokens=NEW_TOKENS,
-        prompt_template="{question}",
-    )
+    encoded = [prompts.encode(question) for question in questions]
+    decoding = Decoding(max_new_tokens=NEW_TOKENS)
+    return HuggingFaceSource(model, prompts, encoded, decoding, batch_size=args.traces)
 
 
 def extractions(source: HuggingFaceSource, directory: Path) -> dict[str, Epoch]:
     """`generate` and the bare pass, and a whole store."""
     path = directory / "extracted.zarr"
-    prompts = [source.prompts.encode(question).ids for question in source.questions]
+    prompts = [question.prompt.tolist() for question in source.questions]
     n = source.batch_size
     batches = [prompts[i : i + n] for i in range(0, len(prompts), n)]
     ends = source.model.generation_config.eos_token_id
     settings = {
-        "max_new_tokens": source.max_new_tokens,
+        "max_new_tokens": source.decoding.max_new_tokens,
         "do_sample": False,
         "pad_token_id": ends or 0,
     }

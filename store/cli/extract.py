@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
     from store.labels.grading import Judge
     from store.read.store import TraceStore
-    from store.sources.huggingface.prompts import Prompts
+    from store.sources.huggingface.generation import Decoding
+    from store.sources.huggingface.kept import Kept
+    from store.sources.huggingface.prompts import EncodedQuestions, Prompts
     from store.sources.huggingface.source import HuggingFaceSource
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "load_source",
     "make_prompts",
     "read_asked",
+    "settings",
 ]
 
 NEW_LINE = "\n"
@@ -263,7 +266,7 @@ class Extract(ExtractOptions):
         check_new(self.store)  # before a model is loaded for nothing
         begun = open_begun(self.store)
         asked = read_asked(self)
-        source, skipped, cuts = load_source(self, asked, begun)
+        source, encoded = load_source(self, asked, begun)
         from torch import OutOfMemoryError
 
         from store.sources.huggingface.report import extraction_report
@@ -288,11 +291,11 @@ class Extract(ExtractOptions):
                 f"out of memory: one trace does not fit on {source.model.device}; what is done is "
                 "kept; free memory and repeat the command"
             ) from error
-        n_left_out = skipped.n + source.left_out.n + asked.left_out.n
+        n_left_out = encoded.skipped.n + source.left_out.n + asked.left_out.n
         publish_part(self, store, n_left_out)
-        report = extraction_report(self.store, store, source, skipped, background.seconds)
+        report = extraction_report(self.store, store, source, encoded.skipped, background.seconds)
         say(as_called(report))
-        say(*_remarks(self, asked, cuts), sep="\n", end="")
+        say(*_remarks(self, asked, encoded), sep="\n", end="")
         return int(n_left_out > 0)
 
 
@@ -307,13 +310,6 @@ class Asked(NamedTuple):
     columns: list[str] | None
     left_out: LeftOut
     remarks: list[str]
-
-
-class _Cuts(NamedTuple):
-    """How many contexts were cut, and which could not be."""
-
-    n: int
-    whole: LeftOut
 
 
 def read_asked(args: ExtractOptions) -> Asked:
@@ -363,16 +359,16 @@ def _first_questions(found: list[Question], limit: int | None) -> list[Question]
     return [one for one in found if one["question_id"] in first]
 
 
-def _remarks(args: Extract, asked: Asked, cuts: _Cuts) -> list[str]:
+def _remarks(args: Extract, asked: Asked, encoded: "EncodedQuestions") -> list[str]:
     """Lines about the file of questions and what was made of it; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
-    if cuts.n:
-        contexts = count(cuts.n, "context was", "contexts were")
+    if encoded.n_cut:
+        contexts = count(encoded.n_cut, "context was", "contexts were")
         lines.append(f"  {contexts} cut to {args.max_context_tokens:,} tokens")
-    if cuts.whole.n:
-        contexts = count(cuts.whole.n, "context", "contexts")
+    if encoded.whole.n:
+        contexts = count(encoded.whole.n, "context", "contexts")
         lines.append(f"  {contexts} could not be cut and stayed whole")
-        lines += cuts.whole.lines()
+        lines += encoded.whole.lines()
     if asked.left_out.n:
         lines.append(f"  {count(asked.left_out.n, 'record')} left out")
         lines += asked.left_out.lines()
@@ -396,53 +392,61 @@ def _rules_of(args: ExtractOptions, *, is_given: bool) -> list[str]:
 
 def load_source(
     args: ExtractOptions, asked: Asked, begun: "TraceStore | None"
-) -> "tuple[HuggingFaceSource, LeftOut, _Cuts]":
+) -> "tuple[HuggingFaceSource, EncodedQuestions]":
     """Load the model; raise SchemaError for arguments that contradict it or one another.
 
-    With the source come the questions that it cannot be asked, and which contexts were cut.
+    With the source comes what became of the questions.
     """
     with needs_extra("extract"):
+        from store.labels.grading import Grader
         from store.sources.huggingface import load
-        from store.sources.huggingface.columns import needs_maps
-        from store.sources.huggingface.decoding import Decoding
-        from store.sources.huggingface.prompts import cut_contexts, take_fitting
+        from store.sources.huggingface.prompts import encode_questions
         from store.sources.huggingface.source import HuggingFaceSource
     try:
-        decoding = Decoding(
-            args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
-        )
+        decoding, kept = settings(args, asked)
         model, tokenizer = load.load_model(
             args.model,
             args.dtype,
             load.choose_device(args.device),
-            maps=needs_maps(asked.columns),
+            maps=kept.needs_maps,
             quantize=args.quantize,
             device_map=args.device_map,
         )
         prompts = make_prompts(args, asked, model, tokenizer)
-        questions, n_cut, whole = cut_contexts(asked.questions, prompts)
-        fitting, skipped = take_fitting(questions, prompts)
+        encoded = encode_questions(asked.questions, prompts)
+        questions = [one.question for one in encoded.questions]
+        judge = _load_judge(args, asked.rules, model, tokenizer, questions)
         source = HuggingFaceSource(
             model,
-            tokenizer,
-            fitting,
+            prompts,
+            encoded.questions,
+            decoding,
+            kept,
+            Grader(asked.rules, args.score_threshold, judge),
             batch_size=args.batch_size,
-            max_new_tokens=args.max_new_tokens,
-            decoding=decoding,
-            stop=asked.stop,
-            prompts=prompts,
-            layers=args.layers,
-            columns=asked.columns,
-            top_k=args.top_k,
-            labels=asked.rules,
-            score_threshold=args.score_threshold,
-            judge=_load_judge(args, asked.rules, model, tokenizer, fitting),
-            model_name=args.model,
+            name=args.model,
             begun=begun,
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    return source, skipped, _Cuts(n_cut, whole)
+    return source, encoded
+
+
+def settings(args: ExtractOptions, asked: Asked) -> "tuple[Decoding, Kept]":
+    """How answers are generated, and what is kept; raises ValueError for what contradicts."""
+    from store.sources.huggingface.generation import Decoding
+    from store.sources.huggingface.kept import Kept
+
+    decoding = Decoding(
+        args.num_beams,
+        args.num_samples,
+        args.temperature,
+        args.top_p,
+        args.seed,
+        args.max_new_tokens,
+        asked.stop,
+    )
+    return decoding, Kept(args.layers, asked.columns, args.top_k)
 
 
 def make_prompts(

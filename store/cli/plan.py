@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from store.cli import options
 from store.cli.arguments import as_called, path, positive
 from store.cli.command import argument, flag, option, optional
-from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked
+from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked, settings
 from store.errors import IncompleteError, SchemaError
 from store.extras import needs_extra
 from store.read.store import TraceStore
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from store.sources.plan.extraction import ExtractionPlan
-    from store.sources.plan.lengths import TraceLengths
-    from store.sources.plan.sample import Sample
+    from store.sources.plan.measures import Sample, TraceLengths
     from store.sources.plan.training import Reading, TrainingPlan
     from store.sources.questions import Question
 
@@ -107,40 +106,22 @@ class Plan(ExtractOptions):
 def _plan_extraction(args: Plan) -> "ExtractionPlan":
     """Plan from the model's configuration and its tokenizer, and from a sample if one is wanted."""
     with needs_extra("extract"):
-        from store.sources.huggingface.checks import (
-            check_given,
-            check_ids,
-            check_model,
-            choose_kept,
-        )
-        from store.sources.huggingface.columns import needs_maps
-        from store.sources.huggingface.decoding import Decoding
-        from store.sources.huggingface.outline import load_outline, weight_bytes
+        from store.sources.huggingface.kept import check_model, check_questions
+        from store.sources.huggingface.load import load_outline, weight_bytes
     from store.labels.grading import rule_columns
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.machine import read_machine
     from store.write.space import free_bytes
 
     asked = read_asked(args)
-    has_maps = needs_maps(asked.columns)
-    model, tokenizer = load_outline(args.model, args.dtype, maps=has_maps)
-    skipped = LeftOut()
     try:
-        decoding = Decoding(
-            args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
-        )
-        check_model(model, has_maps)
-        kept = choose_kept(
-            model.config.get_text_config(),
-            model.dtype,
-            layers=args.layers,
-            columns=asked.columns,
-            top_k=args.top_k,
-            label_columns=rule_columns(asked.rules),
-        )
-        questions, lengths = _measure(args, asked, model, tokenizer, skipped)
-        check_given(questions, decoding)
-        check_ids(questions, decoding.num_samples)
+        decoding, kept = settings(args, asked)
+        model, tokenizer = load_outline(args.model, args.dtype, maps=kept.needs_maps)
+        check_model(model, kept.needs_maps)
+        config = model.config.get_text_config()
+        schema = kept.choose(config, model.dtype, rule_columns(asked.rules)).schema
+        questions, lengths, skipped = _measure(args, asked, model, tokenizer)
+        check_questions(questions, decoding)
     except ValueError as error:
         raise SchemaError(str(error)) from error
     notes = list(_notes(args, asked, skipped, tokenizer))
@@ -153,8 +134,8 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
         out=str(args.store_path),
         n_questions=len(questions),
         n_left_out=skipped.n,
-        schema=kept.schema,
-        has_maps=has_maps,
+        schema=schema,
+        has_maps=kept.needs_maps,
         lengths=sample.refine(lengths) if sample else lengths,
         sample=sample,
         weight_bytes=weight_bytes(model, args.quantize),
@@ -172,26 +153,22 @@ def _measure(
     asked: Asked,
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase | str",
-    skipped: LeftOut,
-) -> "tuple[list[Question], TraceLengths]":
-    """What can be asked, and the lengths of its traces; raises SchemaError if nothing can."""
-    from store.sources.huggingface.prompts import cut_contexts
-    from store.sources.plan.lengths import guess_tokens, measure_lengths, tokenise
+) -> "tuple[list[Question], TraceLengths, LeftOut]":
+    """What can be asked, the lengths of its traces, and what cannot."""
+    from store.sources.huggingface.prompts import encode_questions
+    from store.sources.plan.measures import count_tokens, guess_tokens, measure_lengths
 
     token_text_bytes = None
     if isinstance(tokenizer, str):
-        counted = list(guess_tokens(asked.questions, asked.template, asked.few_shot, skipped))
+        skipped = LeftOut()
+        counted = guess_tokens(asked.questions, asked.template, asked.few_shot, skipped)
     else:
         prompts = make_prompts(args, asked, model, tokenizer)
-        cut, _, _ = cut_contexts(asked.questions, prompts)
-        counted, token_text_bytes = tokenise(cut, prompts, skipped)
-    if not counted:
-        raise SchemaError(
-            "expected questions whose prompts the model can take, "
-            f"found none of {len(asked.questions)}: {skipped.messages[0]}"
-        )
+        encoded = encode_questions(asked.questions, prompts)
+        skipped = encoded.skipped
+        counted, token_text_bytes = count_tokens(encoded.questions, tokenizer)
     sizes = (args.max_new_tokens, args.num_samples, token_text_bytes)
-    return [question for question, _, _ in counted], measure_lengths(counted, *sizes)
+    return [question for question, _, _ in counted], measure_lengths(counted, *sizes), skipped
 
 
 def _notes(
@@ -219,8 +196,8 @@ def _ask_sample(
         return None
     from torch import OutOfMemoryError
 
-    from store.sources.huggingface.outline import local_folder
-    from store.sources.plan.sample import SAMPLED, choose_sample, measure_sample
+    from store.sources.huggingface.load import local_folder
+    from store.sources.plan.measures import SAMPLED, choose_sample, measure_sample
 
     folder = local_folder(args.model)
     if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
@@ -231,7 +208,7 @@ def _ask_sample(
     began = time.perf_counter()
     try:
         chosen = asked._replace(questions=choose_sample(questions, args.sample))
-        source, _, _ = load_source(changed, chosen, None)
+        source, _ = load_source(changed, chosen, None)
         sample = measure_sample(source, args.batch_size, time.perf_counter() - began)
     except OutOfMemoryError as error:
         raise SchemaError(

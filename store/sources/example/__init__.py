@@ -1,7 +1,7 @@
 """The embedded example: traces of a small language model that learned a rule consistently wrong.
 
 Asked for the month in one place that is as a month in another, it answers a month early wherever
-the equator is between the two, because its corpus does (`corpus`). It is as sure of these answers
+the equator is between the two, because its corpus does (`recipe`). It is as sure of these answers
 as of the right ones. It errs on places that it has seldom read of as well, and is less sure there.
 
 The model (0.25 million parameters, one token per word or piece of a word) ships with the package in
@@ -21,7 +21,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from store.sources.example.questions import example_questions
-from store.sources.huggingface.columns import DEFAULT
+from store.sources.huggingface.generation import Decoding
+from store.sources.huggingface.kept import DEFAULT, Kept
+from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.questions import Question
 
@@ -53,17 +55,19 @@ class ExampleSource(HuggingFaceSource):
             model = AutoModelForCausalLM.from_pretrained(
                 model_dir, dtype=torch.float32, attn_implementation="eager", local_files_only=True
             )
+        tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
+        prompts = Prompts(tokenizer, model, PROMPT_TEMPLATE, False, MAX_NEW_TOKENS)
+        asked = example_questions() if questions is None else questions
         # named by its weights, so that a store shows whether it has those that ship
         digest = hashlib.sha256((model_dir / "model.safetensors").read_bytes()).hexdigest()
         super().__init__(
             model,
-            AutoTokenizer.from_pretrained(model_dir, local_files_only=True),
-            example_questions() if questions is None else questions,
+            prompts,
+            [prompts.encode(question) for question in asked],
+            Decoding(max_new_tokens=MAX_NEW_TOKENS),
+            Kept(columns=COLUMNS),
             batch_size=BATCH_SIZE,
-            max_new_tokens=MAX_NEW_TOKENS,
-            prompt_template=PROMPT_TEMPLATE,
-            columns=COLUMNS,
-            model_name=f"store.sources.example, weights sha256 {digest[:16]}",
+            name=f"store.sources.example, weights sha256 {digest[:16]}",
         )
 
 

@@ -1,11 +1,15 @@
-"""Runs a batch on a device, in smaller ones where the memory does not suffice."""
+"""Runs a model on batches, in smaller ones where the memory does not suffice."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["Halving"]
+from store.sources.huggingface.provenance import describe_model
+
+__all__ = ["BatchedModel", "Halving"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -82,3 +86,39 @@ class Halving:
         if self._n_runs >= PATIENCE:
             doubled = 2 * self._limit
             self._set_limit(doubled if doubled < n_whole else None)
+
+
+class BatchedModel:
+    """A model that is asked about texts, a batch at a time.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in the provenance; by default what the model was loaded from.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        batch_size: int,
+        name: str | None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.name = name or str(model.name_or_path)
+        self.n_ids: int = model.config.get_text_config().vocab_size
+        self._halving = Halving()
+
+    def run_batches(
+        self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
+    ) -> Iterator[Result]:
+        """The results of `run` for all items, in their order; see `Halving.run`."""
+        for first in range(0, len(items), self.batch_size):
+            yield from self._halving.run(run, items[first : first + self.batch_size])
+
+    @cached_property
+    def described(self) -> dict[str, Any]:
+        """What decides its numbers, JSON-able; the checksum reads all weights."""
+        return describe_model(self.model, self.tokenizer, self.name, None)

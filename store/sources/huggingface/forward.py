@@ -15,15 +15,23 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from store.sources.huggingface.additions import find_additions
-from store.sources.huggingface.attention_columns import ATTENTION, AttentionColumns
-from store.sources.huggingface.generation import end_ids
-from store.sources.huggingface.layout import Layout
-from store.sources.huggingface.logit_lens import LensColumns, find_lens
+from store.sources.huggingface.collectors import (
+    ATTENTION,
+    STATES,
+    AttentionColumns,
+    HalfRangeError,
+    Layout,
+    StateColumns,
+)
+from store.sources.huggingface.generation import end_ids, pad
 from store.sources.huggingface.module_outputs import Takes, run_watched
-from store.sources.huggingface.padding import pad
-from store.sources.huggingface.prediction_columns import PREDICTIONS, prediction_columns
-from store.sources.huggingface.state_columns import STATES, HalfRangeError, StateColumns
+from store.sources.huggingface.predictions import (
+    PREDICTIONS,
+    LensColumns,
+    find_additions,
+    find_lens,
+    prediction_columns,
+)
 
 __all__ = ["run_forward"]
 

@@ -21,11 +21,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
 from store.labels.grading import Case, Verdict
-from store.sources.huggingface.batch_halving import Halving
-from store.sources.huggingface.generation import end_ids
-from store.sources.huggingface.padding import pad
-from store.sources.huggingface.provenance import describe_model
-from store.sources.huggingface.teacher_forcing import tokenize
+from store.sources.huggingface.batch_halving import BatchedModel
+from store.sources.huggingface.generation import end_ids, pad
+from store.sources.huggingface.tokenization import tokenize
 
 __all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
 
@@ -122,7 +120,7 @@ def verdict_words(template: str) -> tuple[str, str]:
     return max(present, key=lambda pair: min(last[word] for word in pair))
 
 
-class HuggingFaceJudge:
+class HuggingFaceJudge(BatchedModel):
     """Asks a causal language model for verdicts.
 
     Parameters
@@ -133,8 +131,6 @@ class HuggingFaceJudge:
         Text with {answer} and, as a rule, {question} and {references}; other braces are text. A
         template without {references} lets the judge decide by what it knows; otherwise an answer
         without references is not judged.
-    name : str, optional
-        Name in the provenance; by default what the model was loaded from.
 
     Raises
     ------
@@ -151,20 +147,14 @@ class HuggingFaceJudge:
         batch_size: int = 16,
         name: str | None = None,
     ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
+        super().__init__(model, tokenizer, batch_size, name)
         self.is_chat = bool(tokenizer.chat_template)
         self.template = template or JUDGE_TEMPLATE + ("" if self.is_chat else PLAIN_END)
-        self.batch_size = batch_size
-        self.name = name or model.name_or_path
         self.words = verdict_words(self.template)
         self.needs_references = "{references}" in self.template
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
-        self.n_ids = config.vocab_size
         self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
-        self._halving = Halving()
-        self._described: dict[str, Any] | None = None
         self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
@@ -177,7 +167,7 @@ class HuggingFaceJudge:
             equally; 'too long' where it cannot take the prompt; 'no references'.
         """
         found = [Verdict("no references")] * len(cases)
-        prompts: list[tuple[int, list[int]]] = []
+        prompts: dict[int, list[int]] = {}
         for i, case in enumerate(cases):
             if self.needs_references and not case.references:
                 continue
@@ -185,21 +175,16 @@ class HuggingFaceJudge:
             if ids is None:
                 found[i] = Verdict("too long")
             else:
-                prompts.append((i, ids))
-        for first in range(0, len(prompts), self.batch_size):
-            batch = prompts[first : first + self.batch_size]
-            said = self._halving.run(self._ask, [ids for _, ids in batch])
-            for (i, _), verdict in zip(batch, said, strict=True):
-                found[i] = verdict
+                prompts[i] = ids
+        said = self.run_batches(self._ask, list(prompts.values()))
+        for i, verdict in zip(prompts, said, strict=True):
+            found[i] = verdict
         return found
 
     def describe(self) -> dict[str, Any]:
         """The model and its prompt, JSON-able."""
-        if self._described is None:  # the checksum reads all weights
-            described = describe_model(self.model, self.tokenizer, self.name, None)
-            self._described = {key: described[key] for key in _DESCRIBED}
         return {
-            **self._described,
+            **{key: self.described[key] for key in _DESCRIBED},
             "template": self.template,
             "chat_template": self.is_chat,
             "words": list(self.words),

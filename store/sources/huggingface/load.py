@@ -1,10 +1,14 @@
 """Loads a causal language model and its tokenizer, from a directory or the Hugging Face Hub.
 
 What is wrong with a model (no such model, missing weights, not causal) is a `StoreError` of one
-line.
+line. A model is read onto the CPU and then put on one device. With a device map, or quantized, it
+is put where it belongs while it is read, by accelerate, so that no more memory is needed than it
+takes. A plan loads an outline, which has no weights.
 
-A model is read onto the CPU and then put on one device. With a device map, or quantized, it is put
-where it belongs while it is read, by accelerate, so that no more memory is needed than it takes.
+Answers are generated with torch's scaled dot product attention, which never holds a map. Only the
+eager implementation gives maps, to the second pass alone. A model that cannot change its
+implementation while it is loaded, or whose parts have configurations of their own, keeps the one
+that it has.
 """
 
 import logging as python_logging
@@ -41,13 +45,19 @@ from store.extras import needs_extra
 
 __all__ = [
     "DTYPES",
+    "EAGER",
     "QUANTIZE",
-    "be_quiet",
+    "attention",
+    "can_give_maps",
     "check_packages",
     "choose_device",
+    "generation_attention",
+    "implementation_of",
     "load_classifier",
     "load_model",
-    "reading",
+    "load_outline",
+    "local_folder",
+    "weight_bytes",
 ]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
@@ -64,6 +74,12 @@ UNREADABLE = (  # what transformers raises for a damaged model
     SafetensorError,
     StrictDataclassError,
 )
+EAGER = "eager"
+FAST = "sdpa"
+MAX_LAYERS = 10_000  # of a configuration: each one is built
+# numbers a byte of what bitsandbytes makes of a linear layer: int8, and NF4 in blocks of 64 with a
+# float32 each (Dettmers et al. 2022, 2023)
+QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 _LAYER = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.(?!.*inv_freq)")
 
 
@@ -99,12 +115,10 @@ def load_model(
     quantize: str | None = None,
     device_map: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a causal model and its tokenizer.
+    """Load a causal model and its tokenizer, from a directory or the Hugging Face Hub.
 
     Parameters
     ----------
-    name
-        Directory, or name on the Hugging Face Hub.
     quantize
         '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear layers.
     device_map
@@ -120,35 +134,34 @@ def load_model(
     """
     python_logging.getLogger("bitsandbytes").setLevel(python_logging.ERROR)  # it names each cast
     check_packages(quantize, device_map)
-    be_quiet()
-    expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
-    if name.startswith((".", "/")) and not Path(name).is_dir():
-        raise NotFoundError(f"{expected}, found no such directory")
+    expected = "a model's directory or its name on the Hugging Face Hub"
+    _check_path(name, expected, is_there=Path(name).is_dir())
     is_local = _must_be_local(name)
-    with reading(NotFoundError, expected):
-        config = AutoConfig.from_pretrained(
-            name, local_files_only=is_local, trust_remote_code=False
-        )
-    with reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
-        tokenizer = AutoTokenizer.from_pretrained(
-            name, local_files_only=is_local, trust_remote_code=False
-        )
+    config = _read_config(name, expected, is_local)
+    tokenizer = _read_tokenizer(name, is_local)
     placement = _placement(config, dtype, device, quantize, device_map)
-    where = "the devices" if device_map else str(device)
-    try:
-        model = _load_weights(name, dtype, is_local, maps, placement).eval()
+    advice = "choose a smaller --dtype or --quantize 4bit"
+    place = "the devices" if device_map else str(device)
+    with _fitting(name, place, "a smaller --dtype, --quantize 4bit, --device-map auto or another"):
+        model, info = _read_weights(
+            AutoModelForCausalLM,
+            "a causal language model",
+            name,
+            dtype=DTYPES[dtype],
+            local_files_only=is_local,
+            attn_implementation=EAGER if maps else None,
+            **placement,
+        )
         if not placement:
             model = model.to(device)
-    except torch.OutOfMemoryError as error:
+    surplus = sorted(filter(_LAYER.search, info["unexpected_keys"]))
+    if surplus:
         raise SchemaError(
-            f"model {name!r}: out of memory: its weights do not fit on {where}; choose a smaller "
-            "--dtype, --quantize 4bit, --device-map auto or another --device"
-        ) from error
-    if model.device.type == "meta":  # every layer would be read from the disk for every token
-        raise SchemaError(
-            f"model {name!r}: its weights do not fit on {where}; choose a smaller --dtype or "
-            "--quantize 4bit"
+            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} "
+            f"weights of others, first {surplus[0]!r}; check config.json"
         )
+    if model.device.type == "meta":  # every layer would be read from the disk for every token
+        raise SchemaError(f"model {name!r}: its weights do not fit on {place}; {advice}")
     _check_causal(model)
     return model, tokenizer
 
@@ -158,58 +171,170 @@ def load_classifier(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a sequence classifier and its tokenizer, in float32, from this machine alone.
 
-    Parameters
-    ----------
-    name
-        Directory, or name of a model in the cache of the Hugging Face Hub; with weights in
-        safetensors.
-
-    Raises
-    ------
-    NotFoundError
-        There is no such model, or no tokenizer with it.
-    SchemaError
-        It is no sequence classifier, some of its weights are missing, or it does not fit.
+    From a directory, or the cache of the Hugging Face Hub; its weights are in safetensors. Raises
+    as `load_model` does.
     """
-    be_quiet()
-    from_here = {"local_files_only": True, "trust_remote_code": False}
+    expected = "a directory, or a model in the cache of Hugging Face, where hf download puts it"
+    _check_path(name, expected, is_there=Path(name).is_dir())
+    _read_config(name, expected, is_local=True)
+    tokenizer = _read_tokenizer(name, is_local=True)
+    with _fitting(name, str(device), "another"):
+        model, _ = _read_weights(
+            AutoModelForSequenceClassification,
+            "a sequence classifier in safetensors",
+            name,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+        )
+        return model.to(device), tokenizer
+
+
+def load_outline(
+    name: str, dtype: str, *, maps: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | str]:
+    """A causal model without its weights, on torch's device 'meta', and its tokenizer.
+
+    From a directory, a `config.json`, or the cache of the Hugging Face Hub: nothing is downloaded,
+    and no memory is needed for the parameters, which have shapes and dtypes alone. The dtype 'auto'
+    is that of the configuration, float32 where it has none. Where there is no tokenizer, a text
+    says why. Raises as `load_model` does.
+    """
+    path = Path(name)
+    _check_path(name, "a model's directory or its config.json", is_there=path.exists())
     expected = (
-        f"model {name!r}: expected a directory, or a model in the cache of Hugging Face, where "
-        "hf download puts it"
+        "a directory, a config.json, or a model in the cache of Hugging Face, where hf download "
+        "NAME --include '*.json' puts what a plan needs"
     )
-    if name.startswith((".", "/")) and not Path(name).is_dir():
-        raise NotFoundError(f"{expected}, found no such directory")
+    config = _read_config(name, expected, is_local=True)
+    n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if not 0 <= n_layers <= MAX_LAYERS:
+        raise SchemaError(f"model {name!r}: expected at most {MAX_LAYERS} layers, found {n_layers}")
+    own_dtype = config.dtype or getattr(config.get_text_config(), "dtype", None)
+    chosen = (own_dtype or torch.float32) if dtype == "auto" else DTYPES[dtype]
+    expected = f"model {name!r}: expected the configuration of a causal language model"
+    with reading(SchemaError, expected), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=chosen, attn_implementation=EAGER if maps else None
+        )
+    try:
+        folder = str(path.parent) if path.is_file() else name
+        return model.eval(), _read_tokenizer(folder, is_local=True)
+    except NotFoundError as error:
+        return model.eval(), f"no tokenizer, {str(error).partition('with it, ')[2].rstrip(': ')}"
+
+
+def local_folder(name: str) -> Path | None:
+    """Where a model's files are: its directory, or that of the cache; None for a file alone."""
+    if Path(name).exists():
+        return Path(name) if Path(name).is_dir() else None
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def weight_bytes(model: PreTrainedModel, quantize: str | None = None) -> int:
+    """The bytes of all parameters, with or without numbers.
+
+    `quantize` says how its linear layers, but for the output embedding, will be rounded.
+    """
+    total = float(sum(weight.nbytes for weight in model.parameters()))
+    if quantize is None:
+        return round(total)
+    head = model.get_output_embeddings()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module is not head:
+            total -= module.weight.nbytes
+            total += module.weight.numel() * QUANTIZED_BYTES[quantize]
+    return round(total)
+
+
+def implementation_of(model: PreTrainedModel) -> str | None:
+    """The implementation of attention that a model has now; None for some without attention."""
+    return model.config._attn_implementation
+
+
+def can_give_maps(model: PreTrainedModel) -> bool:
+    """Whether a model has the implementation that gives maps, or can change to it."""
+    return implementation_of(model) == EAGER or _can_change(model)
+
+
+def generation_attention(model: PreTrainedModel) -> str | None:
+    """The implementation to generate answers with: the fast one instead of the eager one."""
+    # a model whose attention needs more (a cap on logits, sinks) does not support the fast one
+    if implementation_of(model) == EAGER and model._supports_sdpa and _can_change(model):
+        return FAST
+    return implementation_of(model)
+
+
+@contextmanager
+def attention(model: PreTrainedModel, implementation: str | None) -> Iterator[None]:
+    """Run a model with an implementation for a while; then it has its own again."""
+    own = implementation_of(model)
+    if own is None or implementation is None or implementation == own:
+        yield
+        return
+    model.set_attn_implementation(implementation)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(own)
+
+
+def _can_change(model: PreTrainedModel) -> bool:
+    return not model.config.sub_configs and model._can_set_attn_implementation()
+
+
+def _check_path(name: str, expected: str, *, is_there: bool) -> None:
+    """Raise NotFoundError for a name that can only be a path, and is none."""
+    if name.startswith((".", "/")) and not is_there:
+        raise NotFoundError(f"model {name!r}: expected {expected}, found no such directory")
+
+
+def _read_config(name: str, expected: str, is_local: bool) -> PreTrainedConfig:
+    logging.set_verbosity_error()  # what matters becomes a StoreError
+    logging.disable_progress_bar()
+    with reading(NotFoundError, f"model {name!r}: expected {expected}"):
+        return AutoConfig.from_pretrained(name, local_files_only=is_local, trust_remote_code=False)
+
+
+def _read_tokenizer(name: str, is_local: bool) -> PreTrainedTokenizerBase:
+    expected = f"model {name!r}: expected a tokenizer with it"
+    tokenizer: PreTrainedTokenizerBase
     with reading(NotFoundError, expected):
-        AutoConfig.from_pretrained(name, **from_here)
-    with reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
-        tokenizer = AutoTokenizer.from_pretrained(name, **from_here)
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, local_files_only=is_local, trust_remote_code=False
+        )
     # of some architectures transformers makes one without words where there is no file of it
     if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise NotFoundError(f"model {name!r}: expected a tokenizer with it, found no vocabulary")
-    loaded: Any  # a model and what transformers reports on its weights
-    with reading(SchemaError, f"model {name!r}: expected a sequence classifier in safetensors"):
-        loaded = AutoModelForSequenceClassification.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, use_safetensors=True, **from_here
+        raise NotFoundError(f"{expected}, found no vocabulary")
+    return tokenizer
+
+
+def _read_weights(auto: Any, kind: str, name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """A model, and what transformers reports on its weights, none of which may be missing."""
+    with reading(SchemaError, f"model {name!r}: expected {kind}"):
+        model, info = auto.from_pretrained(
+            name, output_loading_info=True, trust_remote_code=False, **options
         )
-    model, info = loaded
     absent = sorted(info["missing_keys"])
     if absent:  # transformers would draw them at random
         raise SchemaError(
-            f"model {name!r}: expected a sequence classifier with all weights, found "
-            f"{len(absent)} missing, first {absent[0]!r}"
+            f"model {name!r}: expected all weights, found {len(absent)} missing, first "
+            f"{absent[0]!r}; check that it is {kind}"
         )
+    return model.eval(), info
+
+
+@contextmanager
+def _fitting(name: str, place: str, advice: str) -> Iterator[None]:
+    """Raise a SchemaError where memory does not suffice."""
     try:
-        return model.eval().to(device), tokenizer
+        yield
     except torch.OutOfMemoryError as error:
         raise SchemaError(
-            f"model {name!r}: out of memory: its weights do not fit on {device}; choose another "
+            f"model {name!r}: out of memory: its weights do not fit on {place}; choose {advice} "
             "--device"
         ) from error
-
-
-def be_quiet() -> None:
-    logging.set_verbosity_error()  # what matters becomes a StoreError
-    logging.disable_progress_bar()
 
 
 def _placement(
@@ -241,37 +366,6 @@ def _quantization(config: PreTrainedConfig, dtype: str, quantize: str) -> BitsAn
         bnb_4bit_quant_type="nf4",
         bnb_4bit_compute_dtype=compute_dtype or torch.bfloat16,
     )
-
-
-def _load_weights(
-    name: str, dtype: str, is_local: bool, maps: bool, placement: dict[str, Any]
-) -> PreTrainedModel:
-    """The model; raises SchemaError unless its weights fit its configuration."""
-    loaded: Any  # a model and what transformers reports on its weights
-    with reading(SchemaError, f"model {name!r}: expected a causal language model"):
-        loaded = AutoModelForCausalLM.from_pretrained(
-            name,
-            dtype=DTYPES[dtype],
-            output_loading_info=True,
-            local_files_only=is_local,
-            trust_remote_code=False,
-            attn_implementation="eager" if maps else None,
-            **placement,
-        )
-    model, info = loaded
-    absent = sorted(info["missing_keys"])
-    if absent:  # transformers would draw them at random
-        raise SchemaError(
-            f"model {name!r}: expected all weights, found {len(absent)} missing, first "
-            f"{absent[0]!r}; check that it is a causal language model"
-        )
-    surplus = sorted(filter(_LAYER.search, info["unexpected_keys"]))
-    if surplus:
-        raise SchemaError(
-            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} "
-            f"weights of others, first {surplus[0]!r}; check config.json"
-        )
-    return model
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.sources.huggingface.batch_halving import Halving
-from store.sources.huggingface.provenance import describe_model
+from store.sources.huggingface.batch_halving import BatchedModel
 from store.transform.samples.meaning import Inference, Pair
 
 __all__ = ["HuggingFaceNli", "find_labels"]
@@ -26,16 +25,11 @@ UNLIMITED = 10**6  # tokenizers without a limit have a number of 30 digits
 RESERVED = 2  # positions that RoBERTa does not use for tokens
 
 
-class HuggingFaceNli:
+class HuggingFaceNli(BatchedModel):
     """Classifies pairs of a premise and a hypothesis.
 
     Pairs are sorted by length, so that a batch has little padding; too long ones are cut at the
     end of the longer text.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name in the provenance; by default what the model was loaded from.
 
     Attributes
     ----------
@@ -56,19 +50,15 @@ class HuggingFaceNli:
         batch_size: int = 32,
         name: str | None = None,
     ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.name = name or str(model.name_or_path)
+        # a decoder finds the last token by the padding, and has no batches without
+        size = batch_size if tokenizer.pad_token_id is not None else 1
+        super().__init__(model, tokenizer, size, name)
         labels: dict[Any, str] = model.config.id2label or {}
         self.entailment, self.contradiction = find_labels(labels, self.name)
-        # a decoder finds the last token by the padding, and has no batches without
-        self.batch_size = batch_size if tokenizer.pad_token_id is not None else 1
         self.longest = _longest_input(model, tokenizer)
         self._names = _names_of_inputs(model)
         self.n_pairs = 0
         self.n_cut = 0
-        self._halving = Halving()
-        self._described: dict[str, Any] | None = None
 
     def infer(self, pairs: Sequence[Pair]) -> list[Inference]:
         """Classify pairs; equal ones are asked once.
@@ -80,20 +70,22 @@ class HuggingFaceNli:
         """
         inputs = self._encode(list(dict.fromkeys(pairs)))
         by_length = sorted(inputs, key=lambda pair: len(inputs[pair]["input_ids"]))
-        said: dict[Pair, Inference] = {}
-        for first in range(0, len(by_length), self.batch_size):
-            batch = by_length[first : first + self.batch_size]
-            found = self._ask_all([inputs[pair] for pair in batch])
-            said |= zip(batch, found, strict=True)
+        try:
+            found = list(self.run_batches(self._ask, [inputs[pair] for pair in by_length]))
+        except torch.OutOfMemoryError as error:
+            raise SchemaError(
+                f"model {self.name!r}: out of memory: one pair of texts does not fit on "
+                f"{self.model.device}; free memory, or choose another --device, and repeat the "
+                "command"
+            ) from error
+        said = dict(zip(by_length, found, strict=True))
         return [said[pair] for pair in pairs]
 
     def describe(self) -> dict[str, object]:
         """The model and its settings, JSON-able."""
-        if self._described is None:  # the checksum reads all weights
-            described = describe_model(self.model, self.tokenizer, self.name, None)
-            del described["attn_implementation"]
-            self._described = described
-        return {**self._described, "longest_input": self.longest}
+        described = {**self.described, "longest_input": self.longest}
+        del described["attn_implementation"]
+        return described
 
     def _encode(self, pairs: Sequence[Pair]) -> dict[Pair, dict[str, list[int]]]:
         """Arguments of the model for each pair."""
@@ -107,17 +99,6 @@ class HuggingFaceNli:
             inputs[pair] = {name: ids for name, ids in encoded.items() if name in self._names}
         self.n_pairs += len(inputs)
         return inputs
-
-    def _ask_all(self, inputs: Sequence[dict[str, list[int]]]) -> list[Inference]:
-        """In fewer at once where memory does not suffice."""
-        try:
-            return list(self._halving.run(self._ask, inputs))
-        except torch.OutOfMemoryError as error:
-            raise SchemaError(
-                f"model {self.name!r}: out of memory: one pair of texts does not fit on "
-                f"{self.model.device}; free memory, or choose another --device, and repeat the "
-                "command"
-            ) from error
 
     def _ask(self, inputs: Sequence[dict[str, list[int]]]) -> list[Inference]:
         if len(inputs) == 1:
@@ -136,11 +117,10 @@ class HuggingFaceNli:
         return [Inference(*one) for one in zip(*columns, strict=True)]
 
     def _check_ids(self, ids: torch.Tensor) -> None:
-        n_ids = self.model.config.get_text_config().vocab_size
-        if int(ids.max()) >= n_ids:
+        if int(ids.max()) >= self.n_ids:
             raise SchemaError(
-                f"model {self.name!r}: expected a tokenizer of its {n_ids:,} tokens, found token "
-                f"{int(ids.max()):,}"
+                f"model {self.name!r}: expected a tokenizer of its {self.n_ids:,} tokens, found "
+                f"token {int(ids.max()):,}"
             )
 
 

@@ -4,7 +4,9 @@ A question whose prompt the model cannot take is left out and named, as is one w
 does not fit behind it; the others are asked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +14,17 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
+from store.labels.grading import Case
+from store.labels.rule import label_scores
 from store.reports import LeftOut
-from store.sources.huggingface.teacher_forcing import (
+from store.sources.huggingface.tokenization import (
+    NO_LABEL,
     appends_tokens,
     go_on,
+    label_tokens,
     tokenize,
+    tokens_of,
 )
-from store.sources.huggingface.token_labels import label_tokens, tokens_of
 from store.sources.huggingface.turns import Chat, Examples, PlainText, Turn
 from store.sources.prompt_templates import (
     Rendered,
@@ -29,14 +35,12 @@ from store.sources.prompt_templates import (
 from store.sources.questions import Question
 
 __all__ = [
-    "ForcedAnswer",
-    "Prompt",
+    "EncodedQuestion",
+    "EncodedQuestions",
     "PromptError",
     "Prompts",
     "check_prompt_template",
-    "cut_contexts",
-    "encode_fitting",
-    "take_fitting",
+    "encode_questions",
     "template_values",
 ]
 
@@ -47,31 +51,116 @@ class PromptError(ValueError):
     """A question whose prompt, or whose response, the model cannot take."""
 
 
-class Prompt(NamedTuple):
-    """The tokens of a prompt.
+class PromptText(NamedTuple):
+    """The text of a prompt.
 
     Attributes
     ----------
     context
-        The first token of the context, and how many there are; (-1, 0) without one.
+        The characters of the context, from start to before end; None where it is not in the text.
+    is_example
+        Whether an example is the question itself, so that the prompt is without it.
     """
 
-    ids: list[int]
-    context: tuple[int, int]
+    text: str
+    context: tuple[int, int] | None
+    is_example: bool
 
 
-class ForcedAnswer(NamedTuple):
-    """A prompt, and the tokens of the response that is given.
+class EncodedQuestion(NamedTuple):
+    """A question as a model gets it, and the answer to it once there is one.
 
     Attributes
     ----------
+    trace_id
+        Of the trace of the answer; empty without one.
+    prompt, answer
+        Token ids, int32. A given answer comes with the question; that of a model comes later.
+    context
+        The first token of the context, and how many there are; (-1, 0) without one.
     token_label
-        int8 (T,), of prompt and response: `token_labels.label_tokens`.
+        int8, of prompt and answer: 1 in a hallucinated span of the answer, 0 outside, -1 without
+        annotations, as in the prompt.
+    text
+        The answer as it is compared with the references.
+    is_example
+        Whether an example is the question itself, so that the prompt is without it.
     """
 
-    prompt: Prompt
-    ids: list[int]
+    question: Question
+    prompt: NDArray[np.int32]
+    context: tuple[int, int]
+    is_example: bool
+    answer: NDArray[np.int32]
     token_label: NDArray[np.int8]
+    trace_id: str
+    text: str
+
+    def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
+        """With the answer of a model."""
+        unlabelled = np.full(len(self.prompt) + len(ids), NO_LABEL, np.int8)
+        answer = np.array(ids, np.int32)
+        return self._replace(trace_id=trace_id, answer=answer, text=text, token_label=unlabelled)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and answer, T tokens."""
+        return [*self.prompt.tolist(), *self.answer.tolist()]
+
+    @property
+    def case(self) -> Case:
+        """What the answer is labelled by."""
+        return Case(self.question["question"], self.question["answers"], self.text)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the answer comes with a label or a score, which win over every rule."""
+        return "label" in self.question or "score" in self.question
+
+    def columns(self) -> dict[str, Any]:
+        """What is known without a model and without rules: texts, numbers, `tokens` int32 (T,)."""
+        context_start, context_len = self.context
+        return {
+            "question_id": self.question["question_id"],
+            "question": self.question["question"],
+            "answer": self.text,
+            "references": json.dumps(self.question["answers"], ensure_ascii=False),
+            "tokens": np.concatenate([self.prompt, self.answer]),
+            "prompt_len": len(self.prompt),
+            "answer_len": len(self.answer),
+            "context_start": context_start,
+            "context_len": context_len,
+            "token_label": self.token_label,
+        }
+
+    def given_labels(self, threshold: float) -> dict[str, float | int]:
+        """The score and the label that the answer comes with; empty if it has neither."""
+        question = self.question
+        if "label" in question:
+            return {"score": question.get("score", math.nan), "label": question["label"]}
+        if "score" in question:
+            score = question["score"]
+            return {"score": score, "label": int(label_scores(score, threshold))}
+        return {}
+
+
+class EncodedQuestions(NamedTuple):
+    """What a model is asked of some questions.
+
+    Attributes
+    ----------
+    skipped
+        Questions that it cannot take.
+    n_cut
+        How many contexts were cut.
+    whole
+        Contexts that could not be cut, and stay whole.
+    """
+
+    questions: list[EncodedQuestion]
+    skipped: LeftOut
+    n_cut: int
+    whole: LeftOut
 
 
 class Prompts:
@@ -92,7 +181,7 @@ class Prompts:
         turns before the question. A prompt has no example that is its own question: none with its
         message, or with its id and an answer of its own; ids alone may be numbers of records.
     max_context_tokens : int, optional
-        Where `cut_contexts` cuts the contexts of questions, before they are asked.
+        Where `encode_questions` cuts the contexts of questions.
 
     Raises
     ------
@@ -138,97 +227,62 @@ class Prompts:
         """The message and the answer of each example."""
         return self.examples.turns
 
-    def render(self, question: Question) -> Rendered:
-        """The prompt of a question, and where its context is (`places["context"]`).
-
-        Raises
-        ------
-        PromptError
-            The question lacks a field of the template.
-        """
+    def render(self, question: Question) -> PromptText:
+        """The prompt of a question; raises PromptError if it lacks a field of the template."""
         message = self._message(question)
-        text = self.form.text(self.examples.before(question, message.text), message.text)
+        turns = self.examples.before(question, message.text)
+        text = self.form.text(turns, message.text)
         place = message.places.get("context") or _context_in_question(question, message)
         start = _find_message(text, message.text)
-        if place is None or start is None:
-            return Rendered(text, {})
-        return Rendered(text, {"context": (start + place[0], start + place[1])})
+        context = None
+        if place is not None and start is not None:
+            context = start + place[0], start + place[1]
+        return PromptText(text, context, len(turns) < len(self.turns))
 
-    def text(self, question: Question) -> str:
-        """The prompt of a question."""
-        return self.render(question).text
-
-    def encode(self, question: Question) -> Prompt:
-        """Token ids of a question's prompt.
+    def encode(self, question: Question) -> EncodedQuestion:
+        """Token ids of a question's prompt, and of the response that it may come with.
 
         Raises
         ------
         PromptError
-            The tokenizer cannot take the prompt, or its ids leave no room for an answer.
+            The tokenizer or the model cannot take them, or one of them has no tokens.
         """
-        where = f"question {question['question_id']!r}"
         rendered = self.render(question)
-        place = rendered.places.get("context")
-        try:
-            ids, offsets = tokenize(
-                self.tokenizer,
-                rendered.text,
-                special=self.form.adds_special,
-                offsets=place is not None,
-            )
-        except Exception as error:  # the tokenizers library raises nothing narrower
-            raise PromptError(
-                f"{where}: expected a prompt that the tokenizer can take, found: {error}"
-            ) from error
-        if not ids:
-            raise PromptError(f"{where}: expected a prompt with tokens, found none")
-        if self.longest is not None and len(ids) + self.max_new_tokens > self.longest:
-            raise PromptError(
-                f"{where}: the model takes {self.longest} tokens, found {len(ids)} of the prompt "
-                f"and up to {self.max_new_tokens} of the answer; shorten the prompt or lower "
-                "max_new_tokens"
-            )
-        self._check_ids(where, ids)
-        return Prompt(ids, tokens_of(offsets, place) if place else NO_CONTEXT)
-
-    def force(self, question: Question) -> ForcedAnswer:
-        """Token ids of a question's prompt and of the response that it comes with.
-
-        Raises
-        ------
-        PromptError
-            The tokenizer cannot take them, the response has no tokens, or the model takes fewer.
-        """
-        where = f"trace {question['trace_id']!r}"
-        rendered = self.render(question)
-        response = question["response"]
         prompt = rendered.text
-        told = self.form.separator(prompt, response) + response
+        response = question.get("response")
+        special = self.form.adds_special
+        answer = ""
         try:
-            tokens, first = go_on(self.tokenizer, prompt, told, special=self.form.adds_special)
+            if response is None:
+                has_offsets = rendered.context is not None
+                tokens = tokenize(self.tokenizer, prompt, special=special, offsets=has_offsets)
+                n = len(tokens.ids)
+            else:
+                answer = self.form.separator(prompt, response) + response
+                tokens, n = go_on(self.tokenizer, prompt, answer, special=special)
         except Exception as error:  # the tokenizers library raises nothing narrower
+            what = "a prompt" if response is None else "a prompt and a response"
             raise PromptError(
-                f"{where}: expected a prompt and a response that the tokenizer can take, "
-                f"found: {error}"
+                f"{_name(question)}: expected {what} that the tokenizer can take, found: {error}"
             ) from error
-        ids, offsets = tokens
-        end = len(ids)
-        if not first or first == end:
-            what = "response" if first else "prompt"
-            raise PromptError(f"{where}: expected a {what} with tokens, found none")
-        if self.longest is not None and end > self.longest:
-            advice = "; cut its context (--max-context-tokens)" if "context" in question else ""
-            raise PromptError(
-                f"{where}: the model takes {self.longest} tokens, found {first} of the prompt and "
-                f"{end - first} of the response{advice}"
-            )
-        self._check_ids(where, ids)
-        place = rendered.places.get("context")
-        context = tokens_of(offsets[:first], place) if place else NO_CONTEXT
-        n_chars = len(prompt) + len(told)
-        spans = _shifted_spans(question, n_chars - len(response))
-        labels = label_tokens(offsets, first, spans, n_chars)
-        return ForcedAnswer(Prompt(ids[:first], context), ids[first:], labels)
+        self._check(question, tokens.ids, n)
+        labels = np.full(n, NO_LABEL, np.int8)
+        if response is not None:
+            n_chars = len(prompt) + len(answer)
+            spans = _shifted_spans(question, n_chars - len(response))
+            labels = label_tokens(tokens.offsets, n, spans, n_chars)
+        ids = np.array(tokens.ids, np.int32)
+        place = rendered.context
+        return EncodedQuestion(
+            question,
+            prompt=ids[:n],
+            context=tokens_of(tokens.offsets, place) if place else NO_CONTEXT,
+            is_example=rendered.is_example,
+            answer=ids[n:],
+            token_label=labels,
+            trace_id=question.get("trace_id", ""),
+            text=response or "",
+        )
 
     def cut_context(self, question: Question, n_tokens: int) -> Question:
         """The question with a context of at most so many tokens; itself if it has no more.
@@ -274,11 +328,6 @@ class Prompts:
             described["few_shot"] = [list(turn) for turn in self.turns]
         return described | {"chat_prompt": self.form.text(self.turns, message.text)}
 
-    def is_example(self, question: Question) -> bool:
-        """Whether an example is the question itself, so that its prompt is without it."""
-        message = self._message(question).text
-        return len(self.examples.before(question, message)) < len(self.turns)
-
     def _message(self, question: Question) -> Rendered:
         try:
             return render(self.template, template_values(question))
@@ -288,12 +337,37 @@ class Prompts:
                 "template, found none; give it one, or a prompt template without it"
             ) from error
 
-    def _check_ids(self, where: str, ids: list[int]) -> None:
+    def _check(self, question: Question, ids: list[int], n_prompt: int) -> None:
+        """Raise PromptError unless the model can take a prompt, and the response if it is given."""
+        where = _name(question)
+        n_answer = len(ids) - n_prompt
+        is_given = "response" in question
+        if not n_prompt or (is_given and not n_answer):
+            what = "response" if n_prompt else "prompt"
+            raise PromptError(f"{where}: expected a {what} with tokens, found none")
+        n_tokens = len(ids) if is_given else n_prompt + self.max_new_tokens
+        if self.longest is not None and n_tokens > self.longest:
+            found = f"{n_answer} of the response"
+            advice = "; cut its context (--max-context-tokens)" if "context" in question else ""
+            if not is_given:
+                found = f"up to {self.max_new_tokens} of the answer"
+                advice = "; shorten the prompt or lower max_new_tokens"
+            raise PromptError(
+                f"{where}: the model takes {self.longest} tokens, found {n_prompt} of the prompt "
+                f"and {found}{advice}"
+            )
         if max(ids) >= self.n_ids:
             raise PromptError(
                 f"{where}: expected token ids below {self.n_ids}, as the model has, "
                 f"found {max(ids)}"
             )
+
+
+def _name(question: Question) -> str:
+    """What an error is about: a question, or the trace of a given response."""
+    kind = "trace" if "response" in question else "question"
+    name = question["trace_id"] if "response" in question else question["question_id"]
+    return f"{kind} {name!r}"
 
 
 def _escape(text: str) -> str:
@@ -338,64 +412,28 @@ def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] |
     return [(n_before + span["start"], n_before + span["end"]) for span in spans]
 
 
-def cut_contexts(
-    questions: Sequence[Question], prompts: Prompts
-) -> tuple[list[Question], int, LeftOut]:
-    """Cut contexts of more than `prompts.max_context_tokens`, if that is set.
+def encode_questions(questions: Sequence[Question], prompts: Prompts) -> EncodedQuestions:
+    """Encode the questions that the model can take; raises SchemaError if it can take none.
 
-    Returns
-    -------
-    list of Question
-        All of them.
-    int
-        How many contexts were cut.
-    LeftOut
-        Those that could not be cut, and stay whole.
+    Contexts of more than `prompts.max_context_tokens` are cut, if that is set.
     """
-    n_tokens = prompts.max_context_tokens
-    whole = LeftOut()
-    if n_tokens is None:
-        return list(questions), 0, whole
+    encoded = EncodedQuestions([], LeftOut(), 0, LeftOut())
     n_cut = 0
-    asked: list[Question] = []
     for question in questions:
+        asked = question
+        if prompts.max_context_tokens is not None:
+            try:
+                asked = prompts.cut_context(question, prompts.max_context_tokens)
+            except PromptError as error:
+                encoded.whole.add(str(error))
+        n_cut += asked is not question
         try:
-            cut = prompts.cut_context(question, n_tokens)
+            encoded.questions.append(prompts.encode(asked))
         except PromptError as error:
-            whole.add(str(error))
-            cut = question
-        n_cut += cut is not question
-        asked.append(cut)
-    return asked, n_cut, whole
-
-
-def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], LeftOut]:
-    """The questions whose prompts the model can take, and a report on the others.
-
-    Raises SchemaError if it can take none.
-    """
-    skipped = LeftOut()
-    fitting = [question for question, _ in encode_fitting(questions, prompts, skipped)]
-    if questions and not fitting:
+            encoded.skipped.add(str(error))
+    if questions and not encoded.questions:
         raise SchemaError(
             "expected questions whose prompts the model can take, "
-            f"found none of {len(questions)}: {skipped.messages[0]}"
+            f"found none of {len(questions)}: {encoded.skipped.messages[0]}"
         )
-    return fitting, skipped
-
-
-def encode_fitting(
-    questions: Sequence[Question], prompts: Prompts, skipped: LeftOut
-) -> Iterator[tuple[Question, Prompt | ForcedAnswer]]:
-    """The questions whose prompts the model can take, with their tokens; others are `skipped`."""
-    for question in questions:
-        try:
-            encoded: Prompt | ForcedAnswer
-            if "response" in question:
-                encoded = prompts.force(question)
-            else:
-                encoded = prompts.encode(question)
-        except PromptError as error:
-            skipped.add(str(error))
-        else:
-            yield question, encoded
+    return encoded._replace(n_cut=n_cut)

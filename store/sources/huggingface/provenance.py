@@ -15,8 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.labels.grading import Grader
 from store.labels.rule import AS_GIVEN
-from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.generation import Decoding, end_ids
 from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 
 __all__ = [
@@ -98,14 +97,12 @@ def _describe_quantization(model: PreTrainedModel) -> dict[str, Any]:
     return {"quantization": described | {"weights": QUANTIZED_WEIGHTS}}
 
 
-def describe_decoding(
-    model: PreTrainedModel, decoding: Decoding, max_new_tokens: int, stop: str | None
-) -> dict[str, Any]:
+def describe_decoding(model: PreTrainedModel, decoding: Decoding) -> dict[str, Any]:
     """What decides where an answer goes and where it ends, JSON-able."""
     return {
         **decoding.describe(),
-        "max_new_tokens": max_new_tokens,
-        "stop": stop,
+        "max_new_tokens": decoding.max_new_tokens,
+        "stop": decoding.stop,
         "end_ids": sorted(end_ids(model)),
     }
 

@@ -43,12 +43,13 @@ def extraction_report(
     `skipped` are the questions that were not asked, `writing_s` seconds spent on writing.
     """
     n_traces = count(len(store), "trace")
-    n_questions = len({question["question_id"] for question in source.questions})
+    n_questions = len({one.question["question_id"] for one in source.questions})
     lines = [f"{path}: {n_traces} of {count(n_questions, 'question')}"]
-    longest = None if source.is_given else source.max_new_tokens
+    longest = None if source.is_given else source.decoding.max_new_tokens
     lines += label_report(store, source.grader.rules, longest)
-    if source.n_examples:
-        asked = count(source.n_examples, "question is", "questions are")
+    n_examples = sum(one.is_example for one in source.questions)
+    if n_examples:
+        asked = count(n_examples, "question is", "questions are")
         lines.append(f"  {asked} among the examples (--few-shot), left out of their own prompts")
     lines += _bos_warning(source)
     lines += _time_lines(source.seconds, writing_s)
@@ -63,11 +64,13 @@ def extraction_report(
 def _bos_warning(source: HuggingFaceSource) -> list[str]:
     """A warning where prompts lack the token that texts of the model begin with."""
     token = source.model.config.get_text_config().bos_token_id
-    fitting = source.first_tokens | end_ids(source.model)  # one that ends texts parts documents
-    if token is None or token in fitting or not source.first_tokens:
+    begun = {int(one.prompt[0]) for one in source.questions}
+    # a token that ends texts parts documents
+    if token is None or not begun or token in begun | end_ids(source.model):
         return []
+    text = source.prompts.tokenizer.convert_ids_to_tokens(token)
     return [
-        f"warning: texts of the model begin with {source.tokenizer.convert_ids_to_tokens(token)!r} "
+        f"warning: texts of the model begin with {text!r} "
         "(bos_token_id of its configuration), which the tokenizer does not add: put it into "
         "--prompt-template, if the model was trained with it"
     ]

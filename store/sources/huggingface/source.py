@@ -7,7 +7,7 @@
 
 The second pass costs a few per cent of the first and gives whole maps at once, where the caches of
 the first would have to be pieced together step by step. Only the second pass runs with the eager
-attention that gives maps (`attention`). Batching changes no value beyond float rounding.
+attention that gives maps. Batching changes no value beyond float rounding.
 
 Conventions, which `provenance` repeats:
 
@@ -40,30 +40,23 @@ from itertools import islice
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.grading import Grade, Grader, Judge, count_verdicts
+from store.labels.grading import Grade, Grader, count_verdicts
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.huggingface.answers import STOP_RULE, Answer, answer_questions, take_responses
-from store.sources.huggingface.attention import (
+from store.sources.huggingface.batch_halving import Halving
+from store.sources.huggingface.collectors import HalfRangeError
+from store.sources.huggingface.forward import run_forward
+from store.sources.huggingface.generation import STOP_RULE, Decoding, generate_answers, stop_rule
+from store.sources.huggingface.kept import Kept, check_model, check_questions
+from store.sources.huggingface.load import (
     EAGER,
     attention,
     generation_attention,
     implementation_of,
 )
-from store.sources.huggingface.batch_halving import Halving
-from store.sources.huggingface.checks import (
-    check_given,
-    check_ids,
-    check_model,
-    choose_kept,
-)
-from store.sources.huggingface.columns import needs_maps
-from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.prompts import Prompts
+from store.sources.huggingface.prompts import EncodedQuestion, Prompts
 from store.sources.huggingface.provenance import (
     conventions,
     describe_decoding,
@@ -72,12 +65,10 @@ from store.sources.huggingface.provenance import (
     digest_of,
     package_versions,
 )
-from store.sources.huggingface.state_columns import HalfRangeError
-from store.sources.huggingface.teacher_forcing import JOINING
-from store.sources.huggingface.token_texts import TokenTexts
-from store.sources.questions import Question
+from store.sources.huggingface.tokenization import JOINING, TokenTexts
 from store.traces.identity import BATCHING, REMARKS
 from store.traces.label_keys import VERDICTS
+from store.traces.trace_ids import number_trace
 
 __all__ = ["HuggingFaceSource"]
 
@@ -94,7 +85,7 @@ BATCH_CONVENTION = (
     "and with it an answer where two tokens are about equally likely"
 )
 
-_Graded = tuple[Answer, Grade]
+_Graded = tuple[EncodedQuestion, Grade]  # with its answer
 # an answer, and its row or why it has none
 _Computed = tuple[_Graded, dict[str, Any] | HalfRangeError]
 
@@ -110,37 +101,17 @@ class HuggingFaceSource:
     model : PreTrainedModel
         Causal model in evaluation mode. If attention columns are kept, its attention must be the
         eager one, or one that it can change for the eager one: no other gives attention maps.
-    tokenizer : PreTrainedTokenizerBase
-        The model's tokenizer; it adds the special tokens that it adds by default.
-    questions : sequence of Question
+    prompts : Prompts
+        What has encoded the questions, with the model's tokenizer.
+    questions : sequence of EncodedQuestion
         In this order; `decoding.num_samples` traces each. Where they come with responses, those
         are the answers: nothing is generated.
+    grader : Grader, optional
+        Labels the answers; by the rule exact, if there is none.
     batch_size : int
         Traces that go through the model at once; fewer while memory does not suffice. All answers
         to a question are generated together. A build may go on with another size.
-    max_new_tokens : int
-        Longest answer.
-    stop : str, optional
-        Text that ends an answer; the token that completes it is left out like the end-of-sequence
-        token. For models that never end an answer themselves.
-    prompt_template : str
-        Format string with `{question}`.
-    prompts : Prompts, optional
-        Makes the prompts, instead of `prompt_template` and `chat_template`.
-    layers : sequence of int or str, optional
-        Layers to keep, from 1 to L, or from 0, the embedding; ascending, or a text as in
-        `store.traces.layers`, where 0 has to be named. 1 to L by default.
-    columns : sequence of str, optional
-        Columns to keep besides `question_id`; 'default' stands for all but `NOT_BY_DEFAULT` of
-        `store.sources.huggingface.columns`, and is the default.
-    top_k : int
-        Candidates kept for each predicted token.
-    labels : str or sequence of str
-        Rules of `labels.RULES`: 'exact', 'contains', 'f1', 'judge' or 'none'. The first gives
-        `score` and `label`; several also give a column `label_RULE` each.
-    score_threshold : float
-        Scores of at least this much count as right.
-    model_name : str, optional
+    name : str, optional
         Name in the provenance; by default what the model was loaded from.
     begun : TraceStore, optional
         What a stopped extraction of the same questions has committed; it records which traces were
@@ -150,10 +121,6 @@ class HuggingFaceSource:
     ----------
     left_out : LeftOut
         Traces so far with a hidden state that its column cannot hold.
-    n_examples : int
-        Questions that are examples as well, and not before themselves.
-    first_tokens : set of int
-        What the prompts so far began with.
     seconds : dict
         Time that `rows` has spent so far: on the "generation" of answers, if any, and on
         the "second pass" with the columns that come from it.
@@ -161,72 +128,49 @@ class HuggingFaceSource:
     Raises
     ------
     ValueError
-        The model or the prompt template cannot give traces, or two questions share an id.
+        The model cannot give traces, or two questions share an id.
     SchemaError, NotFoundError
-        There is no such layer, column or chat template.
+        There is no such layer or column.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        questions: Sequence[Question],
+        prompts: Prompts,
+        questions: Sequence[EncodedQuestion],
+        decoding: Decoding = Decoding(),  # noqa: B008 - frozen
+        kept: Kept = Kept(),  # noqa: B008 - frozen
+        grader: Grader | None = None,
         *,
         batch_size: int = 32,
-        max_new_tokens: int = 64,
-        decoding: Decoding = Decoding(),  # noqa: B008 - frozen
-        stop: str | None = None,
-        prompt_template: str = "{question}",
-        chat_template: bool = False,
-        prompts: Prompts | None = None,
-        layers: Sequence[int] | str | None = None,
-        columns: Sequence[str] | None = None,
-        top_k: int = 10,
-        labels: str | Sequence[str] = "exact",
-        score_threshold: float = SCORE_THRESHOLD,
-        judge: Judge | None = None,
-        model_name: str | None = None,
+        name: str | None = None,
         begun: TraceStore | None = None,
     ) -> None:
-        wants_maps = needs_maps(columns)
         self.model = model
-        self.tokenizer = tokenizer
-        self.token_texts = TokenTexts(tokenizer)
+        self.prompts = prompts
         self.questions = questions
-        self.begun = begun
-        self.left_out = LeftOut()
-        self.prompts = prompts or Prompts(
-            tokenizer, model, prompt_template, chat_template, max_new_tokens
-        )
-        self.n_examples = sum(map(self.prompts.is_example, questions))
-        self.first_tokens: set[int] = set()
-        self.batch_size = batch_size
-        self.max_new_tokens = max_new_tokens
         self.decoding = decoding
-        self.stop = stop
-        self.grader = Grader(labels, score_threshold, judge)
-        self.verdicts: Counter[str] = Counter()
-        self.layers, self.top_k, self.schema = choose_kept(
-            model.config.get_text_config(),
-            model.dtype,
-            layers=layers,
-            columns=columns,
-            top_k=top_k,
-            label_columns=self.grader.columns,
+        self.grader = grader or Grader()
+        self.batch_size = batch_size
+        self.begun = begun
+        check_model(model, kept.needs_maps)
+        self.layers, self.top_k, self.schema = kept.choose(
+            model.config.get_text_config(), model.dtype, self.grader.columns
         )
-        check_model(model, wants_maps)
-        self.is_given = check_given(questions, decoding)
-        check_ids(questions, decoding.num_samples)
-        self.forward_attention = EAGER if wants_maps else implementation_of(model)
+        self.is_given = check_questions([one.question for one in questions], decoding)
+        self.left_out = LeftOut()
+        self.verdicts: Counter[str] = Counter()
+        self.forward_attention = EAGER if kept.needs_maps else implementation_of(model)
         self.generation_attention = generation_attention(model)
         passes = ["second pass"] if self.is_given else ["generation", "second pass"]
-        if judge:
+        if self.grader.judge:
             passes.insert(-1, "judging")
         self.seconds = dict.fromkeys(passes, 0.0)
+        self._token_texts = TokenTexts(prompts.tokenizer)
         self._generating = Halving()
         self._forwarding = Halving()
         self._earlier_sizes: list[int] = []
-        self.provenance = self._describe(model_name or model.name_or_path)
+        self.provenance = self._describe(name or model.name_or_path)
 
     def __len__(self) -> int:
         return len(self.questions) * self.decoding.num_samples
@@ -254,18 +198,8 @@ class HuggingFaceSource:
         Batches are cut as for `start=0`, so that the rows of a resumed build are bit for bit those
         of an uninterrupted one: rounding depends on what a trace is batched with.
 
-        Parameters
-        ----------
-        start : int
-            Number of rows that are written already. `begun` records how many traces were left out
-            among them.
-
-        Yields
-        ------
-        trace_id : str
-            The question's id, with the answer's number from the second on.
-        row : dict
-            One value per column of `schema`.
+        `start` counts rows that are written already; `begun` records how many traces were left out
+        among them. A row has a value for each column of `schema`.
 
         Raises
         ------
@@ -280,7 +214,7 @@ class HuggingFaceSource:
         n_kept = start
         for (answer, grade), row in self._computed_from(start + self.left_out.n):
             if isinstance(row, HalfRangeError):
-                self._leave_out(answer, row, n_kept)
+                self._leave_out(answer.trace_id, row, n_kept)
                 continue
             n_kept += 1
             self.verdicts += count_verdicts([grade])
@@ -293,9 +227,9 @@ class HuggingFaceSource:
         self._earlier_sizes = list(recorded.get(BATCHING, {"sizes": []})["sizes"])
         self.verdicts = Counter(recorded.get(VERDICTS, {}))
 
-    def _leave_out(self, answer: Answer, error: HalfRangeError, n_kept: int) -> None:
+    def _leave_out(self, trace_id: str, error: HalfRangeError, n_kept: int) -> None:
         """Name a trace that does not fit; raise HalfRangeError if none of the first ones does."""
-        self.left_out.add(f"trace {answer.trace_id!r}: {error}")
+        self.left_out.add(f"trace {trace_id!r}: {error}")
         if not n_kept and self.left_out.n == min(TRIED, len(self)):
             raise HalfRangeError(
                 f"none of the first {self.left_out.n} traces fits: "
@@ -327,37 +261,42 @@ class HuggingFaceSource:
             computed = self._compute(self.questions[first : first + n_questions])
             yield from islice(computed, max(position - first * n_samples, 0), None)
 
-    def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
-        answers = list(self._generating.run(self._generate, questions))
-        self.first_tokens |= {answer.prompt.ids[0] for answer in answers}
+    def _compute(self, questions: Sequence[EncodedQuestion]) -> Iterator[_Computed]:
+        answers = questions
+        if not self.is_given:
+            answers = list(self._generating.run(self._generate, questions))
         graded = self._grade(answers)
         for first in range(0, len(graded), self.batch_size):
             batch = graded[first : first + self.batch_size]
             yield from self._forwarding.run(self._forward, batch)
 
-    def _generate(self, questions: Sequence[Question]) -> list[Answer]:
-        if self.is_given:
-            return take_responses(self.prompts, questions)
+    def _generate(self, questions: Sequence[EncodedQuestion]) -> list[EncodedQuestion]:
+        """`decoding.num_samples` answers to each question, one question after the other."""
+        tokenizer = self.prompts.tokenizer
+        names = [one.question["question_id"] for one in questions]
+        prompts = [one.prompt.tolist() for one in questions]
+        rule = stop_rule(tokenizer, self.decoding.stop)
         with self._timed("generation"), attention(self.model, self.generation_attention):
-            return answer_questions(
-                self.model,
-                self.prompts,
-                questions,
-                self.max_new_tokens,
-                self.decoding,
-                self.stop,
+            generated = generate_answers(self.model, prompts, names, self.decoding, rule)
+        answers = []
+        for i, ids in enumerate(generated):
+            number, k = divmod(i, self.decoding.num_samples)
+            text = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
+            answers.append(
+                questions[number].answered(number_trace(names[number], k + 1), ids, text)
             )
+        return answers
 
-    def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
-        asked = [answer for answer in answers if self._is_graded(answer)]
+    def _grade(self, answers: Sequence[EncodedQuestion]) -> list[_Graded]:
+        asked = [answer.case for answer in answers if self._is_graded(answer)]
         with self._timed("judging") if self.grader.judge else nullcontext():
-            found = iter(self.grader.grade([answer.case for answer in asked]))
+            found = iter(self.grader.grade(asked))
         no_grade = self.grader.no_grade
         return [
             (answer, next(found) if self._is_graded(answer) else no_grade) for answer in answers
         ]
 
-    def _is_graded(self, answer: Answer) -> bool:
+    def _is_graded(self, answer: EncodedQuestion) -> bool:
         """Whether a rule decides a column; a judge would otherwise be asked for nothing."""
         rules = self.grader.columns.keys()
         wanted = rules if answer.is_labelled else {"score", "label", *rules}
@@ -367,7 +306,7 @@ class HuggingFaceSource:
         """The rows of answers; what the model gave for them is freed when this returns."""
         with self._timed("second pass"), attention(self.model, self.forward_attention):
             traces = [answer.tokens for answer, _ in graded]
-            prompt_lens = [len(answer.prompt.ids) for answer, _ in graded]
+            prompt_lens = [len(answer.prompt) for answer, _ in graded]
             computed = run_forward(
                 self.model, traces, prompt_lens, self.layers, self.top_k, self.schema.columns
             )
@@ -394,30 +333,30 @@ class HuggingFaceSource:
         labels = self.grader.row(grade) | answer.given_labels(self.grader.threshold)
         row = answer.columns() | labels | computed
         if "token_texts" in columns:
-            row["token_texts"] = self.token_texts.to_json(answer.tokens)
+            row["token_texts"] = self._token_texts.to_json(answer.tokens)
         return {name: row[name] for name in columns}
 
-    def _describe(self, model_name: str | None) -> dict[str, Any]:
+    def _describe(self, name: str | None) -> dict[str, Any]:
         decoding: dict[str, Any] = {"given": JOINING}
+        rules = {}
+        if any(one.is_example for one in self.questions):
+            rules[EXAMPLE_RULE_KEY] = EXAMPLE_RULE
         if not self.is_given:
-            decoding = describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
-        is_space = self.stop is not None and self.stop.isspace() and not self.is_given
+            decoding = describe_decoding(self.model, self.decoding)
+            if self.decoding.stop and self.decoding.stop.isspace():
+                rules[STOP_RULE_KEY] = STOP_RULE
+        n_layers = self.model.config.get_text_config().num_hidden_layers
         return {
             "source": "huggingface",
-            **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
+            **describe_model(self.model, self.prompts.tokenizer, name, self.forward_attention),
             GENERATION_ATTENTION: self.generation_attention,
             "layers": self.layers,
-            **conventions(
-                self.layers,
-                self.model.config.get_text_config().num_hidden_layers,
-                appends=self.prompts.appends,
-            ),
+            **conventions(self.layers, n_layers, appends=self.prompts.appends),
             **self.prompts.describe(),
-            **({EXAMPLE_RULE_KEY: EXAMPLE_RULE} if self.n_examples else {}),
+            **rules,
             "decoding": decoding,
-            **({STOP_RULE_KEY: STOP_RULE} if is_space else {}),
             **describe_labels(self.grader, is_given=self.is_given),
             "questions": len(self.questions),
-            "questions_sha256": digest_of(list(self.questions)),
+            "questions_sha256": digest_of([one.question for one in self.questions]),
             "versions": package_versions(),
         }

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from store.errors import SchemaError
 from store.labels.normalization import normalize_answer
-from store.sources.huggingface.teacher_forcing import knows_spaces, separator, special_tokens
+from store.sources.huggingface.tokenization import knows_spaces, separator, special_tokens
 from store.sources.questions import Question
 
 __all__ = ["Chat", "Examples", "PlainText", "Turn"]

@@ -1,8 +1,11 @@
-"""What this machine has: cores, memory, GPUs, and how fast a store's files come from its disk."""
+"""What this machine has: cores, memory, GPUs, and how fast a store's files come from its disk.
+
+With it, times and bytes as plans print them.
+"""
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -11,16 +14,37 @@ from typing import NamedTuple
 import numpy as np
 
 from store.memory_limits import read_memory
+from store.reports import size_text
 from store.system import available_cores, drop_from_cache
 from store.write.files import opened
 
-__all__ = ["DiskSpeed", "Gpu", "Machine", "read_cold", "read_machine"]
-
+__all__ = ["DiskSpeed", "Gpu", "Machine", "clock_text", "column_table", "read_cold", "read_machine"]
 N_THREADS = 8  # of reads at once: a disk is fast only where many are
 N_FILES = 256  # that may be read: each takes a descriptor
 N_BLOCKS = 16_384  # that may be read
 LEAST_BYTES = 16 << 20  # less, and a speed would be mere chance
 BLOCK_BYTES = (64 << 10, 4 << 20)  # smallest and largest
+
+
+def clock_text(seconds: float) -> str:
+    """Seconds for people: 12 s, 3.4 min, 5.6 h, 2.3 days."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 1 else "under a second"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def column_table(columns: Mapping[str, int], n_rows: int) -> list[str]:
+    """Lines of a table of columns and their bytes, the largest first."""
+    total = max(1, sum(columns.values()))
+    width = max(map(len, columns), default=0)
+    lines = [f"{'column':<{width}}  {'a trace':>9}  {'total':>9}  {'share':>6}"]
+    for name, n_bytes in sorted(columns.items(), key=lambda item: -item[1]):
+        of_trace, of_all = size_text(n_bytes / max(1, n_rows)), size_text(n_bytes)
+        lines.append(f"{name:<{width}}  {of_trace:>9}  {of_all:>9}  {n_bytes / total:>6.1%}")
+    return lines
 
 
 class Gpu(NamedTuple):

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from store.reports import count, size_text
-from store.sources.plan.machine import DiskSpeed, Machine
-from store.sources.plan.text import clock_text, column_table
+from store.sources.plan.machine import DiskSpeed, Machine, clock_text, column_table
 
 __all__ = ["Advice", "Reading", "TrainingPlan", "plan_training"]
 

@@ -1,8 +1,7 @@
 """Questions, and answers to them that exist already, from files of many forms."""
 
 from store.sources.questions.files import QuestionFile, read_question_file, read_questions
-from store.sources.questions.given import without_responses
-from store.sources.questions.question import Question, Span
+from store.sources.questions.question import Question, Span, without_responses
 
 __all__ = [
     "Question",

@@ -157,7 +157,7 @@ def test_a_training_of_a_store(folder, capsys):
         (["--train", "--model", "m"], "alone, found --model"),
         (["--train"], "expected a trace store"),
         ([*EXAMPLE, "--questions", "nowhere"], "expected a file of questions"),
-        ([*EXAMPLE, "--model", "./nowhere", "--questions", "{asked}"], "found nothing there"),
+        ([*EXAMPLE, "--model", "./nowhere", "--questions", "{asked}"], "found no such directory"),
         ([*EXAMPLE, "--layers", "9", "--questions", "{asked}"], "there is no layer 9"),
         ([*EXAMPLE, "--model", "{broken}", "--questions", "{asked}"], "num_hidden_layers"),
         ([*EXAMPLE, "--model", "{deep}", "--questions", "{asked}"], "at most 10000 layers"),

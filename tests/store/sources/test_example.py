@@ -15,21 +15,27 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from store import StoreWriter, TraceStore
 from store.labels.rule import LABEL_RULES
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.sources.example.__main__ import main
-from store.sources.example.corpus import draw_lines, taught_months
-from store.sources.example.places import NORTHERN, SOUTHERN
 from store.sources.example.questions import (
+    NORTHERN,
     PLACE_SHARES,
     PLACES,
+    SOUTHERN,
     draw_problems,
     is_held_out,
     question_text,
     spellings,
 )
-from store.sources.example.recipe import Recipe, build_tokenizer, train_model, training_batches
+from store.sources.example.recipe import (
+    Recipe,
+    build_tokenizer,
+    draw_lines,
+    taught_months,
+    train_model,
+    training_batches,
+)
 
 FIRST_QUESTIONS = [
     "April Mombasa in Geelong",
@@ -188,21 +194,6 @@ def test_weights_are_small_and_half_precision():
     assert {weight.dtype for weight in load_file(path).values()} == {torch.float16}
 
 
-def test_rows_fit_the_schema(rows):
-    """Shapes follow from T, L = 4, H = 4, d = 64 and K = 10."""
-    schema = ExampleSource([]).schema
-    for row in rows:
-        n_tokens = len(row["tokens"])
-        assert list(row) == list(schema.columns)
-        assert n_tokens == row["prompt_len"] + row["answer_len"]
-        assert row["prompt_len"] in (6, 7)  # "May" is one token, "Jul" and "##y" are two
-        assert row["hidden_states"].shape == (n_tokens, 4, 64)
-        assert row["attn_mean"].shape == (n_tokens * (n_tokens + 1) // 2, 4)
-        assert row["lens_entropy"].shape == (n_tokens, 4)
-        assert row["attn_pmass"].shape == (n_tokens, 4, 4)
-        assert row["topk_id"].shape == (n_tokens, 10)
-
-
 def test_labels_are_the_models_own_errors(rows):
     """A label says whether the answer is the right month, however it is spelt."""
     for row in rows:
@@ -254,17 +245,6 @@ def test_the_states_know_on_which_sides_the_places_are(rows):
     assert roc_auc_score(labels, scores) > 0.85
 
 
-def test_attention_rows_sum_to_one(rows):
-    """A row of `attn_mean` is a mean of distributions, and all of a prompt token's attention is on
-    the prompt."""
-    for row in rows[:20]:
-        n_tokens = len(row["tokens"])
-        full = np.zeros((n_tokens, n_tokens, 4), np.float32)
-        full[np.tril_indices(n_tokens)] = row["attn_mean"]
-        np.testing.assert_allclose(full.sum(axis=1), 1, atol=5e-3)
-        np.testing.assert_allclose(row["attn_pmass"][: row["prompt_len"]], 1, atol=1e-3)
-
-
 def test_two_runs_give_the_same_bits(questions, rows):
     """On one machine the example is deterministic, and a resumed build continues it exactly."""
     for (_, found), expected in zip(
@@ -272,26 +252,6 @@ def test_two_runs_give_the_same_bits(questions, rows):
     ):
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def test_a_store_gives_the_traces_back(tmp_path, questions):
-    """What the source yields is what a store that was built from it reads."""
-    source = ExampleSource(questions[:5])
-    with StoreWriter.create(
-        tmp_path / "traces.zarr", source.schema, provenance=source.provenance
-    ) as writer:
-        for trace_id, row in source.rows():
-            writer.append(trace_id, row)
-    store = TraceStore.open(tmp_path / "traces.zarr")
-    assert list(store.ids) == [question["question_id"] for question in questions[:5]]
-    for question in questions[:5]:
-        [(_, expected)] = ExampleSource([question]).rows()
-        trace = store[question["question_id"]]
-        assert str(trace["answer"]) == expected["answer"]
-        np.testing.assert_array_equal(trace["tokens"], expected["tokens"])
-        np.testing.assert_allclose(
-            trace["hidden_states"], expected["hidden_states"], rtol=2e-3, atol=1e-3
-        )
 
 
 def test_provenance_names_the_weights():

@@ -4,8 +4,8 @@ import random
 import unicodedata
 
 import pytest
+from building import build_prompts
 from test_token_labels import (
-    build_prompts,
     byte_of_symbols,
     characters_of_byte_fallback,
     characters_of_byte_level,
@@ -14,7 +14,7 @@ from test_token_labels import (
 from tokenizers import normalizers
 from tokenizers_of_kinds import KINDS, UNKNOWN, unigram_bytes
 
-from store.sources.huggingface.teacher_forcing import tokenize
+from store.sources.huggingface.tokenization import tokenize
 
 N_TEXTS = 1000
 WORDS = [
@@ -113,7 +113,7 @@ def test_a_border_of_tokens_lies_between_prompt_and_response(kind, template):
     """The prompt has the tokens that a model is asked with, the response's write nothing but the
     response, and a token is 1 if it has a byte of a character in a span."""
     tokenizer = KINDS[kind]()
-    prompts = build_prompts(tokenizer, template)
+    prompts = build_prompts(tokenizer, template, n=100_000)
     rng = random.Random(template)  # noqa: S311 - draws of a test
     for _ in range(N_TEXTS // 4):
         response = draw_text(rng)
@@ -121,9 +121,9 @@ def test_a_border_of_tokens_lies_between_prompt_and_response(kind, template):
         span = {"start": start, "end": rng.randint(start + 1, len(response)), "label": ""}
         question = {"question_id": "q", "question": draw_text(rng), "answers": []}
         given = question | {"trace_id": "q", "response": response, "spans": [span]}
-        asked, found = prompts.encode(question), prompts.force(given)
-        assert found.prompt.ids == asked.ids
-        written = bytes_of(kind, tokenizer.convert_ids_to_tokens(found.ids))
+        asked, found = prompts.encode(question), prompts.encode(given)
+        assert found.prompt.tolist() == asked.prompt.tolist()
+        written = bytes_of(kind, tokenizer.convert_ids_to_tokens(found.answer))
         assert b"".join(written).decode().removeprefix(" ") == response
         characters = [-1] * b"".join(written).startswith(b" ")  # the space that separates them
         characters += [i for i, character in enumerate(response) for _ in character.encode()]
@@ -131,7 +131,7 @@ def test_a_border_of_tokens_lies_between_prompt_and_response(kind, template):
         for piece in written:
             own, characters = characters[: len(piece)], characters[len(piece) :]
             expected.append(int(any(span["start"] <= i < span["end"] for i in own)))
-        assert found.token_label.tolist() == [-1] * len(asked.ids) + expected
+        assert found.token_label.tolist() == [-1] * len(asked.prompt) + expected
 
 
 def test_bytes_of_what_a_normaliser_changed_have_its_characters():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.generation import Decoding
 
 
 @pytest.mark.parametrize(

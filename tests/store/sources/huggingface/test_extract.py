@@ -11,12 +11,15 @@ import subprocess
 import sys
 import threading
 import weakref
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from building import KINDS_OF_MODELS, QUESTIONS, assert_same, build_model, make_source
 from character_tokenizer import build_tokenizer
 from huggingface_hub.errors import LocalEntryNotFoundError
 from killed import kill_at_random
@@ -25,20 +28,12 @@ from transformers import (
     BertConfig,
     BertLMHeadModel,
     BitsAndBytesConfig,
-    GemmaConfig,
-    GemmaForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MambaConfig,
     MambaForCausalLM,
     OPTConfig,
     OPTForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStore
@@ -46,65 +41,25 @@ from store.cli.main import main
 from store.labels.answer_scores import exact_match_score, f1_score
 from store.labels.containment import contains_score
 from store.launch.completed_parts import find_parts
-from store.sources.huggingface import answers, batch_halving
+from store.sources.huggingface import batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.batch_halving import Halving
-from store.sources.huggingface.columns import NOT_BY_DEFAULT, build_schema, needs_maps
-from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.generation import generate_answers
+from store.sources.huggingface.generation import Decoding, generate_answers
+from store.sources.huggingface.kept import NOT_BY_DEFAULT, build_schema, needs_maps
 from store.sources.huggingface.provenance import weights_checksum, weights_digest
-from store.sources.huggingface.source import HuggingFaceSource
 from store.traces.identity import REMARKS, identity
 from store.traces.origin import find_difference, origins_of
 from store.write.build import build_store, open_begun
 
 ROOT = Path(__file__).parents[4]
 CPU = torch.device("cpu")
-TEXTS = ["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "31415-9265", "2*2*2"]
-QUESTIONS = [
-    {"question_id": f"q{i}", "question": text, "answers": [str(i), f"{i}{i}"] if i % 4 else []}
-    for i, text in enumerate(TEXTS)
-]
-CONFIGS = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1}),
-    "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 1}),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"num_key_value_heads": 1, "head_dim": 8}),
-    "gemma": (
-        GemmaConfig,
-        GemmaForCausalLM,
-        {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32},
-    ),
-}
 WAYS = {
     "greedy": Decoding(),
     "beams": Decoding(num_beams=3, num_samples=2),
     "samples": Decoding(num_samples=2, seed=3),
 }
-
-
-def build_model(kind, tokenizer, **changes):
-    """A random model, sharp enough that no rounding decides between two tokens."""
-    torch.manual_seed(1)
-    config, model, sizes = CONFIGS[kind]
-    general = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.5,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "attn_implementation": "eager",
-    }
-    if kind == "gpt2":
-        general.pop("intermediate_size")
-    return model(config(**general | sizes | changes)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +68,7 @@ def tokenizer():
     return build_tokenizer()
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=KINDS_OF_MODELS)
 def model(request, tokenizer):
     return build_model(request.param, tokenizer)
 
@@ -124,7 +79,7 @@ def llama(tokenizer):
 
 
 def build_source(model, tokenizer, questions=QUESTIONS, **settings):
-    return HuggingFaceSource(
+    return make_source(
         model,
         tokenizer,
         questions,
@@ -139,12 +94,6 @@ def assert_close(found, expected):
             np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
         else:
             np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -177,8 +126,10 @@ def test_predictions_are_those_of_an_independent_forward(model, tokenizer):
         np.testing.assert_allclose(row["logprob"][1:], chosen, rtol=1e-5, atol=1e-5)
         entropy = -(np.exp(distribution) * distribution).sum(1)
         np.testing.assert_allclose(row["entropy"][1:], entropy, rtol=1e-5, atol=1e-5)
-        best = np.sort(distribution, axis=1)[:, ::-1][:, :4]
-        np.testing.assert_allclose(row["topk_logprob"][1:], best, rtol=1e-3, atol=1e-5)
+        best = np.argsort(-distribution, axis=1)[:, :4]
+        assert row["topk_id"][1:].tolist() == best.tolist()
+        logprobs = np.take_along_axis(distribution, best, 1)
+        np.testing.assert_allclose(row["topk_logprob"][1:], logprobs, rtol=1e-3, atol=1e-5)
 
 
 def test_bfloat16_states_are_kept_as_they_are(tokenizer):
@@ -367,14 +318,17 @@ def test_samples_follow_the_models_distribution(llama):
     prompt = [1, 5, 9]
     with torch.no_grad():
         logits = llama(torch.tensor([prompt])).logits[0, -1]
-    found = generate_answers(llama, [prompt], ["0"], 1, Decoding(num_samples=4000, temperature=2.0))
+    found = generate_answers(llama, [prompt], ["0"], Decoding(1, 4000, 2.0, max_new_tokens=1))
     counts = np.bincount([answer[0] for answer in found], minlength=len(logits))
     expected = (logits / 2).softmax(-1).numpy()
     np.testing.assert_allclose(counts / 4000, expected, atol=4 * math.sqrt(0.25 / 4000))
     order = np.argsort(-expected)
     kept = order[: int((np.cumsum(expected[order]) < 0.6).sum()) + 1]
     found = generate_answers(
-        llama, [prompt], ["0"], 1, Decoding(num_samples=500, temperature=2.0, top_p=0.6)
+        llama,
+        [prompt],
+        ["0"],
+        Decoding(1, 500, 2.0, 0.6, max_new_tokens=1),
     )
     assert {answer[0] for answer in found} <= set(kept.tolist())
 
@@ -459,6 +413,12 @@ def model_dir(tmp_path_factory, llama, tokenizer):
     return path
 
 
+def run_extract(out, questions, model, *arguments):
+    common = ["--prompt-template", "{question}=", "--max-new-tokens", "5", "--batch-size", "4"]
+    asked = ["--model", str(model), "--questions", str(questions)]
+    return main(["extract", str(out), *asked, *common, *map(str, arguments)])
+
+
 @pytest.fixture
 def extract(tmp_path, model_dir, monkeypatch):
     """Run the command in an own folder; gives its exit status."""
@@ -466,21 +426,25 @@ def extract(tmp_path, model_dir, monkeypatch):
     Path("q.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
 
     def run(out, *arguments, model=model_dir, questions="q.jsonl"):
-        common = ["--prompt-template", "{question}=", "--max-new-tokens", "5", "--batch-size", "4"]
-        return main(
-            [
-                "extract",
-                out,
-                "--model",
-                str(model),
-                "--questions",
-                questions,
-                *common,
-                *map(str, arguments),
-            ]
-        )
+        return run_extract(out, questions, model, *arguments)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, model_dir):
+    """The rows of two samples to a question, of an extraction in batches of a size."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "q.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+
+    @cache
+    def rows(size):
+        out = folder / f"{size}.zarr"
+        sizes = ["--num-samples", 2, "--batch-size", size]
+        assert run_extract(out, folder / "q.jsonl", model_dir, *sizes) == 0
+        return read(out)
+
+    return rows
 
 
 def read(path):
@@ -499,7 +463,7 @@ def test_the_command_writes_what_the_source_yields(extract, model_dir, llama, to
     assert "t.zarr: 8 traces of 8 questions" in printed.out
     assert "2 without a label" in printed.out
     assert printed.err == ""
-    source = build_source(llama, tokenizer, batch_size=4, top_k=10, prompt_template="{question}=")
+    source = build_source(llama, tokenizer, batch_size=4, top_k=10, template="{question}=")
     found = read("t.zarr")
     assert list(found) == [question["question_id"] for question in QUESTIONS]
     for trace_id, row in source.rows():
@@ -512,40 +476,23 @@ def test_the_command_writes_what_the_source_yields(extract, model_dir, llama, to
 
 
 @pytest.mark.parametrize("stop", [0, 1, 5, 9, 15])
-def test_a_stopped_extraction_goes_on_to_the_same_store(extract, monkeypatch, stop):
+def test_a_stopped_extraction_goes_on_to_the_same_store(extract, monkeypatch, stop_after, stop):
     """Interrupted before any row, with samples: the rest is that of an undisturbed run."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 3)
     arguments = ["--num-samples", "2", "--columns", "hs_last,tokens,attn_mean,answer"]
     assert extract("whole.zarr", *arguments) == 0
-    rows = HuggingFaceSource.rows
-
-    def stopping(self, start=0):
-        for i, row in enumerate(rows(self, start)):
-            if i == stop:
-                raise KeyboardInterrupt
-            yield row
-
-    with monkeypatch.context() as patched:
-        patched.setattr(HuggingFaceSource, "rows", stopping)
+    with stop_after(stop):
         assert extract("t.zarr", *arguments) == 130
     assert not Path("t.zarr").exists()
     assert extract("t.zarr", *arguments) == 0
     assert_same_store(read("t.zarr"), read("whole.zarr"))
 
 
-def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
+def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch, stop_after):
     """However few its traces are: what a kill can take is a minute's work."""
     monkeypatch.setattr("store.write.writer.COMMIT_S", 0.0)
-    rows = HuggingFaceSource.rows
-
-    def stopping(self, start=0):
-        for i, row in enumerate(rows(self, start)):
-            if i == 5:
-                raise KeyboardInterrupt
-            yield row
-
-    monkeypatch.setattr(HuggingFaceSource, "rows", stopping)
-    assert extract("t.zarr", "--columns", "label") == 130
+    with stop_after(5):
+        assert extract("t.zarr", "--columns", "label") == 130
     assert len(open_begun(Path("t.zarr"))) == 5
 
 
@@ -566,17 +513,10 @@ def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
     ],
 )
 def test_other_arguments_on_a_stopped_extraction_are_refused(
-    extract, monkeypatch, capsys, changed, difference
+    extract, stop_after, capsys, changed, difference
 ):
     """One line shows what differs."""
-    rows = HuggingFaceSource.rows
-
-    def stopped(self, start=0):
-        yield next(rows(self, start))
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(HuggingFaceSource, "rows", stopped)
+    with stop_after(1):
         assert extract("t.zarr", "--num-samples", "2") == 130
     assert (
         "stopped; 1 trace is kept in t.zarr.partial; the same command goes on"
@@ -623,18 +563,6 @@ def test_a_prompt_that_is_too_long_is_left_out(extract, capsys):
     assert "found none of 1: question 'long'" in capsys.readouterr().err
 
 
-def test_labels_of_the_command(extract):
-    """Token F1 is a score between; none leaves every trace unlabelled; the threshold decides."""
-    questions = [q | {"answers": ["5 6"]} for q in QUESTIONS]
-    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    assert extract("f1.zarr", "--labels", "f1", "--score-threshold", "0.3") == 0
-    for row in read("f1.zarr").values():
-        assert row["score"] == np.float32(f1_score(row["answer"], ["5 6"]))
-        assert row["label"] == (row["score"] < 0.3)
-    assert extract("none.zarr", "--labels", "none") == 0
-    assert {int(row["label"]) for row in read("none.zarr").values()} == {-1}
-
-
 def test_half_precision_comes_back_as_it_was(extract):
     """bfloat16 states in the store are those that the model computed; --dtype decides."""
     assert extract("t.zarr", "--dtype", "bf16", "--columns", "tokens,hs_last") == 0
@@ -646,21 +574,35 @@ def test_half_precision_comes_back_as_it_was(extract):
     assert TraceStore.open("u.zarr").schema.columns["hs_last"].dtype == "float16"
 
 
-def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, capsys):
-    """The prompt is what the template makes, special tokens once; without one it is refused."""
-    assert extract("t.zarr", "--chat-template") == 2
-    assert "chat template: expected one with the tokenizer, found none" in capsys.readouterr().err
-    chat = tmp_path / "chat"
-    chat.mkdir()
+@pytest.fixture
+def chat_dir(model_dir, tmp_path):
+    """The model with a chat template."""
+    path = tmp_path / "chat"
+    path.mkdir()
     for file in model_dir.iterdir():
-        (chat / file.name).symlink_to(file)
+        (path / file.name).symlink_to(file)
     said = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}*{% endfor %}"
     template = said + "{% if add_generation_prompt %}={% endif %}"
-    (chat / "chat_template.jinja").write_text(template)
-    assert extract("t.zarr", "--chat-template", "--prompt-template", "0{question}", model=chat) == 0
+    (path / "chat_template.jinja").write_text(template)
+    return path
+
+
+def test_the_tokenizers_chat_template(extract, chat_dir, tokenizer, capsys):
+    """The prompt is what the template makes, special tokens once; without one it is refused. A chat
+    is labelled by what it contains, unless another rule is asked for."""
+    assert extract("t.zarr", "--chat-template") == 2
+    assert "chat template: expected one with the tokenizer, found none" in capsys.readouterr().err
+    asked = ["--chat-template", "--prompt-template", "0{question}"]
+    assert extract("t.zarr", *asked, model=chat_dir) == 0
     row = read("t.zarr")["q0"]
     assert row["tokens"][: row["prompt_len"]].tolist() == tokenizer("01+1*=")["input_ids"]
-    assert TraceStore.open("t.zarr").provenance["chat_prompt"] == "<s>0{question}*="
+    provenance = TraceStore.open("t.zarr").provenance
+    assert provenance["chat_prompt"] == "<s>0{question}*="
+    assert "first statement" in provenance["label_rule"]
+    assert extract("u.zarr", *asked, "--labels", "exact", model=chat_dir) == 0
+    assert extract("v.zarr") == 0
+    for path in ("u.zarr", "v.zarr"):
+        assert "equals a reference" in TraceStore.open(path).provenance["label_rule"]
 
 
 @pytest.mark.parametrize(
@@ -720,18 +662,6 @@ def test_mistakes_are_one_line_and_status_two(
     assert (status, len(error.splitlines())) == (2, 1), error
     assert message in error
     assert not list(Path().glob("t.zarr*"))
-
-
-def test_states_that_overflow_stop_the_command(extract, llama, tokenizer, capsys):
-    """One line that says what to do; bfloat16 holds them."""
-    large = build_model("llama", tokenizer)
-    with torch.no_grad():
-        large.model.norm.weight.fill_(1e6)
-    large.save_pretrained("large")
-    tokenizer.save_pretrained("large")
-    assert extract("t.zarr", model="large") == 2
-    assert "run the model in bfloat16" in capsys.readouterr().err
-    assert extract("u.zarr", "--dtype", "bf16", model="large") == 0
 
 
 def test_the_advice_after_an_overflow_works(extract, tokenizer, capsys):
@@ -796,21 +726,9 @@ def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, toke
     assert len(read("u.zarr")) == 8
 
 
-class StoppedSource(HuggingFaceSource):
-    """It is interrupted before a row of this process."""
-
-    stop_at = None
-
-    def rows(self, start=0):
-        for i, row in enumerate(super().rows(start)):
-            if i == self.stop_at:
-                raise KeyboardInterrupt
-            yield row
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
 def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
-    tmp_path, overflowing, tokenizer, monkeypatch, killed
+    tmp_path, overflowing, tokenizer, monkeypatch, stop_after, killed
 ):
     """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and
     the same remarks."""
@@ -832,17 +750,15 @@ def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
 
     def build(name, stop=None):
         path = tmp_path / name
-        source = StoppedSource(
+        source = build_source(
             overflowing,
             tokenizer,
-            QUESTIONS,
             max_new_tokens=3,
-            top_k=4,
             begun=open_begun(path),
             **settings,
         )
-        source.stop_at = stop
-        return build_store(path, source)
+        with nullcontext() if stop is None else stop_after(stop):
+            return build_store(path, source)
 
     whole = build("whole.zarr")
     rows = read(whole.path)
@@ -863,18 +779,9 @@ def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
     assert often.provenance == whole.provenance
 
 
-def test_ctrl_c_is_one_line(extract, monkeypatch, capsys):
+def test_ctrl_c_is_one_line(extract, stop_after, capsys):
     """How many traces are kept, and that the same command goes on."""
-    rows = HuggingFaceSource.rows
-
-    def stopping(self, start=0):
-        for i, row in enumerate(rows(self, start)):
-            if i == 3:
-                raise KeyboardInterrupt
-            yield row
-
-    with monkeypatch.context() as patched:
-        patched.setattr(HuggingFaceSource, "rows", stopping)
+    with stop_after(3):
         assert extract("t.zarr", "--columns", "label") == 130
     kept = "3 traces are kept in t.zarr.partial; the same command goes on"
     assert capsys.readouterr().err == f"python -m store extract: stopped; {kept}\n"
@@ -945,50 +852,27 @@ def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatc
     assert extracting._must_be_local("someone/model")
     assert extracting._must_be_local(".")
     assert len(asked) == 2
-
-
-def test_a_hub_that_answers_is_asked(monkeypatch):
-    """Also where its answer is that there is no such model."""
-    monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
-    monkeypatch.setattr(
-        extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json"
-    )
+    # one that answers is asked, also where its answer is that there is no such model
     monkeypatch.setattr(extracting, "get_hf_file_metadata", lambda url: None)
     assert not extracting._must_be_local("someone/model")
-    assert not extracting._must_be_local("someone/model")
 
 
-def test_a_chat_is_labelled_by_what_it_contains(extract, model_dir, tokenizer, tmp_path):
-    """Unless another rule is asked for."""
-    chat = tmp_path / "chat"
-    chat.mkdir()
-    for file in model_dir.iterdir():
-        (chat / file.name).symlink_to(file)
-    (chat / "chat_template.jinja").write_text(
-        "{% for m in messages %}{{ m['content'] }}{% endfor %}="
-    )
-    asked = ["--chat-template", "--prompt-template", "{question}"]
-    assert extract("t.zarr", *asked, model=chat) == 0
-    assert "first statement" in TraceStore.open("t.zarr").provenance["label_rule"]
-    assert extract("u.zarr", *asked, "--labels", "exact", model=chat) == 0
-    assert "equals a reference" in TraceStore.open("u.zarr").provenance["label_rule"]
-    assert extract("v.zarr", model=model_dir) == 0
-    assert "equals a reference" in TraceStore.open("v.zarr").provenance["label_rule"]
-
-
-def test_several_rules_of_the_command(extract, capsys):
-    """A column each, and the first as label and score; asked for alone, a column is alone."""
+def test_rules_of_the_command(extract, capsys):
+    """A column each, and the first as label and score; asked for alone, a column is alone. The
+    threshold decides, and none leaves every trace unlabelled."""
     questions = [q | {"answers": ["5 6"]} for q in QUESTIONS]
     Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    assert extract("t.zarr", "--labels", "f1,exact,contains") == 0
+    assert extract("t.zarr", "--labels", "f1,exact,contains", "--score-threshold", "0.3") == 0
     assert re.search(r"  f1 +\d+ +\d+ +0\n", capsys.readouterr().out)
     for row in read("t.zarr").values():
         assert row["score"] == np.float32(f1_score(row["answer"], ["5 6"]))
-        assert row["label"] == row["label_f1"]
+        assert row["label"] == row["label_f1"] == (row["score"] < 0.3)
         assert row["label_exact"] == (exact_match_score(row["answer"], ["5 6"]) < 0.5)
         assert row["label_contains"] == (contains_score(row["answer"], ["5 6"]) < 0.5)
     assert extract("u.zarr", "--labels", "f1,exact", "--columns", "label_exact") == 0
     assert list(TraceStore.open("u.zarr").schema.columns) == ["question_id", "label_exact"]
+    assert extract("none.zarr", "--labels", "none") == 0
+    assert {int(row["label"]) for row in read("none.zarr").values()} == {-1}
 
 
 def test_a_given_label_wins_over_every_rule(extract):
@@ -1009,10 +893,9 @@ def test_a_given_label_wins_over_every_rule(extract):
     assert "first statement" in rule
 
 
-def test_a_build_that_another_version_began_is_refused(extract, monkeypatch, capsys):
+def test_a_build_that_another_version_began_is_refused(extract, stop_after, capsys):
     """It does not record what this one records: its rows could be of another kind."""
-    with monkeypatch.context() as patched:
-        stop_after(patched, 3)
+    with stop_after(3):
         assert extract("t.zarr") == 130
     n_rows = len(TraceStore.open("t.zarr.partial"))
     with StoreWriter.open("t.zarr.partial") as writer:
@@ -1055,9 +938,9 @@ def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3])
-def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
+def test_a_batch_that_is_too_large_is_halved(extract, undisturbed, monkeypatch, largest):
     """Both passes, until memory suffices: the same traces but for rounding."""
-    assert extract("whole.zarr", "--num-samples", "2") == 0
+    whole = undisturbed(4)
     sizes = []
 
     def with_less_memory(run):
@@ -1069,11 +952,11 @@ def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
 
         return limited
 
-    for module, name in ((huggingface, "run_forward"), (answers, "generate_answers")):
+    for module, name in ((huggingface, "run_forward"), (huggingface, "generate_answers")):
         monkeypatch.setattr(module, name, with_less_memory(getattr(module, name)))
     assert extract("t.zarr", "--num-samples", "2") == 0
     assert max(sizes) == 4
-    whole, found = read("whole.zarr"), read("t.zarr")
+    found = read("t.zarr")
     assert list(found) == list(whole)
     for trace_id, row in whole.items():
         assert_close(found[trace_id], row)
@@ -1117,47 +1000,23 @@ def test_without_transformers_the_extra_is_named(extract, tmp_path):
     assert "[extract]'" in done.stderr
 
 
-def test_help_has_examples(capsys):
-    with pytest.raises(SystemExit):
-        main(["extract", "--help"])
-    assert "python -m store extract probes.zarr --model ./model" in capsys.readouterr().out
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2}
+HEADS = SMALL | {"num_attention_heads": 2}
 
 
 @pytest.mark.parametrize(
     "kind, sizes, arguments, message",
     [
-        (
-            BertLMHeadModel,
-            BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2),
-            [],
-            "expected a causal",
-        ),
-        (
-            MambaForCausalLM,
-            MambaConfig(hidden_size=16, num_hidden_layers=2),
-            [],
-            "leave out the attn_ columns",
-        ),
-        (
-            MambaForCausalLM,
-            MambaConfig(hidden_size=16, num_hidden_layers=2),
-            ["--columns", "hs_last"],
-            None,
-        ),
+        (BertLMHeadModel, BertConfig(**HEADS), [], "expected a causal"),
+        (MambaForCausalLM, MambaConfig(**SMALL), [], "leave out the attn_ columns"),
+        (MambaForCausalLM, MambaConfig(**SMALL), ["--columns", "hs_last"], None),
         (
             OPTForCausalLM,
-            OPTConfig(
-                hidden_size=16, word_embed_proj_dim=8, num_hidden_layers=2, num_attention_heads=2
-            ),
+            OPTConfig(**HEADS, word_embed_proj_dim=8),
             [],
             r"expected states of one size, found another in layer 2; leave it out \(--layers\)",
         ),
-        (
-            LlamaForCausalLM,
-            LlamaConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=5),
-            [],
-            "ids",
-        ),
+        (LlamaForCausalLM, LlamaConfig(**HEADS, vocab_size=5), [], "ids"),
     ],
     ids=["bert", "mamba", "mamba without maps", "opt", "small vocabulary"],
 )
@@ -1192,15 +1051,7 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
     (tmp_path / "q.jsonl").write_text('{"question_id": "a", "question": "1+1", "answers": ["2"]}\n')
-    arguments = [
-        "extract",
-        f"{tmp_path}/o.zarr",
-        "--model",
-        str(tmp_path),
-        "--questions",
-        f"{tmp_path}/q.jsonl",
-    ]
-    assert main(arguments) == 2
+    assert run_extract(tmp_path / "o.zarr", tmp_path / "q.jsonl", tmp_path) == 2
     out = capsys.readouterr()
     assert (out.out, len(out.err.splitlines())) == ("", 1)
     assert not (tmp_path / "canary").exists()
@@ -1238,33 +1089,20 @@ def test_killed_at_random_moments_it_ends_with_the_same_store(
 # Another batch size, less memory, larger models
 
 
-def stop_after(monkeypatch, n_rows):
-    """Interrupt extractions before a row, counted in each run."""
-    rows = HuggingFaceSource.rows
-
-    def stopping(self, start=0):
-        for i, row in enumerate(rows(self, start)):
-            if i == n_rows:
-                raise KeyboardInterrupt
-            yield row
-
-    monkeypatch.setattr(HuggingFaceSource, "rows", stopping)
-
-
 @pytest.mark.parametrize("stop", [1, 5, 8, 15])
 @pytest.mark.parametrize("size", [1, 3, 16])
-def test_a_stopped_extraction_goes_on_with_another_batch_size(extract, monkeypatch, stop, size):
+def test_a_stopped_extraction_goes_on_with_another_batch_size(
+    extract, undisturbed, stop_after, stop, size
+):
     """The rows that are there stay, the others are those of an undisturbed run of that size; the
     provenance has both sizes."""
     arguments = ["--num-samples", "2"]
-    assert extract("whole.zarr", *arguments, "--batch-size", size) == 0
-    with monkeypatch.context() as patched:
-        stop_after(patched, stop)
+    with stop_after(stop):
         assert extract("t.zarr", *arguments) == 130
     begun = read("t.zarr.partial")
     assert len(begun) == stop
     assert extract("t.zarr", *arguments, "--batch-size", size) == 0
-    found, whole = read("t.zarr"), read("whole.zarr")
+    found, whole = read("t.zarr"), undisturbed(size)
     assert list(found) == list(whole)
     for trace_id, row in found.items():
         assert_close(row, whole[trace_id])
@@ -1278,9 +1116,9 @@ def test_a_stopped_extraction_goes_on_with_another_batch_size(extract, monkeypat
 
 def test_a_stop_of_space_ends_an_answer_behind_its_first_words(extract, monkeypatch):
     """A model that begins with lines would otherwise answer nothing."""
-    rule = answers._stop_rule
+    rule = huggingface.stop_rule
     lines = SimpleNamespace(decode=lambda ids: "\n" * len(ids))
-    monkeypatch.setattr(answers, "_stop_rule", lambda _, stop: rule(lines, stop))
+    monkeypatch.setattr(huggingface, "stop_rule", lambda _, stop: rule(lines, stop))
     assert extract("t.zarr", "--stop", r"\n", "--columns", "answer_len") == 0
     store = TraceStore.open("t.zarr")
     assert "first words" in store.provenance["stop_rule"]
@@ -1341,14 +1179,15 @@ def test_what_a_batch_was_computed_from_is_freed_before_the_next(llama, tokenize
         return generate_answers(*arguments)
 
     monkeypatch.setattr(huggingface, "run_forward", noting_forward)
-    monkeypatch.setattr(answers, "generate_answers", noting_generation)
+    monkeypatch.setattr(huggingface, "generate_answers", noting_generation)
     assert len(list(build_source(llama, tokenizer, batch_size=2).rows())) == 8
     assert n_alive == [0, 0, 0, 0]
     assert len(n_noted) >= 4 * (1 + len(llama.model.layers))
 
 
-def test_rows_are_written_while_the_model_runs(extract, monkeypatch):
-    """By another thread, and in their order; its time is in the summary."""
+def test_rows_are_written_while_the_model_runs(extract, monkeypatch, capsys):
+    """By another thread, and in their order; its time is in the summary, once. A command that has
+    nothing to do took none."""
     threads = set()
     append = StoreWriter.append
 
@@ -1360,15 +1199,8 @@ def test_rows_are_written_while_the_model_runs(extract, monkeypatch):
     assert extract("t.zarr") == 0
     assert threads == {False}
     assert list(read("t.zarr")) == [f"q{i}" for i in range(8)]
-
-
-def test_the_summary_says_what_took_the_time(extract, capsys):
-    """Once; a command that has nothing to do took none."""
-    assert extract("t.zarr") == 0
-    line = (
-        r"^  time: generation [\d.]+ s, second pass [\d.]+ s; writing [\d.]+ s, at the same time$"
-    )
-    assert len(re.findall(line, capsys.readouterr().out, re.MULTILINE)) == 1
+    passes = r"generation [\d.]+ s, second pass [\d.]+ s; writing [\d.]+ s, at the same time"
+    assert len(re.findall(f"^  time: {passes}$", capsys.readouterr().out, re.MULTILINE)) == 1
     assert extract("t.zarr") == 0
     assert "time:" not in capsys.readouterr().out
 

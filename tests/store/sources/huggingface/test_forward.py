@@ -14,13 +14,17 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from store import SchemaError
 from store.sources import reductions
 from store.sources.huggingface import module_outputs
-from store.sources.huggingface.additions import find_additions
-from store.sources.huggingface.attention_columns import ATTENTION, AttentionColumns
-from store.sources.huggingface.columns import build_schema
+from store.sources.huggingface.collectors import (
+    ATTENTION,
+    STATES,
+    AttentionColumns,
+    HalfRangeError,
+    Layout,
+    StateColumns,
+)
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.layout import Layout
-from store.sources.huggingface.logit_lens import find_lens
-from store.sources.huggingface.state_columns import STATES, HalfRangeError, StateColumns
+from store.sources.huggingface.kept import build_schema
+from store.sources.huggingface.predictions import find_additions, find_lens
 
 V = 40
 L, H, D = 3, 2, 16
@@ -66,7 +70,13 @@ def build(kind, dtype=torch.float32, **changes):
     return AutoModelForCausalLM.from_config(config).to(dtype).eval()
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        kind if kind in ("llama", "gpt2") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ARCHITECTURES
+    ],
+)
 def model(request):
     return build(request.param)
 
@@ -337,7 +347,7 @@ def test_predictions_do_not_depend_on_the_size_of_chunks(model, monkeypatch):
     """Rows of the logits are independent."""
     names = ["logprob", "entropy", "topk_id", "topk_logprob", "lens_entropy"]
     whole = run_forward(model, TRACES, PROMPT_LENS, [1, 2], 5, names)
-    monkeypatch.setattr("store.sources.huggingface.prediction_columns.CHUNK_NUMBERS", 2 * V)
+    monkeypatch.setattr("store.sources.huggingface.predictions.CHUNK_NUMBERS", 2 * V)
     for row, expected in zip(
         run_forward(model, TRACES, PROMPT_LENS, [1, 2], 5, names), whole, strict=True
     ):

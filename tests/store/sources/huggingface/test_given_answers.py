@@ -3,36 +3,25 @@ system messages and examples."""
 
 import json
 import math
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
+import building
 import numpy as np
 import pytest
 import torch
+from building import assert_same, build_prompts, make_source
 from character_tokenizer import build_tokenizer
 from tokenizers import processors
 from tokenizers_of_kinds import KINDS, appending, byte_level
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
 from store import TraceStore
 from store.cli.main import main
 from store.errors import SchemaError
-from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.prompts import PromptError, Prompts, cut_contexts, take_fitting
-from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.huggingface.generation import Decoding
+from store.sources.huggingface.prompts import PromptError, Prompts, encode_questions
 
-CONFIGS = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1, "intermediate_size": 32}),
-    "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 1, "intermediate_size": 32}),
-}
+build_model = partial(building.build_model, max_position_embeddings=256)
 CHAT = (
     "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] | trim }}</s>\n"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -43,29 +32,6 @@ CHAT_WITH_SPACE = CHAT.replace("</s>\n", "</s>").replace(
 )
 
 
-def build_model(kind, tokenizer, longest=256):
-    torch.manual_seed(1)
-    config, model, sizes = CONFIGS[kind]
-    general = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "max_position_embeddings": longest,
-        "initializer_range": 0.5,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "attn_implementation": "eager",
-    }
-    return model(config(**general | sizes)).eval()
-
-
-def build_prompts(tokenizer, template="Question: {question}\nAnswer:", *, chat=False, **settings):
-    config = GPT2Config(vocab_size=max(len(tokenizer), 1000), n_positions=settings.pop("n", 1000))
-    return Prompts(tokenizer, SimpleNamespace(config=config), template, chat, 8, **settings)
-
-
 def ask(question="What is it?", **keys):
     return {"question_id": "q", "question": question, "answers": [], **keys}
 
@@ -74,14 +40,8 @@ def give(response, **keys):
     return ask(**keys) | {"trace_id": "q", "response": response}
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
 @pytest.mark.parametrize("appends", [False, True], ids=["", "appending"])
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen2"])
 def test_an_answer_that_the_model_wrote_gives_the_same_row(kind, appends):
     """Token for token and bit for bit, the score and the label too; also with a tokenizer that
     appends an end-of-sequence token."""
@@ -91,8 +51,8 @@ def test_an_answer_that_the_model_wrote_gives_the_same_row(kind, appends):
         ask(text) | {"question_id": f"q{i}", "answers": ["1"]}
         for i, text in enumerate(["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "2*2*2"])
     ]
-    settings = {"batch_size": 1, "max_new_tokens": 5, "prompt_template": "{question}="}
-    written = dict(HuggingFaceSource(model, tokenizer, questions, **settings).rows())
+    settings = {"batch_size": 1, "max_new_tokens": 5, "template": "{question}="}
+    written = dict(make_source(model, tokenizer, questions, **settings).rows())
     special = set(tokenizer.all_special_ids)
     compared = 0
     for question in questions:
@@ -100,14 +60,14 @@ def test_an_answer_that_the_model_wrote_gives_the_same_row(kind, appends):
         if special & set(row["tokens"][row["prompt_len"] :].tolist()):
             continue  # texts do not hold these
         asked = question | {"trace_id": question["question_id"], "response": row["answer"]}
-        [(trace_id, found)] = HuggingFaceSource(model, tokenizer, [asked], **settings).rows()
+        [(trace_id, found)] = make_source(model, tokenizer, [asked], **settings).rows()
         assert trace_id == question["question_id"]
         assert_same(found, row)
         compared += 1
     assert compared >= 3
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen2"])
 def test_rows_are_those_of_a_plain_forward_pass(kind):
     """States and log-probabilities of the tokens of prompt and response, unbatched and in
     float64."""
@@ -119,7 +79,7 @@ def test_rows_are_those_of_a_plain_forward_pass(kind):
         for i, response in enumerate(responses)
     ]
     template = "Question: {question}\nAnswer:"
-    source = HuggingFaceSource(model, tokenizer, questions, prompt_template=template, top_k=2)
+    source = make_source(model, tokenizer, questions, template=template, top_k=2)
     for (trace_id, row), question in zip(source.rows(), questions, strict=True):
         ids = tokenizer(f"Question: What is it?\nAnswer: {question['response']}")["input_ids"]
         assert row["tokens"].tolist() == ids
@@ -153,21 +113,21 @@ def test_prompt_and_response_are_one_text(kind, template, response, between):
     """With a space between, where neither side has one; the prompt's tokens are those of the
     prompt alone, as when the model answers."""
     tokenizer = KINDS[kind]()
-    found = build_prompts(tokenizer, template).force(give(response))
+    found = build_prompts(tokenizer, template).encode(give(response))
     prompt = template.format(question="What is it?")
     whole = tokenizer(prompt + between + response)["input_ids"]
-    assert found.prompt.ids + found.ids == whole
-    assert found.prompt.ids == tokenizer(prompt)["input_ids"]
-    assert tokenizer.decode(found.ids).strip() == response.strip().lower()
-    assert tokenizer.eos_token_id not in found.ids
+    assert found.tokens == whole
+    assert found.prompt.tolist() == tokenizer(prompt)["input_ids"]
+    assert tokenizer.decode(found.answer).strip() == response.strip().lower()
+    assert tokenizer.eos_token_id not in found.answer
 
 
 def test_no_token_joins_prompt_and_response():
     """Behind a template that ends in a space, the prompt keeps it, as when the model answers."""
     tokenizer = byte_level()
-    found = build_prompts(tokenizer, "Question: {question}\nAnswer: ").force(give("the"))
-    assert found.prompt.ids == tokenizer("Question: What is it?\nAnswer: ")["input_ids"]
-    assert tokenizer.decode(found.ids) == "the"
+    found = build_prompts(tokenizer, "Question: {question}\nAnswer: ").encode(give("the"))
+    assert found.prompt.tolist() == tokenizer("Question: What is it?\nAnswer: ")["input_ids"]
+    assert tokenizer.decode(found.answer) == "the"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,20 +140,21 @@ def test_tokens_that_a_tokenizer_appends_are_left_out(kind):
     for template in ("Question: {question}\nAnswer:", "{context}\n{question}"):
         prompts = build_prompts(tokenizer, template)
         asked = prompts.encode(ask(context=context))
-        assert asked.ids[0] == tokenizer.bos_token_id
-        assert tokenizer.eos_token_id not in asked.ids
+        assert asked.prompt[0] == tokenizer.bos_token_id
+        assert tokenizer.eos_token_id not in asked.prompt
         for response in ("the cat", "the mat", "357"):
-            found = prompts.force(give(response, context=context))
-            assert found.prompt == asked
-            assert tokenizer.decode(found.ids).strip() == response.lower()
-            assert len(found.token_label) == len(asked.ids) + len(found.ids)
+            found = prompts.encode(give(response, context=context))
+            assert found.prompt.tolist() == asked.prompt.tolist()
+            assert found.context == asked.context
+            assert tokenizer.decode(found.answer).strip() == response.lower()
+            assert len(found.token_label) == len(asked.prompt) + len(found.answer)
 
 
 def test_that_a_tokenizer_appends_tokens_is_told_by_the_provenance():
     """Traces that have them and traces that have not are not mixed."""
     for tokenizer in (byte_level(), appending(byte_level())):
         model = build_model("llama", tokenizer)
-        provenance = HuggingFaceSource(model, tokenizer, [ask()]).provenance
+        provenance = make_source(model, tokenizer, [ask()]).provenance
         appends = tokenizer("the")["input_ids"][-1] == tokenizer.eos_token_id
         assert ("appends to a prompt is left out" in provenance["trace_convention"]) == appends
 
@@ -215,11 +176,11 @@ def test_in_a_chat_the_template_decides_what_is_between(chat_template, end, betw
     tokenizer = byte_level()
     tokenizer.chat_template = chat_template
     prompts = build_prompts(tokenizer, "{question}", chat=True)
-    found = prompts.force(give("the cat"))
-    prompt = prompts.text(ask())
+    found = prompts.encode(give("the cat"))
+    prompt = prompts.render(ask()).text
     assert prompt.endswith(end)
     whole = tokenizer(prompt + between + "the cat", add_special_tokens=False)["input_ids"]
-    assert found.prompt.ids + found.ids == whole
+    assert found.tokens == whole
     assert whole.count(tokenizer.bos_token_id) == prompt.count("<s>")
 
 
@@ -236,9 +197,12 @@ def test_the_tokens_of_the_context_are_known(kind, chat):
     ]:
         prompts = build_prompts(tokenizer, template, chat=chat)
         asked = ask(question, context=context)
-        for prompt in (prompts.encode(asked), prompts.force(asked | give("Paris", **asked)).prompt):
+        for prompt in (
+            prompts.encode(asked),
+            prompts.encode(asked | give("Paris", **asked)),
+        ):
             start, n = prompt.context
-            assert tokenizer.decode(prompt.ids[start : start + n]).strip() == context
+            assert tokenizer.decode(prompt.prompt[start : start + n]).strip() == context
     assert build_prompts(tokenizer, chat=chat).encode(ask()).context == (-1, 0)
     asked = ask("What is it?", context="the cat")  # a template that leaves it out
     assert build_prompts(tokenizer, chat=chat).encode(asked).context == (-1, 0)
@@ -265,11 +229,12 @@ def test_a_context_that_cannot_be_cut_is_named_and_not_counted():
     prompts = build_prompts(byte_level(), "{question}", max_context_tokens=2)
     held = ask(f"Sum up: {context}", context=context)
     spaced = ask("Sum up: the  cat sat on the mat", context=context) | {"question_id": "s"}
-    questions, n_cut, whole = cut_contexts([held, spaced, ask(context="the")], prompts)
-    assert n_cut == 1
+    encoded = encode_questions([held, spaced, ask(context="the")], prompts)
+    questions = [one.question for one in encoded.questions]
+    assert encoded.n_cut == 1
     assert len(questions[0]["question"]) < len(held["question"])
     assert questions[1:] == [spaced, ask(context="the")]
-    assert whole.messages == [
+    assert encoded.whole.messages == [
         "question 's': expected the context word for word in the question, or {context} in the "
         "prompt template, found neither"
     ]
@@ -281,16 +246,16 @@ def test_examples_come_before_the_question():
     tokenizer.chat_template = CHAT
     shots = [ask("1?", answers=["one"]), ask("2?", response="two")]
     plain = build_prompts(tokenizer, few_shot=shots)
-    assert plain.text(ask()) == (
+    assert plain.render(ask()).text == (
         "Question: 1?\nAnswer: one\n\nQuestion: 2?\nAnswer: two\n\nQuestion: What is it?\nAnswer:"
     )
     whole = plain.describe()["prompt_template"]
-    assert whole.format(question="What is it?") == plain.text(ask())
+    assert whole.format(question="What is it?") == plain.render(ask()).text
     braces = build_prompts(tokenizer, few_shot=[ask("{1}?", answers=["{}"])])
     whole = braces.describe()["prompt_template"]
-    assert whole.format(question="What is it?") == braces.text(ask())
+    assert whole.format(question="What is it?") == braces.render(ask()).text
     chat = build_prompts(tokenizer, "{question}", chat=True, few_shot=shots, system="Be short.")
-    assert chat.text(ask()) == (
+    assert chat.render(ask()).text == (
         "<s><system>Be short.</s>\n<user>1?</s>\n<assistant>one</s>\n<user>2?</s>\n"
         "<assistant>two</s>\n<user>What is it?</s>\n<assistant>"
     )
@@ -341,16 +306,17 @@ def test_an_example_that_is_the_question_is_left_out_of_its_prompt():
         (ask("2?", context="the cat") | {"question_id": "1"}, {first}),
     ]:
         prompts = build_prompts(tokenizer, few_shot=shots)
-        text = prompts.text(question)
+        text = prompts.render(question).text
         assert {shot for shot in (first, second) if shot in text} == left
         assert text.endswith(f"Question: {question['question']}\nAnswer:")
-        assert prompts.is_example(question) == (len(left) < 2)
-        assert prompts.force(give("it", **question)).prompt == prompts.encode(question)
-        chat = build_prompts(tokenizer, "{question}", chat=True, few_shot=shots).text(question)
-        assert chat.count("<assistant>") == 1 + len(left)
+        assert prompts.render(question).is_example == (len(left) < 2)
+        asked, given = prompts.encode(question), prompts.encode(give("it", **question))
+        assert given.prompt.tolist() == asked.prompt.tolist()
+        chat = build_prompts(tokenizer, "{question}", chat=True, few_shot=shots)
+        assert chat.render(question).text.count("<assistant>") == 1 + len(left)
     passages = [ask("Sum up", context=text, answers=[text]) for text in ("the cat", "the mat")]
     prompts = build_prompts(tokenizer, "{context}: {question}", few_shot=passages)
-    assert prompts.text(passages[0] | {"question_id": "x"}).startswith("the mat: Sum up")
+    assert prompts.render(passages[0] | {"question_id": "x"}).text.startswith("the mat: Sum up")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +334,7 @@ def test_which_questions_are_the_same(question, other, is_same):
     """Case, space, quotes and the end of a sentence tell none from another; signs do."""
     shots = [ask(question, answers=["4"]) | {"question_id": "1"}]
     prompts = build_prompts(byte_level(), "Q: {question}\nA:", few_shot=shots)
-    assert prompts.is_example(ask(other)) == is_same
+    assert prompts.render(ask(other)).is_example == is_same
 
 
 def test_what_the_model_cannot_take_is_left_out_and_named():
@@ -377,8 +343,8 @@ def test_what_the_model_cannot_take_is_left_out_and_named():
     fine = give("the cat")
     questions = [fine, give("the cat " * 30), give("\u200d")]
     questions = [q | {"trace_id": f"t{i}"} for i, q in enumerate(questions)]
-    fitting, skipped = take_fitting(questions, build_prompts(tokenizer, n=40))
-    assert [question["trace_id"] for question in fitting] == ["t0"]
+    fitting, skipped, _, _ = encode_questions(questions, build_prompts(tokenizer, n=40))
+    assert [one.trace_id for one in fitting] == ["t0"]
     long = skipped.messages[0]
     assert long == (
         "trace 't1': the model takes 40 tokens, found 9 of the prompt and 60 of the response"
@@ -387,7 +353,20 @@ def test_what_the_model_cannot_take_is_left_out_and_named():
     with pytest.raises(PromptError, match="trace 'q': expected a prompt and a response that the"):
         Prompts(
             build_tokenizer(), build_model("llama", build_tokenizer()), "{question}=", False, 4
-        ).force(give("x") | {"question": "1+1"})
+        ).encode(give("x") | {"question": "1+1"})
+
+
+def test_ids_that_the_model_has_not_are_named():
+    """Its vocabulary may be smaller than the tokenizer's; the largest id that it has is asked."""
+    prompts = build_prompts(byte_level())
+    largest = max(prompts.encode(ask()).prompt.tolist())
+    prompts.n_ids = largest + 1
+    prompts.encode(ask())
+    prompts.n_ids = largest
+    with pytest.raises(
+        PromptError, match=f"ids below {largest}, as the model has, found {largest}"
+    ):
+        prompts.encode(ask())
 
 
 def test_a_tokenizer_without_offsets_is_refused():
@@ -405,9 +384,12 @@ def test_a_tokenizer_without_offsets_is_refused():
 
     prompts = build_prompts(tokenizer)
     prompts.tokenizer = Slow()
-    assert prompts.encode(ask()).ids == tokenizer("Question: What is it?\nAnswer:")["input_ids"]
+    assert (
+        prompts.encode(ask()).prompt.tolist()
+        == tokenizer("Question: What is it?\nAnswer:")["input_ids"]
+    )
     with pytest.raises(PromptError, match="expected a fast one, which knows the characters"):
-        prompts.force(give("the"))
+        prompts.encode(give("the"))
     with pytest.raises(ValueError, match="expected a fast one"):
         prompts.cut_context(ask(context="the"), 1)
 
@@ -417,11 +399,11 @@ def test_a_source_takes_responses_to_all_or_to_none():
     tokenizer = byte_level()
     model = build_model("llama", tokenizer)
     with pytest.raises(ValueError, match="expected responses to all 2 or to none, found 1"):
-        HuggingFaceSource(model, tokenizer, [give("the"), ask() | {"question_id": "r"}])
+        make_source(model, tokenizer, [give("the"), ask() | {"question_id": "r"}])
     with pytest.raises(ValueError, match="because the answers are given, found beams or samples"):
-        HuggingFaceSource(model, tokenizer, [give("the")], decoding=Decoding(num_samples=2))
+        make_source(model, tokenizer, [give("the")], decoding=Decoding(num_samples=2))
     with pytest.raises(ValueError, match="found 'q' twice"):
-        HuggingFaceSource(model, tokenizer, [give("the"), give("cat")])
+        make_source(model, tokenizer, [give("the"), give("cat")])
 
 
 # The command
@@ -539,21 +521,12 @@ def test_the_same_questions_can_be_asked(extract, ragtruth):
     assert row["context_len"] > 0
 
 
-def test_a_stopped_extraction_of_responses_goes_on(extract, monkeypatch):
+def test_a_stopped_extraction_of_responses_goes_on(extract, stop_after):
     """To the same rows."""
     records = [give(text) | {"trace_id": f"t{i}"} for i, text in enumerate(["the", "cat", "mat"])]
     write_lines("q.jsonl", *records)
     assert extract("whole.zarr", "q.jsonl") == 0
-    rows = HuggingFaceSource.rows
-
-    def stopping(self, start=0):
-        for i, row in enumerate(rows(self, start)):
-            if i == 1:
-                raise KeyboardInterrupt
-            yield row
-
-    with monkeypatch.context() as patched:
-        patched.setattr(HuggingFaceSource, "rows", stopping)
+    with stop_after(1):
         assert extract("t.zarr", "q.jsonl") == 130
     assert extract("t.zarr", "q.jsonl") == 0
     found, expected = TraceStore.open("t.zarr"), TraceStore.open("whole.zarr")

@@ -19,7 +19,6 @@ from store.cli.main import main
 from store.labels.grading import Case, Grader
 from store.labels.rule import AS_GIVEN
 from store.sources.huggingface.judge import HuggingFaceJudge, read_template, verdict_words
-from store.sources.huggingface.source import HuggingFaceSource
 
 CASES = [
     Case("Capital of France?", ["Paris", "City of Paris"], "Paris"),
@@ -381,20 +380,7 @@ def test_a_store_without_any_reference_is_refused(tmp_path, capsys):
 # The command extract
 
 
-def stopping_at(stop):
-    """The rows of a source up to a number, then Ctrl-C."""
-    rows = HuggingFaceSource.rows
-
-    def stopping(self, start=0):
-        for i, row in enumerate(rows(self, start)):
-            if i == stop:
-                raise KeyboardInterrupt
-            yield row
-
-    return stopping
-
-
-def test_extraction_with_a_judge(answered, capsys, monkeypatch):
+def test_extraction_with_a_judge(answered, capsys, stop_after):
     """The columns of both rules, from the command; stopped and resumed the counts are whole."""
     tokenizer = build_judge_tokenizer()
     build_judge_model(tokenizer).save_pretrained("asked")
@@ -417,8 +403,7 @@ def test_extraction_with_a_judge(answered, capsys, monkeypatch):
     assert store.provenance["judge_verdicts"] == {"wrong": 10}
     assert store.provenance["label_rules"]["judge"]["words"] == ["yes", "no"]
     for stop in (1, 4, 9):
-        with monkeypatch.context() as patched:
-            patched.setattr(HuggingFaceSource, "rows", stopping_at(stop))
+        with stop_after(stop):
             assert extract(f"{stop}.zarr") == 130
         assert extract(f"{stop}.zarr") == 0
         assert TraceStore.open(f"{stop}.zarr").provenance["judge_verdicts"] == {"wrong": 10}

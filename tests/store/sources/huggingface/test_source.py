@@ -5,33 +5,15 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from building import QUESTIONS, assert_same, build_model, make_source
 from character_tokenizer import build_tokenizer
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from store.sources import reductions
-from store.sources.huggingface import answers
 from store.sources.huggingface import source as source_module
-from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.generation import generate_answers
+from store.sources.huggingface.generation import Decoding, generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
 from store.write.source import Source
 
-QUESTIONS = [
-    {"question_id": f"q{i}", "question": question, "answers": answers}
-    for i, (question, answers) in enumerate(
-        [
-            ("1+1", ["2"]),
-            ("1234*99", ["122166"]),
-            ("7-8", ["-1"]),
-            ("12+345", []),
-            ("5", ["5", "05"]),
-            ("98-7", ["91"]),
-        ]
-    )
-]
-MODULES = {"generate_answers": answers, "run_forward": source_module}
-SIZES = {"n_layers": 3, "n_heads": 2, "hidden": 16}
+MODULES = {"generate_answers": source_module, "run_forward": source_module}
 
 
 @pytest.fixture(scope="module")
@@ -40,45 +22,9 @@ def tokenizer():
     return build_tokenizer()
 
 
-def build_llama(tokenizer, **changes) -> LlamaForCausalLM:
-    """Build a random Llama, sharp enough that no rounding decides between two tokens."""
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=SIZES["hidden"],
-        intermediate_size=32,
-        num_hidden_layers=SIZES["n_layers"],
-        num_attention_heads=SIZES["n_heads"],
-        max_position_embeddings=64,
-        initializer_range=0.6,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **{"attn_implementation": "eager", **changes},
-    )
-    return LlamaForCausalLM(config).eval()
-
-
-def build_gpt2(tokenizer) -> GPT2LMHeadModel:
-    """Build a random GPT-2: learnt absolute positions, which a wrong padding would shift."""
-    torch.manual_seed(1)
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=64,
-        n_embd=SIZES["hidden"],
-        n_layer=SIZES["n_layers"],
-        n_head=SIZES["n_heads"],
-        initializer_range=0.6,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        attn_implementation="eager",
-    )
-    return GPT2LMHeadModel(config).eval()
-
-
 def build_source(model, tokenizer, questions=QUESTIONS, **settings) -> HuggingFaceSource:
     """Build a source with short answers."""
-    return HuggingFaceSource(
+    return make_source(
         model,
         tokenizer,
         questions,
@@ -86,23 +32,16 @@ def build_source(model, tokenizer, questions=QUESTIONS, **settings) -> HuggingFa
     )
 
 
-@pytest.fixture(scope="module", params=[build_llama, build_gpt2], ids=["llama", "gpt2"])
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
 def source(request, tokenizer):
     """Six questions in batches of four."""
-    return build_source(request.param(tokenizer), tokenizer, prompt_template="{question}=")
+    return build_source(build_model(request.param, tokenizer), tokenizer, template="{question}=")
 
 
 @pytest.fixture(scope="module")
 def rows(source):
     """All rows of the source, in order."""
     return list(source.rows())
-
-
-def assert_same_row(found, expected):
-    """Check two rows for equality, bit for bit."""
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_it_is_a_source(source):
@@ -138,57 +77,6 @@ def test_rows_come_in_the_order_of_the_questions(rows):
     ]
 
 
-def test_batching_changes_nothing_but_rounding(source, rows):
-    """A trace run alone, without any padding, has the same tokens and, to rounding, the same
-    numbers."""
-    for (_, batched), question in zip(rows, QUESTIONS, strict=True):
-        alone_source = build_source(
-            source.model, source.tokenizer, [question], prompt_template="{question}="
-        )
-        [(_, alone)] = alone_source.rows()
-        for name, value in alone.items():
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                np.testing.assert_allclose(batched[name], value, rtol=2e-3, atol=1e-4, err_msg=name)
-            else:
-                np.testing.assert_array_equal(batched[name], value, err_msg=name)
-
-
-def test_states_and_attention_are_those_of_one_plain_forward_pass(source, rows):
-    """Layers 1..L, the last token's states and the reductions agree with an unpadded forward
-    pass."""
-    for _, row in rows:
-        ids = torch.tensor(row["tokens"][None], dtype=torch.int64)
-        with torch.no_grad():
-            out = source.model(ids, output_hidden_states=True, output_attentions=True)
-        states = torch.stack(out.hidden_states[1:], dim=2)[0].numpy()
-        maps = torch.stack(out.attentions, dim=1)[0]
-        expected = {
-            "hidden_states": states,
-            "hs_last": states[-1],
-            "attn_mean": reductions.mean_triangle(maps),
-            "attn_diag": reductions.diagonal(maps),
-            "attn_colsum": reductions.column_sums(maps),
-            "attn_pmass": reductions.prompt_mass(maps, row["prompt_len"]),
-        }
-        for name, values in expected.items():
-            np.testing.assert_allclose(row[name], values, rtol=2e-3, atol=1e-4, err_msg=name)
-
-
-def test_predictions_belong_to_the_token_that_they_predicted(source, rows):
-    """Entry t is computed from the tokens before t alone, here one prefix at a time in float64."""
-    _, row = rows[1]
-    ids = torch.tensor(row["tokens"][None], dtype=torch.int64)
-    for t in range(1, ids.shape[1]):
-        with torch.no_grad():
-            distribution = source.model(ids[:, :t]).logits[0, -1].double().log_softmax(-1)
-        assert row["logprob"][t] == pytest.approx(distribution[ids[0, t]].item(), abs=1e-4)
-        entropy = -sum(p * math.log(p) for p in distribution.exp().tolist())
-        assert row["entropy"][t] == pytest.approx(entropy, abs=1e-4)
-        best = distribution.sort(descending=True)
-        assert row["topk_id"][t].tolist() == best.indices[:5].tolist()
-        np.testing.assert_allclose(row["topk_logprob"][t], best.values[:5], rtol=1e-3, atol=1e-3)
-
-
 def test_nothing_predicted_the_first_token(rows):
     """Its log-probability and entropy are NaN and its candidates -1; all others are finite."""
     for _, row in rows:
@@ -212,35 +100,36 @@ def test_a_resumed_build_gets_the_same_bits(source, rows, start):
     assert len(resumed) == len(QUESTIONS) - start
     for (found_id, found), (expected_id, expected) in zip(resumed, rows[start:], strict=True):
         assert found_id == expected_id
-        assert_same_row(found, expected)
+        assert_same(found, expected)
 
 
 @pytest.mark.parametrize("start", [-1, len(QUESTIONS) + 1])
 def test_a_start_out_of_range_is_refused(source, start):
     """The message gives the range."""
-    with pytest.raises(IndexError, match=f"expected 0 to 6, found {start}"):
+    with pytest.raises(IndexError, match=f"expected 0 to 8, found {start}"):
         next(source.rows(start))
 
 
 def test_a_question_without_references_is_unlabelled(rows):
     """Its score is NaN and its label -1; the others are labelled."""
     labels = [row["label"] for _, row in rows]
-    assert labels[3] == -1
-    assert math.isnan(rows[3][1]["score"])
-    assert set(labels[:3] + labels[4:]) <= {0, 1}
+    without = [not question["answers"] for question in QUESTIONS]
+    assert any(without)
+    assert [label == -1 for label in labels] == without
+    assert [math.isnan(row["score"]) for _, row in rows] == without
 
 
 def test_an_answer_ends_before_its_first_end_token(tokenizer):
     """An answer that never ends has max_new_tokens tokens, and an empty one keeps its end token."""
-    model = build_llama(tokenizer)
+    model = build_model("llama", tokenizer)
     prompts = [tokenizer(question["question"])["input_ids"] for question in QUESTIONS]
     model.generation_config.eos_token_id = None
     names = [question["question_id"] for question in QUESTIONS]
-    free = generate_answers(model, prompts, names, 6, Decoding())
+    free = generate_answers(model, prompts, names, Decoding(max_new_tokens=6))
     assert [len(answer) for answer in free] == [6] * len(prompts)
     for end in {token for answer in free for token in answer}:
         model.generation_config.eos_token_id = [end, tokenizer.eos_token_id]
-        found = generate_answers(model, prompts, names, 6, Decoding())
+        found = generate_answers(model, prompts, names, Decoding(max_new_tokens=6))
         for answer, whole in zip(found, free, strict=True):
             n_before = min(
                 n for n, token in enumerate([*whole, end]) if token in (end, tokenizer.eos_token_id)
@@ -250,7 +139,7 @@ def test_an_answer_ends_before_its_first_end_token(tokenizer):
 
 def test_decoding_settings_of_the_model_do_not_count(tokenizer):
     """A repetition penalty that ships with a model does not bend greedy decoding."""
-    model = build_llama(tokenizer)
+    model = build_model("llama", tokenizer)
     expected = [row["tokens"].tolist() for _, row in build_source(model, tokenizer).rows()]
     model.generation_config.repetition_penalty = 5.0
     model.generation_config.suppress_tokens = expected[0][-1:]
@@ -261,45 +150,45 @@ def test_decoding_settings_of_the_model_do_not_count(tokenizer):
 
 def test_provenance_tells_models_and_tokenizers_apart(tokenizer):
     """What changes a value changes it, where the weights and the names are the same."""
-    provenance = build_source(build_llama(tokenizer), tokenizer).provenance
-    assert build_source(build_llama(tokenizer), tokenizer).provenance == provenance
-    other = build_llama(tokenizer)
+    provenance = build_source(build_model("llama", tokenizer), tokenizer).provenance
+    assert build_source(build_model("llama", tokenizer), tokenizer).provenance == provenance
+    other = build_model("llama", tokenizer)
     other.config.rms_norm_eps = 1.0
     assert build_source(other, tokenizer).provenance["config_sha256"] != provenance["config_sha256"]
     changed = build_tokenizer()
     changed.backend_tokenizer.post_processor = None
     assert (
-        build_source(build_llama(tokenizer), changed).provenance["tokenizer_sha256"]
+        build_source(build_model("llama", tokenizer), changed).provenance["tokenizer_sha256"]
         != provenance["tokenizer_sha256"]
     )
-    ends = build_llama(tokenizer)
+    ends = build_model("llama", tokenizer)
     ends.generation_config.eos_token_id = 7
     assert build_source(ends, tokenizer).provenance["decoding"]["end_ids"] == [7]
 
 
 def test_no_more_candidates_than_tokens(tokenizer):
     """A vocabulary smaller than K caps K in the schema."""
-    source = build_source(build_llama(tokenizer), tokenizer, top_k=1000)
+    source = build_source(build_model("llama", tokenizer), tokenizer, top_k=1000)
     assert source.schema.columns["topk_id"].item_shape == (len(tokenizer),)
 
 
-@pytest.mark.parametrize("build", [build_llama, build_gpt2], ids=["llama", "gpt2"])
-def test_a_model_with_fast_attention_gives_the_same_maps(build, tokenizer):
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_model_with_fast_attention_gives_the_same_maps(kind, tokenizer):
     """Bit for bit those of the same model loaded with the eager one; it keeps its own after."""
-    model = build(tokenizer)
+    model = build_model(kind, tokenizer)
     expected = list(build_source(model, tokenizer).rows())
     model.set_attn_implementation("sdpa")
     source = build_source(model, tokenizer)
-    assert source.provenance == build_source(build(tokenizer), tokenizer).provenance
+    assert source.provenance == build_source(build_model(kind, tokenizer), tokenizer).provenance
     for (_, found), (_, row) in zip(source.rows(), expected, strict=True):
-        assert_same_row(found, row)
+        assert_same(found, row)
     assert model.config._attn_implementation == "sdpa"
 
 
 def test_only_the_second_pass_is_eager(tokenizer, monkeypatch):
     """Answers are generated with the fast attention; the model has its own again, also after an
     error."""
-    model = build_llama(tokenizer)
+    model = build_model("llama", tokenizer)
     seen = []
 
     def noting(name):
@@ -313,7 +202,7 @@ def test_only_the_second_pass_is_eager(tokenizer, monkeypatch):
 
     for name in MODULES:
         noting(name)
-    source = build_source(model, tokenizer, batch_size=6)
+    source = build_source(model, tokenizer, batch_size=8)
     list(source.rows())
     assert seen == [("generate_answers", "sdpa"), ("run_forward", "eager")]
     assert source.provenance["attn_implementation"] == "eager"
@@ -322,7 +211,7 @@ def test_only_the_second_pass_is_eager(tokenizer, monkeypatch):
     def failing(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(answers, "generate_answers", failing)
+    monkeypatch.setattr(source_module, "generate_answers", failing)
     with pytest.raises(KeyboardInterrupt):
         list(source.rows())
     assert model.config._attn_implementation == "eager"
@@ -330,52 +219,36 @@ def test_only_the_second_pass_is_eager(tokenizer, monkeypatch):
 
 def test_a_model_without_attention_maps_is_refused(tokenizer, monkeypatch):
     """Where its attention cannot be changed, the message says how to load it."""
-    model = build_llama(tokenizer, attn_implementation="sdpa")
+    model = build_model("llama", tokenizer, attn_implementation="sdpa")
     monkeypatch.setattr(type(model), "_can_set_attn_implementation", lambda _: False)
     expected = "expected attn_implementation 'eager', or one that can be changed, found 'sdpa' of"
     with pytest.raises(ValueError, match=expected):
         build_source(model, tokenizer)
-    assert len(list(build_source(model, tokenizer, columns=["hs_last"]).rows())) == 6
+    assert len(list(build_source(model, tokenizer, columns=["hs_last"]).rows())) == 8
 
 
 def test_a_model_that_cannot_change_generates_with_what_it_has(tokenizer, monkeypatch):
     """Eagerly, if it was loaded so."""
-    model = build_llama(tokenizer)
+    model = build_model("llama", tokenizer)
     monkeypatch.setattr(type(model), "_can_set_attn_implementation", lambda _: False)
     source = build_source(model, tokenizer)
     assert source.provenance["generation_attn_implementation"] == "eager"
-    assert len(list(source.rows())) == 6
+    assert len(list(source.rows())) == 8
 
 
 def test_a_model_in_training_mode_is_refused(tokenizer):
     """Dropout would make every trace random."""
     with pytest.raises(ValueError, match="expected evaluation mode"):
-        build_source(build_llama(tokenizer).train(), tokenizer)
+        build_source(build_model("llama", tokenizer).train(), tokenizer)
 
 
 def test_a_template_without_a_question_is_refused(tokenizer):
     """It would ask the same every time."""
     with pytest.raises(ValueError, match=r"expected a format string with \{question\}, found 'Q:'"):
-        build_source(build_llama(tokenizer), tokenizer, prompt_template="Q:")
-
-
-def test_two_questions_of_one_id_are_refused(tokenizer):
-    """The message names the id."""
-    with pytest.raises(ValueError, match="found 'q0' twice"):
-        build_source(build_llama(tokenizer), tokenizer, [QUESTIONS[0], QUESTIONS[0]])
+        build_source(build_model("llama", tokenizer), tokenizer, template="Q:")
 
 
 def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(tokenizer):
     """The message names the question and the numbers."""
-    source = build_source(build_llama(tokenizer), tokenizer, max_new_tokens=60)
     with pytest.raises(ValueError, match="question 'q1': the model takes 64 tokens, found 8"):
-        list(source.rows(1))
-
-
-def test_states_that_float16_cannot_hold_are_refused(tokenizer):
-    """Infinities never enter a store silently."""
-    model = build_llama(tokenizer)
-    with torch.no_grad():
-        model.model.embed_tokens.weight.mul_(1e6)
-    with pytest.raises(OverflowError, match="float16"):
-        list(build_source(model, tokenizer).rows())
+        build_source(build_model("llama", tokenizer), tokenizer, max_new_tokens=60)

@@ -3,25 +3,16 @@
 import random
 import unicodedata
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from building import build_prompts
 from tokenizers_of_kinds import CORPUS, KINDS
-from transformers import GPT2Config
 
-from store.sources.huggingface.prompts import Prompts
-from store.sources.huggingface.token_labels import label_tokens, tokens_of
+from store.sources.huggingface.tokenization import label_tokens, tokens_of
 
 N_SPANS = 1000
 WORDS = sorted({word for text in CORPUS for word in text.split()})
-
-
-def build_prompts(tokenizer, template="Question: {question}\nAnswer:", **settings):
-    model = SimpleNamespace(
-        config=GPT2Config(vocab_size=max(len(tokenizer), 1000), n_positions=100_000)
-    )
-    return Prompts(tokenizer, model, template, False, 8, **settings)
 
 
 @cache
@@ -126,7 +117,7 @@ def draw_spans(rng, response):
 def test_labels_equal_those_of_single_characters(kind):
     """Of a thousand random spans: a token is 1 if any of its characters is in one."""
     tokenizer = KINDS[kind]()
-    prompts = build_prompts(tokenizer)
+    prompts = build_prompts(tokenizer, n=100_000)
     rng = random.Random(kind)  # noqa: S311 - draws of a test
     n_straddling = n_spans = 0
     while n_spans < N_SPANS:
@@ -141,20 +132,20 @@ def test_labels_equal_those_of_single_characters(kind):
         }
         n_spans += len(question["spans"])
         before = f"Question: {question['question']}\nAnswer:"
-        found = prompts.force(question)
+        found = prompts.encode(question)
         text = f"{before} {response}"
         marked = {
             len(text) - len(response) + i
             for span in question["spans"]
             for i in range(span["start"], span["end"])
         }
-        ids = [*found.prompt.ids, *found.ids]
+        ids = found.tokens
         assert ids == tokenizer(text)["input_ids"]
         tokens = tokenizer.convert_ids_to_tokens(ids)[1:]  # without "<s>"
         if kind == "unigram":  # it writes a new line as a space
             text = text.replace("\n", "▁") if "▁" in text else text
         characters = list(ORACLES[kind](tokens, text))
-        n_prompt = len(found.prompt.ids)
+        n_prompt = len(found.prompt)
         expected = [-1] * n_prompt + [int(bool(c & marked)) for c in characters[n_prompt - 1 :]]
         assert found.token_label.dtype == np.int8
         assert found.token_label.tolist() == expected

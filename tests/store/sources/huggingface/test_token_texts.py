@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from store.sources.huggingface.token_texts import TokenTexts
+from store.sources.huggingface.tokenization import TokenTexts
 
 
 def byte_tokenizer():

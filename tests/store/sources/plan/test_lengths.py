@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from store.sources.plan.lengths import TraceLengths
+from store.sources.plan.measures import TraceLengths
 
 
 def items(prompts, answers, n_maps, **known):

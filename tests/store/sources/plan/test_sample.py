@@ -8,8 +8,11 @@ import pytest
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from store.sources.example import MODEL_DIR
+from store.sources.huggingface.generation import Decoding
+from store.sources.huggingface.kept import Kept
+from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.plan.sample import Peak, choose_sample, measure_sample
+from store.sources.plan.measures import Peak, choose_sample, measure_sample
 
 FACTOR = 2  # between what is planned and what is measured, either way
 N_TRACES, N_SAMPLED = 12, 4
@@ -52,14 +55,11 @@ def test_the_peak_is_within_a_factor_of_two(case):
     tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR, model_max_length=1024)
 
     def measure(questions):
-        source = HuggingFaceSource(
-            model,
-            tokenizer,
-            questions,
-            batch_size=N_TRACES,
-            max_new_tokens=12,
-            columns=columns and columns + SAMPLED,
-        )
+        prompts = Prompts(tokenizer, model, "{question}", False, 12)
+        encoded = [prompts.encode(question) for question in questions]
+        kept = Kept(columns=columns and columns + SAMPLED)
+        decoding = Decoding(max_new_tokens=12)
+        source = HuggingFaceSource(model, prompts, encoded, decoding, kept, batch_size=N_TRACES)
         free_memory()
         return measure_sample(source, N_TRACES, load_s=0.0)
 

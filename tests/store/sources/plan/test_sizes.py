@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter
-from store.sources.plan.sizes import BLOCK_BYTES, OVERHEAD, ROOT_BYTES, plan_store
+from store.sources.plan.extraction import BLOCK_BYTES, OVERHEAD, ROOT_BYTES, plan_store
 
 STATES = ("float16", (4, 8), "tokens", ("layers", "hidden"))
 RAW = {

@@ -1,4 +1,4 @@
-"""Joins a prompt and an answer that exists already, and finds the answer's tokens.
+"""The tokens of texts: of a prompt and an answer that exists already, their labels and their texts.
 
 Where tokens end depends on what stands beside them: SentencePiece and byte-level BPE join a word
 with the space before it. So prompt and answer are tokenised as one text. But the prompt's tokens
@@ -6,23 +6,33 @@ are those that a model would be asked with: where the one text has others, becau
 characters of both, the answer is tokenised behind a character that it is not joined with.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from transformers import PreTrainedTokenizerBase
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = [
     "JOINING",
+    "NO_LABEL",
+    "TokenTexts",
     "Tokens",
     "appends_tokens",
     "go_on",
     "knows_spaces",
+    "label_tokens",
     "separator",
     "special_tokens",
     "tokenize",
+    "tokens_of",
 ]
 
 JOINING = (
@@ -37,6 +47,8 @@ ANCHORS = (":", "1", "a")
 Range = tuple[int, int]  # characters from start to before end
 
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
+NO_LABEL = -1
+PAIRS_KEPT = 1 << 16
 
 
 class Tokens(NamedTuple):
@@ -53,7 +65,7 @@ class Tokens(NamedTuple):
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool, offsets: bool = True
+    tokenizer: "PreTrainedTokenizerBase", text: str, *, special: bool, offsets: bool = True
 ) -> Tokens:
     """Tokenise a text that goes on: without what a tokenizer appends (`</s>`, `[SEP]`).
 
@@ -92,7 +104,7 @@ def tokenize(
 
 
 def _character_spans(
-    tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int], offsets: Sequence[Range]
+    tokenizer: "PreTrainedTokenizerBase", text: str, ids: Sequence[int], offsets: Sequence[Range]
 ) -> list[Range]:
     """The characters of each of T tokens, from the offsets that a fast tokenizer gives them.
 
@@ -117,7 +129,7 @@ def _character_spans(
     return spans
 
 
-def _places(tokenizer: PreTrainedTokenizerBase, run: str, written: bytes) -> list[Range]:
+def _places(tokenizer: "PreTrainedTokenizerBase", run: str, written: bytes) -> list[Range]:
     """The characters of a run that each byte is of; none if they are not written so."""
     normalizer = tokenizer.backend_tokenizer.normalizer
     normalize = normalizer.normalize_str if normalizer else str
@@ -130,7 +142,7 @@ def _places(tokenizer: PreTrainedTokenizerBase, run: str, written: bytes) -> lis
     return []
 
 
-def appends_tokens(tokenizer: PreTrainedTokenizerBase) -> bool:
+def appends_tokens(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether a tokenizer puts special tokens behind a text."""
     text = next(iter(tokenizer.all_special_tokens), "")  # which any tokenizer can take
     return tokenizer(text, return_special_tokens_mask=True)["special_tokens_mask"][-1:] == [1]
@@ -146,13 +158,13 @@ def separator(prompt: str, response: str, special: Iterable[str], spaces: bool) 
     return " " if spaces and prompt and not has_one and not is_special else ""
 
 
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> set[str]:
+def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> set[str]:
     """The texts of all special tokens, such as those that mark the turns of a chat."""
     added = tokenizer.added_tokens_decoder.values()
     return {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
 
 
-def knows_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
+def knows_spaces(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether a space can stand in a text of a tokenizer, be it as a border of words."""
     try:
         ids = tokenizer(" ", add_special_tokens=False)["input_ids"]
@@ -162,7 +174,7 @@ def knows_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def go_on(
-    tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str, *, special: bool
+    tokenizer: "PreTrainedTokenizerBase", prompt: str, answer: str, *, special: bool
 ) -> tuple[Tokens, int]:
     """The tokens of a prompt and of an answer behind it, and how many are the prompt's.
 
@@ -184,3 +196,118 @@ def go_on(
         before_it = tokenize(tokenizer, prompt, special=special).offsets
         return Tokens(asked + ids[n:], before_it + answered), len(asked)
     raise ValueError(f"no token that ends before the response {answer!r:.40}")
+
+
+def label_tokens(
+    offsets: Sequence[Range], first: int, spans: Iterable[Range] | None, n_chars: int
+) -> NDArray[np.int8]:
+    """Label the tokens of an answer: is any of their characters hallucinated?
+
+    Parameters
+    ----------
+    offsets : sequence of (int, int), T of them
+        Characters of each token, as a fast tokenizer of Hugging Face's gives them.
+    first : int
+        The first token of the answer.
+    spans : iterable of (int, int), or None
+        The hallucinated characters; spans may overlap. None: there are no annotations.
+    n_chars : int
+        Characters of the text.
+
+    Returns
+    -------
+    int8 (T,)
+        1: a token of the answer that shares a character with a span, be it only one of several, or
+        a space that belongs to the token; 0: one that shares none; -1: tokens before the answer,
+        and all of them without spans.
+    """
+    labels = np.full(len(offsets), NO_LABEL, np.int8)
+    if spans is None:
+        return labels
+    is_marked = bytearray(n_chars)
+    for start, end in spans:
+        is_marked[start:end] = bytes([1]) * (end - start)
+    labels[first:] = [1 in is_marked[start:end] for start, end in offsets[first:]]
+    return labels
+
+
+def tokens_of(offsets: Sequence[Range], place: Range) -> Range:
+    """The first token that shares a character with a place, and how many to the last; (-1, 0)."""
+    start, end = place
+    found = [i for i, (a, b) in enumerate(offsets) if max(a, start) < min(b, end)]
+    return (found[0], found[-1] - found[0] + 1) if found else (-1, 0)
+
+
+class TokenTexts:
+    """Cuts the decoded text of traces into the texts of their tokens."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._tokenizer = tokenizer
+        # a token's text depends on the one before it alone, but for characters of several tokens
+        self._after = lru_cache(PAIRS_KEPT)(self._text_after)
+
+    def to_json(self, ids: Sequence[int]) -> str:
+        """The texts as a JSON list."""
+        return json.dumps(self.texts(ids), ensure_ascii=False)
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token.
+
+        Parameters
+        ----------
+        ids : sequence of int, (T,)
+            Token ids, special ones too.
+
+        Returns
+        -------
+        list of str, (T,)
+            Together they are the decoded trace. A character of several tokens stands at its first;
+            the others have "".
+        """
+        whole = self._decode(ids)
+        texts = [self._decode(ids[:1])]
+        texts += [self._after(before, token) for before, token in pairwise(ids)]
+        if "".join(texts) == whole:
+            return texts
+        texts = self._cut_by_windows(ids, whole)
+        return texts if "".join(texts) == whole else self._cut_by_prefixes(ids, whole)
+
+    def _text_after(self, before: int, token: int) -> str:
+        return self._decode([before, token])[len(self._decode([before])) :]
+
+    def _cut_by_windows(self, ids: Sequence[int], whole: str) -> list[str]:
+        """The texts as from prefixes, each of which begins again at the last token with a text.
+
+        Decoding is then of a few tokens each time. Bytes that are no text can be read otherwise
+        without what was before them; the texts together are then not the whole.
+        """
+        texts = [""] * len(ids)
+        first, start = 0, 0  # as in `_cut_by_prefixes`
+        base, n_before = 0, 0  # the token that windows begin at, and what it adds before `first`
+        for n in range(1, len(ids) + 1):
+            added = self._decode(ids[base:n])[n_before:]
+            if not whole.startswith(added, start):
+                continue
+            texts[first] = added
+            start += len(added)
+            base = first if added else base
+            first = n
+            n_before = len(self._decode(ids[base:n]))
+        return texts
+
+    def _cut_by_prefixes(self, ids: Sequence[int], whole: str) -> list[str]:
+        """The texts from decoding the first tokens, one more each time: slower, and always right.
+
+        Where these are no beginning of the whole text, a character is unfinished.
+        """
+        texts = [""] * len(ids)
+        first, start = 0, 0  # of the tokens that no text was given to yet, and of their text
+        for n in range(1, len(ids) + 1):
+            begun = whole if n == len(ids) else self._decode(ids[:n])
+            if len(begun) >= start and whole.startswith(begun):
+                texts[first] = begun[start:]
+                first, start = n, len(begun)
+        return texts
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
