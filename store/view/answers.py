@@ -1,8 +1,9 @@
-"""Numbers of a request's path and query, and answers: JSON, and numbers as raw bytes."""
+"""What a request asks for, and answers: JSON, and numbers as raw bytes."""
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from starlette.convertors import Convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from store.view.columns import Table
+from store.view.snapshots import Snapshots, Wanted
+from store.view.traces import Texts
 
-__all__ = ["Number", "integer", "json_response", "kept_response", "number", "raw_response"]
+__all__ = ["Asked", "Number", "json_response", "raw_response"]
 
 
 class Number(Convertor[int]):
@@ -27,51 +29,97 @@ class Number(Convertor[int]):
         return str(value)
 
 
-def integer(request: Request, name: str, default: int) -> int:
-    """A whole number of the query; raises ValueError."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
-        raise ValueError(f"{name}: expected a whole number, found {text!r:.40}")
-    return int(text)
+class Asked:
+    """A request about a state of a store.
 
+    Attributes
+    ----------
+    table, store
+        The state that it is about.
+    row, name
+        Of the path: a trace, and what is asked of it or of the store.
+    query
+        The query of the URL.
+    tokenizer
+        For the texts of tokens that the store does not hold.
 
-def number(request: Request, name: str, default: float) -> float:
-    """A finite number of the query; raises ValueError."""
-    text = request.query_params.get(name) or str(default)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{name}: expected a number, found {text!r:.40}")
-    return value
+    Raises
+    ------
+    IndexError, NotFoundError
+        There is no such store, or no such state of it is open.
+    """
+
+    def __init__(
+        self, request: Request, stores: Sequence[Snapshots], tokenizer: Texts | None
+    ) -> None:
+        path = request.path_params
+        number: int = path["store"]
+        if number >= len(stores):
+            raise IndexError(f"store: expected 0 to {len(stores) - 1}, found {number}")
+        self.path = path
+        self.row: int = path.get("row", 0)
+        self.name: str = path.get("name", "")
+        self.query = request.query_params
+        self.tokenizer = tokenizer
+        self._headers = request.headers
+        self._snapshots = stores[number]
+        self.table = self._snapshots.table(path["generation"])
+        self.store = self.table.store
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The rows of the filter, in the order asked for: uint32 `(n,)`; raises StoreError."""
+        is_descending = self.query.get("descending") == "1"
+        wanted = Wanted(self.text("filter").strip(), self.text("sort"), is_descending)
+        return self._snapshots.rows(self.path["generation"], wanted)
+
+    def numbers(self, key: str) -> np.ndarray:
+        """The column of numbers that the query names, in the rows: `(n,)`; raises StoreError."""
+        rows = self.rows
+        return self.table.numbers(self.text(key))[rows]
+
+    def text(self, key: str) -> str:
+        return self.query.get(key, "")
+
+    def integer(self, key: str, default: int) -> int:
+        """A whole number of the query; raises ValueError."""
+        text = self.query.get(key)
+        if text is None:
+            return default
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
+            raise ValueError(f"{key}: expected a whole number, found {text!r:.40}")
+        return int(text)
+
+    def number(self, key: str, default: float) -> float:
+        """A finite number of the query; raises ValueError."""
+        text = self.query.get(key) or str(default)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"{key}: expected a number, found {text!r:.40}")
+        return value
+
+    def kept(self, build: Callable[[], tuple[np.ndarray, dict[str, str]]]) -> Response:
+        """Numbers and headers that follow from the column: the browser keeps those of the store.
+
+        Scores of runs come from files that may change while the store does not.
+        """
+        if self.name in self.table.scores:
+            return raw_response(*build())
+        etag = f'"{self.store.uuid}-{self.store.generation}-{self.name}"'
+        if self._headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers={"ETag": etag})
+        values, headers = build()
+        return raw_response(values, headers | {"ETag": etag})
 
 
 def json_response(content: Any, status: int = 200) -> Response:
     body = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # texts of a store may have halves of surrogate pairs, which UTF-8 does not
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
-
-
-def kept_response(
-    request: Request,
-    table: Table,
-    name: str,
-    build: Callable[[], tuple[np.ndarray, dict[str, str]]],
-) -> Response:
-    """Numbers and headers that follow from a column: the browser keeps those of the store.
-
-    Scores of runs come from files that may change while the store does not.
-    """
-    store = table.store
-    etag = f'"{store.uuid}-{store.generation}-{name}"' if name not in table.scores else ""
-    if etag and request.headers.get("if-none-match") == etag:
-        return Response(status_code=304, headers={"ETag": etag})
-    values, headers = build()
-    return raw_response(values, headers | {"ETag": etag} if etag else headers)
 
 
 def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -> Response:

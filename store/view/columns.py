@@ -34,6 +34,8 @@ class Table:
     scores
         Column -> float32 `(n_rows,)`, NaN for a row without a score. A name that the store has as
         well is refused.
+    thresholds
+        Column of scores -> the threshold of its detector, where it has one.
 
     Attributes
     ----------
@@ -48,9 +50,15 @@ class Table:
         Scores of another length, or of a name that the store has.
     """
 
-    def __init__(self, store: TraceStore, scores: Mapping[str, np.ndarray] | None = None) -> None:
+    def __init__(
+        self,
+        store: TraceStore,
+        scores: Mapping[str, np.ndarray] | None = None,
+        thresholds: Mapping[str, float] | None = None,
+    ) -> None:
         self.store = store
         self.scores = dict(scores or {})
+        self.thresholds = dict(thresholds or {})
         for name, values in self.scores.items():
             if name in store.schema.stored or len(values) != len(store):
                 raise SchemaError(

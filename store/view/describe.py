@@ -6,9 +6,8 @@ from typing import Any
 
 from store.format.schema import TRACE_ID
 from store.traces.columns import TABLE_FIRST, TRACE_COLUMNS
-from store.view.attention import has_attention
+from store.view.attention import has_attention, head_columns
 from store.view.columns import Table
-from store.view.heads import head_columns
 from store.view.layers import pictures
 from store.view.maps import map_states
 from store.view.traces import token_columns
@@ -37,6 +36,7 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
             {"name": name, "kind": kind, "is_score": name in table.scores}
             for name, kind in table.kinds.items()
         ],
+        "thresholds": table.thresholds,
         "shown": shown_columns(table),
         "tokens": token_columns(store.schema),
         "pictures": pictures(store.schema),

@@ -1,4 +1,4 @@
-"""Who may ask the server of the page for what. Pure.
+"""Who may ask the server of the page for what.
 
 The page shows private data on a port that every program of the machine, and every page that is
 open in the browser, can reach. So a request must name this machine as its host (else a foreign name
@@ -9,8 +9,12 @@ token that was printed with the address, once in the URL and then in a cookie.
 import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import parse_qs
 
-__all__ = ["HEADERS", "Refusal", "check_request", "cookie_header"]
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["HEADERS", "Guard", "Refusal", "check_request"]
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 OWN_SITES = ("none", "same-origin")
@@ -80,6 +84,39 @@ def _cookie_value(header: str, name: str) -> str:
     return next((value for key, _, value in pairs if key == name), "")
 
 
-def cookie_header(name: str, token: str) -> str:
-    """What sets the cookie: sent by this page alone, and out of reach of scripts."""
-    return f"{name}={token}; Path=/; HttpOnly; SameSite=Strict"
+class Guard:
+    """Refuses what `check_request` refuses, and adds `HEADERS` to every answer."""
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+        self.app = app
+        self.token = token
+        self.cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a web socket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        query = scope["query_string"].decode("latin-1")
+        given = parse_qs(query[:200]).get("token", [None])[0]
+        length = len(query) + len(scope["path"])
+        method = scope["method"]
+        refusal = check_request(method, headers, given, self.token, self.cookie, length)
+        extra = dict(HEADERS)
+        if refusal is None and given is not None:
+            # sent by this page alone, and out of reach of scripts
+            extra["Set-Cookie"] = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.lower().encode(), text.encode()) for name, text in extra.items()]
+                message["headers"] = [*message.get("headers", []), *added]
+            await send(message)
+
+        app = self.app if refusal is None else PlainTextResponse(refusal.text, refusal.status)
+        await app(scope, receive, send_with_headers)

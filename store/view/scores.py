@@ -1,150 +1,16 @@
-"""Scores of finished runs beside a store's rows, and what they get wrong."""
+"""Scores of a detector: its mistakes, its ranks, and how often they come true. Pure."""
 
-import csv
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from store.errors import FormatError, SchemaError
-from store.read.store import TraceStore
-from store.text_records import name_file
+from store.view.histograms import bin_places, short_numbers
 
-__all__ = [
-    "Mistakes",
-    "check_run",
-    "column_name",
-    "column_names",
-    "join_scores",
-    "mistakes",
-    "rank_density",
-    "rank_limits",
-    "read_run",
-]
+__all__ = ["Calibration", "Mistakes", "calibrate", "mistakes", "rank_density", "rank_limits"]
 
-KEYS = ("trace_id", "split", "label", "question_id")
-FILE = "scores.csv"
-BLOCK_LINES = 256  # read at once; more, and Python's garbage collector goes through them again
 N_CELLS = 48  # of a density, in each direction
 BLOCK_ROWS = 1 << 16  # counted at once, in the processor's cache
-
-
-def read_run(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Read the file `scores.csv` of a finished run.
-
-    Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters,
-    digits and `_` of a detector's name are kept, so that a filter can name it.
-
-    Raises
-    ------
-    NotFoundError, FormatError
-        No such file, or it is not what a run writes.
-    """
-    path = directory / FILE
-    opened = name_file(path, "the scores of a finished run")
-    with opened, path.open(newline="", encoding="utf-8") as file:
-        lines = _read_lines(path, file)
-        header = next(lines, [])
-        names = [name for name in header if name not in KEYS]
-        if header[:1] != ["trace_id"] or not names:
-            raise FormatError(
-                f"{path}: expected the columns trace_id and scores, found {header!r:.80}; "
-                "give the folder of a finished run"
-            )
-        _check_names(path, header, names)
-        ids: list[str] = []
-        parts = {name: [np.zeros(0, np.float32)] for name in names}
-        # blocks become numbers at once: a million lines as lists take ten times as long
-        while block := list(islice(lines, BLOCK_LINES)):
-            cells = dict(zip(header, zip(*block, strict=True), strict=True))
-            ids.extend(cells["trace_id"])
-            for name in names:
-                parts[name].append(_parse(path, name, cells[name]))
-    return ids, {column_name(name): np.concatenate(part) for name, part in parts.items()}
-
-
-def _check_names(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
-    """Raise FormatError where two columns are called the same, or would be."""
-    seen: dict[str, str] = {}
-    for name in (*(name for name in header if name in KEYS), *names):
-        column = name if name in KEYS else column_name(name)
-        if column in seen:
-            raise FormatError(
-                f"{path}: expected columns of different names, found {seen[column]!r:.80} and "
-                f"{name!r:.80}, both shown as {column:.80}; rename one"
-            )
-        seen[column] = name
-
-
-def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
-    """The header and the lines of a CSV file, all of one length; raises FormatError."""
-    lines = csv.reader(file)
-    n_cells = None
-    try:
-        for line in lines:
-            n_cells = len(line) if n_cells is None else n_cells
-            if len(line) != n_cells:
-                raise FormatError(
-                    f"{path}, line {lines.line_num}: expected {n_cells} values, found {len(line)}"
-                )
-            yield line
-    except csv.Error as error:
-        raise FormatError(f"{path}, line {lines.line_num}: expected CSV, found: {error}") from error
-
-
-def column_name(name: str) -> str:
-    """The column of a detector's scores, which a filter can name."""
-    return "score_" + re.sub(r"\W+", "_", name, flags=re.ASCII)
-
-
-def _parse(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
-    try:
-        return np.array([cell or "nan" for cell in cells], np.float32)
-    except ValueError as error:
-        raise FormatError(f"{path}, column {name!r}: expected numbers, found: {error}") from error
-
-
-def join_scores(store: TraceStore, runs: Sequence[tuple[str, tuple]]) -> dict[str, np.ndarray]:
-    """The scores of runs by row of a store.
-
-    `runs` are names of runs with what `read_run` returned; a column that two runs have gets the
-    name of the later run as well. Returns column -> float32 `(n_rows,)`, NaN for rows that a run
-    does not list.
-    """
-    joined: dict[str, np.ndarray] = {}
-    for run, (ids, scores) in runs:
-        rows = store.ids.find_all(ids)
-        is_here = rows >= 0
-        if not is_here.any():
-            continue
-        for name, values in scores.items():
-            column = np.full(len(store), np.nan, np.float32)
-            column[rows[is_here]] = values[is_here]
-            joined[_new_name(name, run, {*store.schema.stored, *joined})] = column
-    return joined
-
-
-def _new_name(name: str, run: str, taken: set[str]) -> str:
-    return next(candidate for candidate in column_names(name, run) if candidate not in taken)
-
-
-def column_names(name: str, run: str) -> Iterator[str]:
-    """What a column of a run may be called; the first name that is free is taken."""
-    suffix = re.sub(r"\W+", "_", run, flags=re.ASCII)
-    numbered = (f"{name}_{suffix}_{i}" for i in range(2, 10**6))
-    return chain([name, f"{name}_{suffix}"], numbered)
-
-
-def check_run(path: Path, trace_ids: Sequence[str], stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError for a run none of whose traces is in any store."""
-    if not any(trace_id in store for trace_id in trace_ids for store in stores):
-        raise SchemaError(
-            f"{path / FILE}: expected traces of the stores, found none; "
-            "give the store that the run was trained on"
-        )
+N_BINS = 15  # of a calibration, as in the reports of runs
 
 
 class Mistakes(NamedTuple):
@@ -238,3 +104,53 @@ def _cells(values: np.ndarray, borders: np.ndarray) -> np.ndarray:
         twice += values > border
         twice += values >= border
     return twice // 2
+
+
+class Calibration(NamedTuple):
+    """Shares of hallucinations among rows of about the same score.
+
+    Attributes
+    ----------
+    scores
+        Mean score of each bin that has rows: float64 `(n,)`.
+    shares
+        Share of its rows with label 1: float64 `(n,)`.
+    counts
+        Its rows: int64 `(n,)`.
+    edges
+        Where it begins and ends, in the precision of the scores: float64 `(n, 2)`. It has its lower
+        edge and not its upper one, but the last of the 15 has both.
+    error
+        The expected calibration error, the mean over rows of the distance of a bin's share from
+        its mean score; 0 is perfect.
+    """
+
+    scores: np.ndarray
+    shares: np.ndarray
+    counts: np.ndarray
+    edges: np.ndarray
+    error: float
+
+
+def calibrate(scores: np.ndarray, labels: np.ndarray) -> Calibration | None:
+    """Compare scores with labels in 15 bins of one width on [0, 1].
+
+    `scores` and `labels` are `(n_rows,)`; rows without a score, and of other labels than 0 and 1,
+    are left out. Returns None if no row is left, or a score is no probability.
+    """
+    is_used = np.isfinite(scores) & ((labels == 0) | (labels == 1))
+    chosen = scores[is_used]
+    if not len(chosen) or chosen.min() < 0 or chosen.max() > 1:
+        return None
+    kind = chosen.dtype if chosen.dtype.kind == "f" else np.float64
+    edges = short_numbers(np.linspace(0, 1, N_BINS + 1).astype(kind))  # as a filter compares
+    used = chosen.astype(np.float64)
+    bins = bin_places(chosen.astype(kind), edges)
+    counts = np.bincount(bins, minlength=N_BINS)
+    has_rows = counts > 0
+    counts = counts[has_rows]
+    means = np.bincount(bins, used, N_BINS)[has_rows] / counts
+    shares = np.bincount(bins, labels[is_used], N_BINS)[has_rows] / counts
+    error = float(np.abs(shares - means) @ counts / len(used))
+    limits = np.column_stack([edges[:-1], edges[1:]])[has_rows]
+    return Calibration(means, shares, counts, limits, error)

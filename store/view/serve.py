@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import h11
-import numpy as np
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from store.errors import NotFoundError, SchemaError
-from store.read.store import TraceStore
-from store.view.columns import Table
-from store.view.scores import check_run, join_scores, read_run
+from store.view.runs import check_run, read_run
 from store.view.server import build_app
 from store.view.snapshots import Snapshots
-from store.view.thresholds import join_thresholds, read_thresholds
 from store.view.traces import Texts
 
 __all__ = ["find_trace", "open_stores", "serve"]
@@ -40,29 +36,10 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     given: dict[Path, Path] = {}
     for path in run_paths:
         given.setdefault(path.resolve(), path)  # a run that is given twice is one
-    run_paths = [*given.values()]
-    runs = [*zip(short_names([*given]), map(read_run, run_paths), strict=True)]
-
-    def scores(store: TraceStore) -> dict[str, np.ndarray]:
-        return join_scores(store, runs)
-
-    cuts = [read_thresholds(path) for path in run_paths]
-    joined: dict[tuple[str, int], dict[str, float]] = {}  # the page asks again and again
-
-    def thresholds(table: Table) -> dict[str, float]:
-        state = (table.store.uuid, table.store.generation)
-        if state not in joined:
-            known = [
-                (name, found)
-                for (name, (ids, _)), found in zip(runs, cuts, strict=True)
-                if (table.store.ids.find_all(ids) >= 0).any()
-            ]
-            joined[state] = join_thresholds(table.scores, known)
-        return joined[state]
-
-    opened = [Snapshots(path, scores, thresholds) for path in paths]
-    for path, (_, (ids, _)) in zip(run_paths, runs, strict=True):
-        check_run(path, ids, [snapshots.first.store for snapshots in opened])
+    runs = [*map(read_run, given.values(), short_names([*given]))]
+    opened = [Snapshots(path, runs) for path in paths]
+    for path, run in zip(given.values(), runs, strict=True):
+        check_run(path, run, [snapshots.first.store for snapshots in opened])
     return opened
 
 

@@ -1,8 +1,8 @@
 """The states of a store that are open for the page: the one it shows, and a newer one it may
 take."""
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from store.read.store import TraceStore
 from store.view.columns import Table
 from store.view.filters import filter_rows
 from store.view.orders import sorted_rows
+from store.view.runs import Run, join_runs
 
 __all__ = ["Snapshots", "Wanted"]
 
@@ -41,10 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Snapshots:
-    """A store, as it was when it was opened, and as it is now.
-
-    `scores` and `thresholds` give the scores of runs for a state of the store, and the thresholds
-    of the columns of scores that have one.
+    """A store, as it was when it was opened, and as it is now, with the scores of runs.
 
     Attributes
     ----------
@@ -54,21 +52,18 @@ class Snapshots:
         The number of the newest state whose rows were asked for; a page that is loaded shows it.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        scores: Callable[[TraceStore], dict[str, np.ndarray]],
-        thresholds: Callable[[Table], dict[str, float]] = lambda table: {},
-    ) -> None:
+    def __init__(self, path: Path, runs: Sequence[Run] = ()) -> None:
         self.path = path
-        self.thresholds = thresholds
-        self._scores = scores
+        self._runs = runs
         self._newest = TraceStore.open(path)
-        self._tables: OrderedDict[int, Table] = OrderedDict()
-        self._orders: OrderedDict[tuple[int, Wanted], np.ndarray] = OrderedDict()
+        self._later_table = lru_cache(KEPT_TABLES)(self._open_newest)
+        self._order = lru_cache(KEPT_ORDERS)(self._order_rows)
         self._replaced: dict[tuple[str, int], int] = {}
-        self.first = Table(self._newest, scores(self._newest))
+        self.first = self._newest_table()
         self.opened = self._newest.generation
+
+    def _newest_table(self) -> Table:
+        return Table(self._newest, *join_runs(self._newest, self._runs))
 
     def newest(self) -> int:
         """The number of the state that is committed now: its generation.
@@ -94,34 +89,29 @@ class Snapshots:
         """
         if generation == self.first.store.generation:
             return self.first
-        if generation not in self._tables:
-            newest = self.newest()
-            if generation != newest:
-                raise NotFoundError(
-                    f"{self.path}: expected generation {newest}, "
-                    f"found {generation}; load the page again"
-                )
-            self._tables[generation] = Table(self._newest, self._scores(self._newest))
-            self.opened = generation
-        self._tables.move_to_end(generation)
-        while len(self._tables) > KEPT_TABLES:
-            self._tables.popitem(last=False)
-        return self._tables[generation]
+        return self._later_table(generation)
+
+    def _open_newest(self, generation: int) -> Table:
+        newest = self.newest()
+        if generation != newest:
+            raise NotFoundError(
+                f"{self.path}: expected generation {newest}, "
+                f"found {generation}; load the page again"
+            )
+        self.opened = generation
+        return self._newest_table()
 
     def rows(self, generation: int, wanted: Wanted) -> np.ndarray:
         """The rows that are wanted: uint32 `(n,)`, read-only; kept for the next request.
 
         Raises StoreError if the filter or the column to sort by is wrong.
         """
-        key = (generation, wanted)
-        if key not in self._orders:
-            rows = order_rows(self.table(generation), wanted)
-            rows.flags.writeable = False
-            self._orders[key] = rows
-        self._orders.move_to_end(key)
-        while len(self._orders) > KEPT_ORDERS:
-            self._orders.popitem(last=False)
-        return self._orders[key]
+        return self._order(generation, wanted)
+
+    def _order_rows(self, generation: int, wanted: Wanted) -> np.ndarray:
+        rows = order_rows(self.table(generation), wanted)
+        rows.flags.writeable = False
+        return rows
 
 
 def order_rows(table: Table, wanted: Wanted) -> np.ndarray:

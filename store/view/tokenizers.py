@@ -5,7 +5,7 @@ from typing import Any
 
 from store.errors import FormatError, NotFoundError
 from store.extras import needs_extra
-from store.sources.huggingface.token_texts import TokenTexts
+from store.sources.huggingface.tokenization import TokenTexts
 
 __all__ = ["read_tokenizer"]
 

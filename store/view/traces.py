@@ -14,6 +14,7 @@ from store.traces.layers import LAYERS_AXIS
 from store.view.columns import Table, json_number
 
 __all__ = [
+    "RECEIVED",
     "Texts",
     "candidates",
     "check_row",

@@ -1,7 +1,7 @@
 // Arcs above the tokens of a trace: the strongest edges of its attention graph in a layer.
 
 import { getJson } from "/page/api.js";
-import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
+import { bar, canvasOf, color, countText, element, input, numberText, soft } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { headParts } from "/page/heads.js";
 import { shortText, textOfToken } from "/page/picture.js";
@@ -17,9 +17,7 @@ export const reads = ["row", "layer", "edge", "first", "head"];
 export async function showAttention(panel, base, store, row) {
   const layers = allLayers(store);
   if (!layers.length) {
-    panel.replaceChildren(
-      element("p", { className: "soft" }, "this store has no attn_mean, attn_diag or attn_colsum"),
-    );
+    panel.replaceChildren(soft("this store has no attn_mean, attn_diag or attn_colsum"));
     return;
   }
   const common = store.attention.length ? store.attention : layers;
@@ -39,55 +37,47 @@ export async function showAttention(panel, base, store, row) {
   const heads = await headParts(base, store, row, trace, layers[layer], width, (number) =>
     change({ layer: layers.indexOf(number) }),
   );
-  const bar = element(
-    "div",
-    { className: "bar" },
+  const toEdge = (event) => change({ edge: event.target.value });
+  const controls = bar(
     element(
       "label",
       {},
       `layer ${layers[layer]} `,
-      element("input", {
-        type: "range",
-        "aria-label": "layer",
+      input("range", "layer", (event) => change({ layer: event.target.value }), {
         "aria-valuetext": `layer ${layers[layer]}`,
         min: 0,
         max: layers.length - 1,
         value: layer,
-        onchange: (event) => change({ layer: event.target.value }),
       }),
     ),
     edges &&
       element(
-      "label",
-      {},
-      `at least ${threshold} `,
-      element("input", {
-        type: "range",
-        "aria-label": "least weight of an edge",
-        min: 0,
-        max: 1,
-        step: 0.01,
-        value: threshold,
-        onchange: (event) => change({ edge: event.target.value }),
-      }),
-    ),
+        "label",
+        {},
+        `at least ${threshold} `,
+        input("range", "least weight of an edge", toEdge, {
+          min: 0,
+          max: 1,
+          step: 0.01,
+          value: threshold,
+        }),
+      ),
     edges &&
       element(
-      "label",
-      {},
-      element("input", {
-        type: "checkbox",
-        "aria-label": "without the first token",
-        checked: skip,
-        onchange: (event) => change({ first: event.target.checked ? "" : "1" }),
-      }),
-      " without the first token",
-    ),
+        "label",
+        {},
+        input(
+          "checkbox",
+          "without the first token",
+          (event) => change({ first: event.target.checked ? "" : "1" }),
+          { checked: skip },
+        ),
+        " without the first token",
+      ),
   );
-  const body = [element("h2", { dir: "auto" }, trace.texts.trace_id), bar];
+  const body = [element("h2", { dir: "auto" }, trace.texts.trace_id), controls];
   if (edges) body.push(...arcs(trace, edges, width));
-  else if (store.attention.length)
-    body.push(element("p", { className: "soft" }, `attn_mean has no layer ${layers[layer]}`));
+  else if (store.attention.length) body.push(soft(`attn_mean has no layer ${layers[layer]}`));
   panel.replaceChildren(...body, ...heads);
 }
 
@@ -97,15 +87,14 @@ export const allLayers = ({ attention, heads }) =>
 
 function arcs(trace, edges, width) {
   const n = edges.weights.length;
-  const note = element(
-    "p",
-    { className: "soft" },
+  const note = soft(
     n
       ? `the ${n} strongest of ${edges.n_above} edges, mean over heads: an arc joins a token with one before it that it attends to, the stronger the more`
       : "no edge is that strong: move the threshold to the left",
   );
   const nShown = Math.floor(MAX_WIDTH / MIN_STEP);
-  if (trace.tokens.length > nShown) note.append(`; the first ${countText(nShown)} tokens are drawn`);
+  if (trace.tokens.length > nShown)
+    note.append(`; the first ${countText(nShown)} tokens are drawn`);
   return [element("div", { className: "wide" }, draw(trace, edges, width)), note];
 }
 
@@ -159,7 +148,9 @@ function draw(trace, edges, place) {
     textOf: (i) => {
       const lines = edges.queries.flatMap((query, e) =>
         query === i || edges.keys[e] === i
-          ? [`${textOfToken(trace, query)} → ${textOfToken(trace, edges.keys[e])}  ${numberText(edges.weights[e])}`]
+          ? [
+              `${textOfToken(trace, query)} → ${textOfToken(trace, edges.keys[e])}  ${numberText(edges.weights[e])}`,
+            ]
           : [],
       );
       return [`token ${i} ${textOfToken(trace, i)}`, ...lines.slice(0, 10)].join("\n");

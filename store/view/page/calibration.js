@@ -1,6 +1,6 @@
 // Whether scores are probabilities: how often those of about one score are hallucinations.
 
-import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
+import { canvasOf, color, countText, numberText, soft, title } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { between, conditions, show } from "/page/narrow.js";
 import { state } from "/page/state.js";
@@ -12,8 +12,8 @@ const LABELLED = "(label == 0 or label == 1)"; // only rows with a label are cou
 export function calibrationParts(found, score) {
   if (!found)
     return [
-      element("h3", {}, "calibration"),
-      element("p", { className: "soft" }, `${score} is no probability: not all of it lies from 0 to 1`),
+      title("calibration"),
+      soft(`${score} is no probability: not all of it lies from 0 to 1`),
     ];
   const n = found.scores.length;
   const place = (value) => EDGE + value * SIZE;
@@ -67,11 +67,9 @@ export function calibrationParts(found, score) {
     },
   });
   return [
-    element("h3", {}, "calibration: share of hallucinations (upwards) at each score (to the right)"),
+    title("calibration: share of hallucinations (upwards) at each score (to the right)"),
     canvas,
-    element(
-      "p",
-      { className: "soft" },
+    soft(
       `on the dashed line a score is a probability; mean distance from it (ECE, 15 bins): ${numberText(found.error)}`,
     ),
   ];

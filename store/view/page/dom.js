@@ -9,9 +9,32 @@ export function element(tag, properties = {}, ...children) {
     else if (key in made) made[key] = value;
     else made.setAttribute(key, value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(
+    ...children.filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return made;
 }
+
+export const soft = (...children) => element("p", { className: "soft" }, ...children);
+export const bar = (...children) => element("div", { className: "bar" }, ...children);
+export const title = (...children) => element("h3", {}, ...children);
+export const prose = (text) => element("p", { className: "prose", dir: "auto" }, text);
+export const button = (text, onclick, properties = {}) =>
+  element("button", { ...properties, onclick }, text);
+
+// A menu of names; onPick(name): one was chosen.
+export const menu = (label, names, chosen, onPick, textOf = (name) => name) =>
+  element(
+    "select",
+    { "aria-label": label, onchange: (event) => onPick(event.target.value) },
+    ...names.map((name) =>
+      element("option", { value: name, selected: name === chosen }, textOf(name)),
+    ),
+  );
+
+// An input of a type, which says what it is for.
+export const input = (type, label, onchange, properties) =>
+  element("input", { type, "aria-label": label, onchange, ...properties });
 
 export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";

@@ -1,7 +1,7 @@
 // Heads of attention in a trace: of each layer one number a head, and of a layer one a token.
 
 import { getArray } from "/page/api.js";
-import { canvasOf, color, element, numberText, own } from "/page/dom.js";
+import { bar, canvasOf, color, element, menu, numberText, own, soft, title } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { legendOf, limits, picture, shareOf } from "/page/picture.js";
 import { change, state } from "/page/state.js";
@@ -28,22 +28,24 @@ export async function headParts(base, store, row, trace, layer, width, onLayer) 
     getArray(path),
     at < 0 ? null : getArray(path, { layer: at }),
   ]);
-  const select = element(
-    "select",
-    { "aria-label": "heads by", onchange: (event) => change({ head: event.target.value }) },
-    ...names.map((each) => element("option", { value: each, selected: each === name }, each)),
-  );
+  const select = menu("heads by", names, name, (head) => change({ head }));
   const parts = [
-    element("h3", {}, "heads"),
-    element("div", { className: "bar" }, element("label", {}, "heads by ", select)),
-    ...grid(summary, layers, layer, own(SUMMARIES, name) ?? `${name}, mean over the tokens`, onLayer),
+    title("heads"),
+    bar(element("label", {}, "heads by ", select)),
+    ...grid(
+      summary,
+      layers,
+      layer,
+      own(SUMMARIES, name) ?? `${name}, mean over the tokens`,
+      onLayer,
+    ),
   ];
   if (!inLayer) return parts;
   const [nTokens, nHeads] = inLayer.shape;
   const between = limits(inLayer.values);
   return [
     ...parts,
-    element("h3", {}, `layer ${layer}, heads upwards: ${own(MEANINGS, name) ?? name}  `, legendOf(between)),
+    title(`layer ${layer}, heads upwards: ${own(MEANINGS, name) ?? name}  `, legendOf(between)),
     picture(trace, {
       values: inLayer.values,
       nTokens,
@@ -68,12 +70,15 @@ function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, title, onLay
     for (let head = 0; head < nHeads; head += 1) {
       const value = values[layer * nHeads + head];
       const level = shareOf(value, between);
-      context.fillStyle = Number.isFinite(value) ? `rgb(${ink} / ${level})` : "rgb(128 128 128 / 0.3)";
+      context.fillStyle = Number.isFinite(value)
+        ? `rgb(${ink} / ${level})`
+        : "rgb(128 128 128 / 0.3)";
       context.fillRect(left + head * wide, y, wide, tall);
     }
     context.fillStyle = color(layers[layer] === chosen ? "--ink" : "--soft");
     context.textAlign = "right";
-    if (layer % Math.ceil(14 / tall) === 0) context.fillText(layers[layer], left - 6, y + tall / 2 + 4);
+    if (layer % Math.ceil(14 / tall) === 0)
+      context.fillText(layers[layer], left - 6, y + tall / 2 + 4);
     if (layers[layer] === chosen) {
       context.strokeStyle = color("--ink");
       context.strokeRect(left + 0.5, y + 0.5, wide * nHeads, tall - 1);
@@ -98,7 +103,7 @@ function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, title, onLay
     choose: (_, j) => onLayer(layers[nLayers - 1 - j]),
   });
   return [
-    element("p", { className: "soft" }, `layers from below, heads to the right: ${title}  `, legendOf(between)),
+    soft(`layers from below, heads to the right: ${title}  `, legendOf(between)),
     element("div", { className: "wide" }, canvas),
   ];
 }

@@ -1,7 +1,7 @@
 // Bars of a column, stacked by label.
 
 import { getJson } from "/page/api.js";
-import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
+import { bar, canvasOf, color, countText, element, numberText, title } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { between, show } from "/page/narrow.js";
 
@@ -66,13 +66,13 @@ export function drawBars(found, width, height, threshold = NaN, name = "") {
 
 export async function showHistogram(base, query, name, place) {
   const found = await getJson(`${base}/histogram`, { ...query, column: name });
-  const all = Object.values(found.counts).flat().reduce((a, b) => a + b, found.missing);
+  const all = Object.values(found.counts)
+    .flat()
+    .reduce((a, b) => a + b, found.missing);
   const box = element(
     "div",
     {},
-    element(
-      "h3",
-      {},
+    title(
       `${name} of ${countText(all)} rows`,
       found.missing ? `; ${countText(found.missing)} have no finite value` : "",
     ),
@@ -94,5 +94,5 @@ export function legend(found) {
       `${NAMES[name]}: ${countText(counts.reduce((a, b) => a + b, 0))}  `,
     );
   });
-  return element("div", { className: "bar" }, ...parts);
+  return bar(...parts);
 }

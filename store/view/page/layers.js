@@ -2,7 +2,7 @@
 // probes of single tokens say.
 
 import { getArray, getJson } from "/page/api.js";
-import { element } from "/page/dom.js";
+import { bar, element, menu, soft, title } from "/page/dom.js";
 import { mapAdvice, mapOfLayer } from "/page/map.js";
 import { legendOf, limits, picture } from "/page/picture.js";
 import { change, state } from "/page/state.js";
@@ -26,9 +26,7 @@ export const reads = ["row", "what", "map"];
 export async function showLayers(panel, base, store, row) {
   const probes = store.tokens.filter((name) => SCORES.test(name));
   if (!store.pictures.length && !probes.length) {
-    panel.replaceChildren(
-      element("p", { className: "soft" }, "this store has no hidden_states and no lens_entropy"),
-    );
+    panel.replaceChildren(soft("this store has no hidden_states and no lens_entropy"));
     return;
   }
   const what = store.pictures.includes(state.what) ? state.what : store.pictures[0];
@@ -42,9 +40,7 @@ export async function showLayers(panel, base, store, row) {
   if (found) body.push(...states(store, trace, what, found, width));
   for (const [i, name] of probes.entries()) body.push(...probe(trace, name, scores[i], width));
   body.push(
-    element(
-      "p",
-      { className: "soft" },
+    soft(
       trace.prompt_len
         ? "tokens from left to right; the line is where the answer begins"
         : "tokens from left to right",
@@ -54,37 +50,29 @@ export async function showLayers(panel, base, store, row) {
 }
 
 function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width) {
-  const select = element(
-    "select",
-    {
-      "aria-label": "what the picture shows",
-      onchange: (event) => change({ what: event.target.value }),
-    },
-    ...store.pictures.map((name) =>
-      element("option", { value: name, selected: name === what }, NAMES[name] ?? name),
-    ),
-  );
+  const nameOf = (name) => NAMES[name] ?? name;
+  const choose = (name) => change({ what: name });
+  const select = menu("what the picture shows", store.pictures, what, choose, nameOf);
   const advice = element("div");
   const toMap = (layer) => {
     const map = mapOfLayer(store, layer);
     if (map) change({ tab: "map", map: map.name, view: "" }, true);
     else advice.replaceChildren(mapAdvice(store, layer));
   };
-  const maps = element(
-    "select",
-    { "aria-label": "map of a layer", onchange: (event) => toMap(Number(event.target.value)) },
-    element("option", { value: "", disabled: true, selected: true }, "map of layer …"),
-    ...store.layers.map((layer) =>
-      element("option", { value: layer }, `${layer}${mapOfLayer(store, layer) ? "" : " (none yet)"}`),
-    ),
+  const none = (layer) => (layer === "" || mapOfLayer(store, layer) ? "" : " (none yet)");
+  const maps = menu(
+    "map of a layer",
+    ["", ...store.layers],
+    "",
+    (layer) => toMap(Number(layer)),
+    (layer) => `${layer === "" ? "map of layer …" : layer}${none(layer)}`,
   );
+  maps.options[0].disabled = true;
   const between = limits(values);
   const numbers = Array.from({ length: nLayers }, (_, layer) => store.layers[layer] ?? layer + 1);
   return [
-    element("div", { className: "bar" }, select, legendOf(between), store.layers.length ? maps : null),
-    element(
-      "p",
-      { className: "soft" },
+    bar(select, legendOf(between), store.layers.length ? maps : null),
+    soft(
       `${MEANINGS[what]}. Layers from below, as the model numbers them; a click leads to the map of the layer`,
     ),
     picture(trace, {
@@ -92,8 +80,8 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
       nTokens,
       lines: numbers,
       between,
-      what: (layer) => `layer ${numbers[layer]}\n${NAMES[what] ?? what}`,
-      label: `${NAMES[what] ?? what}, ${nTokens} tokens by ${nLayers} layers`,
+      what: (layer) => `layer ${numbers[layer]}\n${nameOf(what)}`,
+      label: `${nameOf(what)}, ${nTokens} tokens by ${nLayers} layers`,
       width,
       choose: (_, layer) => toMap(numbers[layer]),
     }),
@@ -104,7 +92,7 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
 function probe(trace, name, { values, shape: [nTokens] }, width) {
   const between = limits(values);
   return [
-    element("h3", {}, `${name}: how much a detector suspects each token  `, legendOf(between)),
+    title(`${name}: how much a detector suspects each token  `, legendOf(between)),
     picture(trace, {
       values,
       nTokens,

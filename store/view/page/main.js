@@ -2,7 +2,7 @@
 
 import { get, getJson } from "/page/api.js";
 import { reads as attentionReads, showAttention } from "/page/attention.js";
-import { $, element, showError, showTip } from "/page/dom.js";
+import { $, element, showError, showTip, soft } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
 import { showHistogram } from "/page/histogram.js";
@@ -47,7 +47,8 @@ function nameOf(place, places) {
   const tail = (each, n) => each.split("/").slice(-n).join("/");
   const longest = place.split("/").length;
   for (let n = 1; n < longest; n += 1)
-    if (places.filter((each) => tail(each, n) === tail(place, n)).length === 1) return tail(place, n);
+    if (places.filter((each) => tail(each, n) === tail(place, n)).length === 1)
+      return tail(place, n);
   return place;
 }
 
@@ -56,9 +57,7 @@ async function showTable() {
   const places = stores.map(({ place }) => place);
   const names = places.map((place) => nameOf(place, places));
   $("#store").replaceChildren(
-    ...stores.map((each, i) =>
-      element("option", { value: i, selected: each === found }, names[i]),
-    ),
+    ...stores.map((each, i) => element("option", { value: i, selected: each === found }, names[i])),
   );
   $("#store").title = found.place;
   filter.setBase(base());
@@ -151,13 +150,7 @@ async function drawSide(panel) {
   const { draw, reads } = TABS.get(tabName());
   const isOfRows = reads.includes("filter"); // not of one trace
   if (state.row === "" && !isOfRows) {
-    panel.replaceChildren(
-      element(
-        "p",
-        { className: "soft" },
-        store().rows ? "choose a trace" : "this store has no traces",
-      ),
-    );
+    panel.replaceChildren(soft(store().rows ? "choose a trace" : "this store has no traces"));
     return;
   }
   try {
@@ -282,7 +275,8 @@ async function poll() {
     const isNewer = found && found.newest !== store().generation;
     $("#newer").hidden = !isNewer && !found?.problem;
     $("#newer button").hidden = !isNewer;
-    if (found?.problem) $("#newer span").textContent = `No newer state can be seen: ${found.problem}`;
+    if (found?.problem)
+      $("#newer span").textContent = `No newer state can be seen: ${found.problem}`;
     else if (isNewer)
       $("#newer span").textContent =
         found.newest >= REPLACED
@@ -321,9 +315,7 @@ async function start() {
   stores = (await getJson("/api/stores")).stores;
   table.start(step);
   filter.start((text) => change({ filter: text }, true));
-  $("#store").addEventListener("change", (event) =>
-    changeStore(event.target.value),
-  );
+  $("#store").addEventListener("change", (event) => changeStore(event.target.value));
   $("#find").addEventListener("keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);
     else if (event.key === "Escape") event.target.blur();

@@ -1,7 +1,7 @@
 // A map of all traces: each one a point where two coordinates of its states place it.
 
 import { getArray } from "/page/api.js";
-import { color, countText, element, showError } from "/page/dom.js";
+import { bar, button, color, countText, element, menu, showError } from "/page/dom.js";
 import { mapAdvice } from "/page/map_advice.js";
 import { colorTable, legendOf, loadPaint, paintName } from "/page/map_colors.js";
 import { follow } from "/page/map_gestures.js";
@@ -82,12 +82,12 @@ function newTab(base, store) {
     path: null, // of the lasso that is being drawn
     isLasso: false, // whether a drag is a lasso
     view: undefined, // what the address said last
-    bar: element("div", { className: "bar" }),
+    bar: bar(),
     legend: element("span", { className: "legend-row" }),
     note: element("p", { className: "soft map-note" }),
     card: element("div", { className: "map-card" }),
   };
-  const under = element("div", { className: "bar" }, made.legend, remove);
+  const under = bar(made.legend, remove);
   made.root = element(
     "div",
     { className: "map-tab" },
@@ -183,23 +183,22 @@ function drawBar(mine) {
   const numbers = store.columns.filter((column) => column.kind === "number");
   const names = ["none", ...numbers.map((column) => column.name)];
   const maps = store.maps.map((each) => each.name);
-  const button = (text, title, onclick) => element("button", { title, onclick }, text);
   const lassoTitle = "draw around points to filter the table (l, or drag with Shift)";
-  mine.lassoButton = button("lasso", lassoTitle, () => setLasso(mine, !mine.isLasso));
+  mine.lassoButton = button("lasso", () => setLasso(mine, !mine.isLasso), { title: lassoTitle });
   mine.bar.replaceChildren(
     pick("map", map.name, maps, (name) => change({ map: name, view: "" }, true)),
     pick("colour", paint, names, (name) => change({ paint: name }, true)),
     element(
       "span",
       { className: "group" },
-      button("−", "zoom out (-)", () => plot.zoomAt(1 / 1.4)),
-      button("+", "zoom in (+)", () => plot.zoomAt(1.4)),
-      button("all", "show all points (0)", () => plot.fit()),
+      button("−", () => plot.zoomAt(1 / 1.4), { title: "zoom out (-)" }),
+      button("+", () => plot.zoomAt(1.4), { title: "zoom in (+)" }),
+      button("all", () => plot.fit(), { title: "show all points (0)" }),
     ),
     mine.lassoButton,
-    button("filter to view", "the table shows the traces of this part of the map", () =>
-      lasso(mine, plot.corners),
-    ),
+    button("filter to view", () => lasso(mine, plot.corners), {
+      title: "the table shows the traces of this part of the map",
+    }),
   );
   setLasso(mine, mine.isLasso);
   const keys = "arrows move, + and - zoom, 0 shows all, l is the lasso";
@@ -207,13 +206,8 @@ function drawBar(mine) {
   plot.canvas.setAttribute("aria-label", `map of ${countText(mine.nPlaced)} traces: ${keys}`);
 }
 
-function pick(label, value, values, onPick) {
-  const options = values.map((each) =>
-    element("option", { value: each, selected: each === value }, each),
-  );
-  const onchange = (event) => onPick(event.target.value);
-  return element("label", {}, `${label} `, element("select", { onchange }, ...options));
-}
+const pick = (label, value, values, onPick) =>
+  element("label", {}, `${label} `, menu(label, values, value, onPick));
 
 function setLasso(mine, isOn) {
   mine.isLasso = isOn;
@@ -249,7 +243,11 @@ function drawNote(mine) {
 function drawMarks(mine, context) {
   const { plot } = mine;
   for (const polygon of polygonsOf(state.filter, mine.map.name))
-    outline(context, polygon.map((corner) => plot.placeOf(corner)), [5, 4]);
+    outline(
+      context,
+      polygon.map((corner) => plot.placeOf(corner)),
+      [5, 4],
+    );
   if (mine.path) outline(context, mine.path, []);
   if (mine.hovered >= 0) ring(context, plot, mine.hovered, 7, 1.5);
   if (state.row !== "") ring(context, plot, Number(state.row), 9, 2.5);

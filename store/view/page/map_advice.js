@@ -1,6 +1,6 @@
 // Which map shows a layer, and the command that makes one.
 
-import { element } from "/page/dom.js";
+import { element, soft } from "/page/dom.js";
 import { state } from "/page/state.js";
 
 // Of several maps of a layer the one that was made as the map on the screen was.
@@ -13,8 +13,7 @@ export function mapOfLayer(store, layer) {
 
 // How a map of a layer is made; of the last layer where none is named.
 export function mapAdvice(store, layer) {
-  if (!store.states)
-    return element("p", { className: "soft" }, "this store has no states to draw a map of");
+  if (!store.states) return soft("this store has no states to draw a map of");
   const { column, layers, is_there: isThere } = store.states;
   const option = layers.length ? ` --layer ${layer ?? layers.at(-1)}` : "";
   const lines = [`python -m store project ${store.path} --column ${column}${option}`];
@@ -28,6 +27,6 @@ export function mapAdvice(store, layer) {
     {},
     element("p", {}, why),
     element("pre", { className: "command", tabIndex: 0 }, lines.join("\n")),
-    element("p", { className: "soft" }, "The page then offers the new generation of the store."),
+    soft("The page then offers the new generation of the store."),
   );
 }

@@ -1,7 +1,16 @@
 // What the table says of a trace that is a point of the map: under the pointer, and below the map.
 
 import { getJson } from "/page/api.js";
-import { element, labelClass, numberText, showError, showTip } from "/page/dom.js";
+import {
+  bar,
+  button,
+  element,
+  labelClass,
+  numberText,
+  prose,
+  showError,
+  showTip,
+} from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const SHOWN = ["trace_id", "question", "answer", "label"];
@@ -70,18 +79,16 @@ export async function showCard(mine, row) {
   const text = [question, answer].filter(Boolean).join("  →  ");
   const centre = () => plot.look({ ...plot.view, x, y });
   mine.card.replaceChildren(
-    element(
-      "div",
-      { className: "bar" },
+    bar(
       element("strong", {}, id),
       ...named,
       isPlaced ? null : element("span", { className: "soft" }, "no coordinates"),
       isPlaced && !plot.isInSight([x, y])
-        ? element("button", { className: "small", onclick: centre }, "bring into sight")
+        ? button("bring into sight", centre, { className: "small" })
         : null,
-      element("button", { className: "small", onclick: open }, "open the trace"),
+      button("open the trace", open, { className: "small" }),
     ),
-    element("p", { className: "prose", dir: "auto" }, text),
+    prose(text),
   );
   plot.paintMarks();
 }

@@ -1,6 +1,6 @@
 // Tokens by lines, a number in each cell, as a picture: layers, heads, the scores of tokens.
 
-import { canvasOf, color, element, numberText } from "/page/dom.js";
+import { canvasOf, color, element, numberText, soft } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 
 const BOTTOM = 18;
@@ -23,13 +23,7 @@ export const shareOf = (value, [low, high]) =>
   high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
 
 export const legendOf = ([low, high]) =>
-  element(
-    "span",
-    { className: "legend full" },
-    numberText(low),
-    element("i"),
-    numberText(high),
-  );
+  element("span", { className: "legend full" }, numberText(low), element("i"), numberText(high));
 
 export const textOfToken = (trace, t) =>
   trace.token_texts ? JSON.stringify(trace.token_texts[t]) : `id ${trace.tokens[t] ?? "–"}`;
@@ -40,7 +34,10 @@ export const shortText = (trace, t) => {
 };
 
 // values: (tokens, lines), the first line below; names: of the lines; what(line): for the tip.
-export function picture(trace, { values, nTokens, lines, between, what, label, width, choose, left = 34 }) {
+export function picture(
+  trace,
+  { values, nTokens, lines, between, what, label, width, choose, left = 34 },
+) {
   const nLines = lines.length;
   const each = Math.max(1, Math.ceil(nTokens / MAX_COLUMNS)); // tokens a column
   const nColumns = Math.ceil(nTokens / each);
@@ -49,7 +46,10 @@ export function picture(trace, { values, nTokens, lines, between, what, label, w
   const tall = Math.max(2, Math.min(24, Math.floor(420 / Math.max(1, nLines))));
   const hasTexts = cell >= 12 && each === 1;
   const height = tall * nLines;
-  const [canvas, context] = canvasOf(left + cell * nColumns + 1, height + (hasTexts ? TEXTS : BOTTOM));
+  const [canvas, context] = canvasOf(
+    left + cell * nColumns + 1,
+    height + (hasTexts ? TEXTS : BOTTOM),
+  );
   canvas.style.maxWidth = "none";
   context.imageSmoothingEnabled = false;
   if (nTokens && nLines)
@@ -83,8 +83,7 @@ export function picture(trace, { values, nTokens, lines, between, what, label, w
     choose: choose ? (i, j) => choose(i * each, nLines - 1 - j) : undefined,
   });
   const frame = element("div", { className: "wide" }, canvas);
-  if (each > 1)
-    frame.append(element("p", { className: "soft" }, `one token of each ${each} is drawn`));
+  if (each > 1) frame.append(soft(`one token of each ${each} is drawn`));
   return frame;
 }
 

@@ -3,7 +3,20 @@
 
 import { getArray, getJson } from "/page/api.js";
 import { calibrationParts } from "/page/calibration.js";
-import { canvasOf, color, countText, element, numberText, own, showError } from "/page/dom.js";
+import {
+  bar,
+  button,
+  canvasOf,
+  color,
+  countText,
+  element,
+  menu,
+  numberText,
+  own,
+  showError,
+  soft,
+  title,
+} from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { drawBars, legend } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
@@ -19,9 +32,7 @@ export async function showScores(panel, base, store, row, query) {
   const scores = store.columns.filter((column) => column.is_score).map((column) => column.name);
   const choices = scores.length ? scores : numbers.filter((name) => name.startsWith("score"));
   if (!choices.length) {
-    panel.replaceChildren(
-      element("p", { className: "soft" }, "no scores: start the page with --run DIR"),
-    );
+    panel.replaceChildren(soft("no scores: start the page with --run DIR"));
     return;
   }
   const score = numbers.includes(state.score) ? state.score : choices[0];
@@ -35,9 +46,7 @@ export async function showScores(panel, base, store, row, query) {
   ]);
   const others = [...scores, ...numbers.filter((name) => !scores.includes(name))];
   const body = [
-    element(
-      "div",
-      { className: "bar" },
+    bar(
       pick("score", score, choices, "score"),
       pick("other", other, ["", ...others.filter((name) => name !== score)], "against"),
     ),
@@ -49,27 +58,19 @@ export async function showScores(panel, base, store, row, query) {
   panel.replaceChildren(...body);
 }
 
-const pick = (key, value, names, label) =>
-  element(
+const pick = (key, value, names, label) => {
+  const choose = (name) => change({ [key]: name, threshold: "" });
+  return element(
     "label",
     {},
     `${label} `,
-    element(
-      "select",
-      {
-        "aria-label": label,
-        onchange: (event) => change({ [key]: event.target.value, threshold: "" }),
-      },
-      ...names.map((name) =>
-        element("option", { value: name, selected: name === value }, name || "–"),
-      ),
-    ),
+    menu(label, names, value, choose, (name) => name || "–"),
   );
+};
 
 function bars(found, width, score, thresholds, hasLabels) {
   const { edges } = found;
-  if (!edges.length)
-    return [element("p", { className: "soft" }, "none of the rows in the table has this score")];
+  if (!edges.length) return [soft("none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
   const ofRun = own(thresholds, score);
   const standard = ofRun ?? (low + high) / 2;
@@ -102,24 +103,15 @@ function bars(found, width, score, thresholds, hasLabels) {
   });
   slider.style.width = "100%";
   paint(threshold);
-  const table = (label, sign, title) =>
-    element(
-      "button",
-      {
-        title: `label == ${label} and ${score} ${sign} the threshold`,
-        onclick: () =>
-          show(`label == ${label} and ${score} ${sign} ${threshold}`, [score, "label"], {
-            sort: score,
-            descending: sign === ">=" ? "1" : "",
-          }),
-      },
-      title,
-    );
+  const table = (label, sign, text) => {
+    const part = `label == ${label} and ${score} ${sign}`;
+    const order = { sort: score, descending: sign === ">=" ? "1" : "" };
+    const choose = () => show(`${part} ${threshold}`, [score, "label"], order);
+    return button(text, choose, { title: `${part} the threshold` });
+  };
   const links = hasLabels
     ? [
-        element(
-          "div",
-          { className: "bar" },
+        bar(
           element("span", { className: "soft" }, "in the table: "),
           table(0, ">=", "false alarms"),
           table(1, "<", "missed hallucinations"),
@@ -178,21 +170,17 @@ function ranks(density, base, query, x, y, thresholds) {
   const disagree = (high, low, from, to) => {
     const [above, below] = [own(thresholds, high), own(thresholds, low)];
     if (above === undefined || below === undefined)
-      return element(
-        "button",
-        { title: "the upper and the lower half of the ranks", onclick: () => choose(from, to) },
-        `${high} high, ${low} low`,
-      );
+      return button(`${high} high, ${low} low`, () => choose(from, to), {
+        title: "the upper and the lower half of the ranks",
+      });
     const part = `${high} >= ${above} and ${low} < ${below}`;
-    const onclick = () => show(part, [high, low]);
-    return element("button", { title: part, onclick }, `${high} alone says hallucination`);
+    const narrow = () => show(part, [high, low]);
+    return button(`${high} alone says hallucination`, narrow, { title: part });
   };
   return [
-    element("h3", {}, `ranks of the traces: ${x} to the right, ${y} upwards`),
+    title(`ranks of the traces: ${x} to the right, ${y} upwards`),
     canvas,
-    element(
-      "div",
-      { className: "bar" },
+    bar(
       element("span", { className: "soft" }, "where they disagree: "),
       disagree(x, y, [half, 0], [n - 1, half - 1]),
       disagree(y, x, [0, half], [half - 1, n - 1]),
@@ -228,8 +216,8 @@ function mistakes(found, score) {
   };
   return [
     element("h2", { className: "part" }, "most confident mistakes"),
-    ...Object.entries(titles).flatMap(([kind, title]) => [
-      element("h3", {}, title),
+    ...Object.entries(titles).flatMap(([kind, text]) => [
+      title(text),
       list(found[kind], kind === "misses" ? 1 : 0),
     ]),
   ];
@@ -238,7 +226,7 @@ function mistakes(found, score) {
 const N_LISTED = 8;
 
 function list(found, label) {
-  if (!found.rows.length) return element("p", { className: "soft" }, "none");
+  if (!found.rows.length) return soft("none");
   const lines = found.rows.map((row, i) =>
     element(
       "li",
@@ -257,23 +245,12 @@ function list(found, label) {
     ),
   );
   const place = element("ul", { className: "list" }, ...lines.slice(0, N_LISTED));
+  const more = (event) => {
+    event.currentTarget.parentElement.replaceWith(...lines.slice(N_LISTED));
+    lines[N_LISTED].firstChild.focus();
+  };
+  const text = `${lines.length - N_LISTED} more`;
   if (lines.length > N_LISTED)
-    place.append(
-      element(
-        "li",
-        {},
-        element(
-          "button",
-          {
-            className: "line soft",
-            onclick: (event) => {
-              event.currentTarget.parentElement.replaceWith(...lines.slice(N_LISTED));
-              lines[N_LISTED].firstChild.focus();
-            },
-          },
-          `${lines.length - N_LISTED} more`,
-        ),
-      ),
-    );
+    place.append(element("li", {}, button(text, more, { className: "line soft" })));
   return place;
 }

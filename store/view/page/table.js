@@ -1,7 +1,7 @@
 // The table: of any number of rows only those in sight are in the document.
 
 import { getJson } from "/page/api.js";
-import { $, countText, element, labelClass, numberText, showError } from "/page/dom.js";
+import { $, button, countText, element, labelClass, numberText, showError } from "/page/dom.js";
 import { keepFocus } from "/page/focus.js";
 import { change, state } from "/page/state.js";
 
@@ -54,24 +54,17 @@ export async function show(next) {
 function drawHead() {
   const cells = view.columns.map((column) => {
     const arrow = state.sort === column.name ? (state.descending ? "▾ " : "▴ ") : "";
-    const name = element(
-      "button",
-      { className: "name", title: `sort by ${column.name}`, onclick: () => sortBy(column) },
-      arrow + column.name,
-    );
+    const name = button(arrow + column.name, () => sortBy(column), {
+      className: "name",
+      title: `sort by ${column.name}`,
+    });
     const bars =
-      column.kind === "number"
-        ? element(
-            "button",
-            {
-              className: "bars",
-              title: "histogram",
-              "aria-label": `histogram of ${column.name}`,
-              onclick: (event) => view.onHistogram(column.name, event),
-            },
-            "▥",
-          )
-        : null;
+      column.kind === "number" &&
+      button("▥", (event) => view.onHistogram(column.name, event), {
+        className: "bars",
+        title: "histogram",
+        "aria-label": `histogram of ${column.name}`,
+      });
     const cell = element("div", { className: `cell ${column.kind}` }, name, bars);
     cell.style.width = `${width(column)}px`;
     return cell;
@@ -194,7 +187,7 @@ export async function reveal(position) {
     await scrollToRow(isNear ? top : position - Math.floor(n / 2));
   }
   // its window may have given way to a later one
-  for (let last = null; last !== loading; ) {
+  for (let last = null; last !== loading;) {
     last = loading;
     await last.catch(() => {});
   }

@@ -1,7 +1,18 @@
 // The tokens of a trace, coloured by a column, and what else was likely at each of them.
 
 import { getJson } from "/page/api.js";
-import { countText, element, heat, numberText, showError, showTip } from "/page/dom.js";
+import {
+  bar,
+  button,
+  countText,
+  element,
+  heat,
+  numberText,
+  showError,
+  showTip,
+  soft,
+  title,
+} from "/page/dom.js";
 import { state } from "/page/state.js";
 
 const PART = 4000; // tokens in the document at once
@@ -10,11 +21,7 @@ export const SURPRISING_WHEN_LOW = /logprob/;
 export function tokens(store, base, row, trace, color, colors, marks, [low, high]) {
   const n = trace.tokens.length;
   if (!n)
-    return element(
-      "p",
-      { className: "soft" },
-      store.tokens.length ? "this trace has no tokens" : "this store has no tokens",
-    );
+    return soft(store.tokens.length ? "this trace has no tokens" : "this store has no tokens");
   const place = element("div", {
     className: "walk",
     tabIndex: 0,
@@ -32,37 +39,38 @@ export function tokens(store, base, row, trace, color, colors, marks, [low, high
       });
       for (let i = a; i < b; i += 1)
         line.append(
-          token(trace, i, i < plain ? null : colors, low, high, marks, SURPRISING_WHEN_LOW.test(color)),
+          token(
+            trace,
+            i,
+            i < plain ? null : colors,
+            low,
+            high,
+            marks,
+            SURPRISING_WHEN_LOW.test(color),
+          ),
         );
       return line;
     };
     const parts = [];
-    if (cut > from)
-      parts.push(element("h3", {}, `prompt, ${tokensText(trace.prompt_len)}`), group(from, cut));
+    if (cut > from) parts.push(title(`prompt, ${tokensText(trace.prompt_len)}`), group(from, cut));
     if (to > cut)
       parts.push(
-        element(
-          "h3",
-          {},
-          trace.prompt_len ? `answer, ${tokensText(n - trace.prompt_len)}` : tokensText(n),
-        ),
+        title(trace.prompt_len ? `answer, ${tokensText(n - trace.prompt_len)}` : tokensText(n)),
         group(cut, to),
       );
     if (n > PART) {
       parts.unshift(
-        element(
-          "div",
-          { className: "bar" },
+        bar(
+          button("earlier", () => drawPart(Math.max(0, from - PART)), { disabled: from === 0 }),
           element(
-            "button",
-            { disabled: from === 0, onclick: () => drawPart(Math.max(0, from - PART)) },
-            "earlier",
+            "span",
+            { className: "soft" },
+            `tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`,
           ),
-          element("span", { className: "soft" }, `tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`),
-          element("button", { disabled: to === n, onclick: () => drawPart(from + PART) }, "later"),
-          trace.prompt_len > 0 && trace.prompt_len < n
-            ? element("button", { onclick: () => drawPart(trace.prompt_len) }, "answer")
-            : null,
+          button("later", () => drawPart(from + PART), { disabled: to === n }),
+          trace.prompt_len > 0 &&
+            trace.prompt_len < n &&
+            button("answer", () => drawPart(trace.prompt_len)),
         ),
       );
     }
@@ -125,8 +133,7 @@ function hover(place, base, row, trace, name, colors) {
   place.addEventListener("pointerover", (event) =>
     show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
   );
-  for (const end of ["pointerleave", "blur"])
-    place.addEventListener(end, () => show(-1, 0, 0));
+  for (const end of ["pointerleave", "blur"]) place.addEventListener(end, () => show(-1, 0, 0));
   place.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by || event.target !== place || event.altKey || event.ctrlKey || event.metaKey) return;

@@ -1,14 +1,26 @@
 // One trace: its texts, its scores, and its tokens; or two traces beside each other.
 
 import { getArray, getJson } from "/page/api.js";
-import { element, labelClass, numberText, own } from "/page/dom.js";
+import {
+  bar,
+  button,
+  element,
+  input,
+  labelClass,
+  menu,
+  numberText,
+  own,
+  prose,
+  title,
+} from "/page/dom.js";
 import { change, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
 const FIRST = ["question", "answer", "references"];
 const LABELS = { 0: "right (0)", 1: "hallucination (1)" };
 const MEANINGS = {
-  logprob: "log-probability in nats that the model gave the token; the stronger, the more surprising",
+  logprob:
+    "log-probability in nats that the model gave the token; the stronger, the more surprising",
   entropy: "entropy in nats of what the model expected here; the stronger, the less sure",
   topk_logprob: "log-probability of the likeliest tokens, mean; the stronger, the less likely",
   attn_colsum: "attention received, of the tokens that could attend; mean of layers and heads",
@@ -27,15 +39,10 @@ export async function showTrace(panel, base, store, row) {
   const bodies = loaded.map((each) => bodyOf(base, store, each, between));
   const pin =
     state.beside === ""
-      ? element(
-          "button",
-          {
-            title: "keep this trace in sight, and choose another to compare",
-            onclick: () => change({ beside: row }),
-          },
-          "compare",
-        )
-      : element("button", { onclick: () => change({ beside: "" }) }, "stop comparing");
+      ? button("compare", () => change({ beside: row }), {
+          title: "keep this trace in sight, and choose another to compare",
+        })
+      : button("stop comparing", () => change({ beside: "" }));
   bodies.at(-1).prepend(element("div", { className: "bar end" }, pin));
   panel.replaceChildren(element("div", { className: "beside" }, ...bodies));
 }
@@ -53,16 +60,11 @@ async function load(base, store, row) {
 }
 
 // A question may have been answered several times.
-const ofQuestion = (id) =>
-  element(
-    "button",
-    {
-      className: "beside-name",
-      onclick: () =>
-        change({ filter: `question_id == "${id.replaceAll(/["\\]/g, "\\$&")}"` }, true),
-    },
-    "all answers to it",
-  );
+const ofQuestion = (id) => {
+  const quoted = id.replaceAll(/["\\]/g, "\\$&");
+  const show = () => change({ filter: `question_id == "${quoted}"` }, true);
+  return button("all answers to it", show, { className: "beside-name" });
+};
 
 // The numbers that the colours span: those of the answer alone, if that was chosen.
 function scaled({ trace, colors }) {
@@ -84,17 +86,14 @@ function bodyOf(base, store, { row, trace, color, colors, marks }, between) {
     tokenBar(store, trace, color, between),
     tokens(store, base, row, trace, color, colors, marks, between),
     ...scores(trace.numbers, store),
-    element("h3", {}, "numbers"),
+    title("numbers"),
     numbers(trace.numbers, store),
   ];
   const others = Object.entries(known).filter(
     ([name]) => !FIRST.includes(name) && name !== "trace_id",
   );
   for (const [name, text] of others)
-    body.push(
-      element("h3", {}, name, name === "question_id" ? ofQuestion(text) : null),
-      element("p", { className: "prose", dir: "auto" }, text),
-    );
+    body.push(title(name, name === "question_id" ? ofQuestion(text) : null), prose(text));
   return element("article", {}, ...body);
 }
 
@@ -104,29 +103,12 @@ const values = async (base, row, name) =>
 function texts(trace) {
   const { question, answer } = trace.texts;
   const parts = [];
-  if (question !== undefined)
-    parts.push(
-      element("h3", {}, "question"),
-      element("p", { className: "prose", dir: "auto" }, question),
-    );
+  if (question !== undefined) parts.push(title("question"), prose(question));
   const pair = [];
-  if (answer !== undefined)
-    pair.push(
-      element(
-        "div",
-        {},
-        element("h3", {}, "answer"),
-        element("p", { className: "prose", dir: "auto" }, answer),
-      ),
-    );
+  if (answer !== undefined) pair.push(element("div", {}, title("answer"), prose(answer)));
   if (trace.references.length)
     pair.push(
-      element(
-        "div",
-        {},
-        element("h3", {}, "references"),
-        ...trace.references.map((text) => element("p", { className: "prose", dir: "auto" }, text)),
-      ),
+      element("div", {}, title("references"), ...trace.references.map((text) => prose(text))),
     );
   if (pair.length) parts.push(element("div", { className: "pair" }, ...pair));
   return parts;
@@ -157,44 +139,21 @@ function scores(found, store) {
   if (!lines.length) return [];
   const hasThresholds = lines.some(([, , says]) => says !== null);
   return [
-    element(
-      "h3",
-      {},
+    title(
       hasThresholds
         ? "scores, and the thresholds of the run: ≥ says hallucination, < says right"
         : "scores",
     ),
-    element(
-      "dl",
-      { className: "numbers broad" },
-      ...lines.map(([name, text, says]) =>
-        element(
-          "div",
-          {},
-          element("dt", { title: name }, name),
-          element("dd", { className: labelClass(says) }, text),
-        ),
-      ),
-    ),
+    list("numbers broad", lines),
   ];
 }
 
 function tokenBar(store, trace, color, [low, high]) {
   if (!store.tokens.length) return null;
-  const select = element(
-    "select",
-    {
-      "aria-label": "colour tokens by",
-      onchange: (event) => change({ color: event.target.value }),
-    },
-    ...store.tokens.map((name) =>
-      element("option", { value: name, selected: name === color }, name),
-    ),
-  );
+  const choose = (name) => change({ color: name });
+  const select = menu("colour tokens by", store.tokens, color, choose);
   const ends = SURPRISING_WHEN_LOW.test(color) ? [high, low] : [low, high];
-  return element(
-    "div",
-    { className: "bar" },
+  return bar(
     element("label", {}, "tokens by ", select),
     element(
       "span",
@@ -208,12 +167,12 @@ function tokenBar(store, trace, color, [low, high]) {
       element(
         "label",
         { className: "small" },
-        element("input", {
-          type: "checkbox",
-          "aria-label": "colours by the answer alone",
-          checked: state.scale === "answer",
-          onchange: (event) => change({ scale: event.target.checked ? "answer" : "" }),
-        }),
+        input(
+          "checkbox",
+          "colours by the answer alone",
+          (event) => change({ scale: event.target.checked ? "answer" : "" }),
+          { checked: state.scale === "answer" },
+        ),
         " colours by the answer alone",
       ),
     element("span", { className: "soft small" }, own(MEANINGS, color) ?? ""),
@@ -234,16 +193,23 @@ function bounds(arrays) {
 function numbers(found, store) {
   const above = new Set(["label", ...store.columns.filter((c) => c.is_score).map((c) => c.name)]);
   const known = Object.keys(found).filter((name) => !above.has(name));
-  return element(
+  return list(
+    "numbers",
+    known.map((name) => [name, numberText(found[name])]),
+  );
+}
+
+// Names with their texts, and what detectors say: a label, or nothing.
+const list = (className, lines) =>
+  element(
     "dl",
-    { className: "numbers" },
-    ...known.map((name) =>
+    { className },
+    ...lines.map(([name, text, says]) =>
       element(
         "div",
         {},
         element("dt", { title: name }, name),
-        element("dd", {}, numberText(found[name])),
+        element("dd", { className: labelClass(says) }, text),
       ),
     ),
   );
-}

@@ -13,7 +13,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from browser import Browser, find_chromium
-from view_traces import BARE, HOSTILE, N_ROWS, PROVENANCE, SCHEMA, make_row, write_traces
+from view_traces import (
+    BARE,
+    HOSTILE,
+    N_ROWS,
+    PROVENANCE,
+    SCHEMA,
+    client_of,
+    make_row,
+    write_traces,
+)
 
 from store import Column, Schema
 
@@ -137,3 +146,9 @@ def page(browser, address):
     foreign = [url for url in browser.requested if not url.startswith((origin, "about:", "data:"))]
     assert foreign == []
     assert browser.complaints == []
+
+
+@pytest.fixture(scope="session")
+def client(traces_path, run_path):
+    """Asks the server of the traces, beside the scores of a run."""
+    return client_of([traces_path], [run_path])

@@ -6,34 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from view_traces import array_of
 
+from store import TraceStore
 from store.errors import FormatError, NotFoundError
 from train.evaluate.metrics import calibration_bins, expected_calibration_error
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
-from starlette.testclient import TestClient
-
-from store.view.calibration import calibrate
 from store.view.describe import describe
-from store.view.scores import rank_density, rank_limits
+from store.view.runs import Run, join_runs, read_thresholds
+from store.view.scores import calibrate, rank_density, rank_limits
 from store.view.serve import find_trace, open_stores
-from store.view.server import build_app
-from store.view.thresholds import join_thresholds, read_thresholds
-
-
-@pytest.fixture(scope="module")
-def client(traces_path, run_path):
-    app = build_app(open_stores([traces_path], [run_path]), "token")
-    return TestClient(app, "http://127.0.0.1:8000", cookies={"view": "token"})
-
-
-def array_of(client, path):
-    answer = client.get(f"/api/0/1/{path}")
-    assert answer.status_code == 200, answer.text
-    shape = [int(size) for size in answer.headers["X-Shape"].split(",")]
-    return np.frombuffer(answer.content, answer.headers["X-Dtype"]).reshape(shape)
 
 
 def test_a_run_says_its_thresholds(client):
@@ -42,11 +27,19 @@ def test_a_run_says_its_thresholds(client):
     assert store["thresholds"] == {"score_gvae": 0.25}
 
 
-def test_thresholds_follow_the_names_of_columns():
-    """A second run's column has the run's name, and its threshold."""
-    runs = [("a", {"score_x": 0.5}), ("b", {"score_x": 0.25, "score_y": 0.75, "score_z": 1.0})]
-    joined = join_thresholds(["score_x", "score_x_b", "score_y_b"], runs)
-    assert joined == {"score_x": 0.5, "score_x_b": 0.25, "score_y_b": 0.75}
+def test_thresholds_follow_the_names_of_columns(traces_path):
+    """A second run's column has the run's name, and its threshold; runs of other traces none."""
+    store = TraceStore.open(traces_path)
+    ids, values = [store.ids[3]], np.ones(1, np.float32)
+    runs = [
+        Run("a", ids, {"score_x": values}, {"score_x": 0.5}),
+        Run("other", ["elsewhere"], {"score_x": values}, {"score_x": 1.0}),
+        Run("b", ids, dict.fromkeys(["score_x", "score_y"], values), {"score_x": 0.25, "z": 1.0}),
+    ]
+    scores, thresholds = join_runs(store, runs)
+    assert [*scores] == ["score_x", "score_x_b", "score_y"]
+    assert thresholds == {"score_x": 0.5, "score_x_b": 0.25}
+    assert [np.flatnonzero(np.isfinite(column)).tolist() for column in scores.values()] == [[3]] * 3
 
 
 @pytest.mark.parametrize(
@@ -74,7 +67,7 @@ def test_runs_of_one_name_are_told_apart(traces_path, run_path, tmp_path):
     (opened,) = open_stores([traces_path], runs)
     names = [name for name in opened.first.scores if "gvae" in name]
     assert names == ["score_gvae", "score_gvae_b_run"]
-    assert opened.thresholds(opened.first) == dict.fromkeys(names, 0.25)
+    assert opened.first.thresholds == dict.fromkeys(names, 0.25)
 
 
 def test_a_store_that_is_the_folder_here_has_a_name(traces_path, monkeypatch):
@@ -144,28 +137,11 @@ def test_heads_of_a_trace(client, traces):
     """The attention a token receives, of those that could attend; of all, the first token's."""
     sums = traces[7][1]["attn_colsum"].astype(np.float32)
     n = len(sums)
-    in_layer = array_of(client, "trace/7/heads/attn_colsum?layer=2")
+    in_layer = array_of(client.get("/api/0/1/trace/7/heads/attn_colsum?layer=2"))
     np.testing.assert_allclose(in_layer, sums[:, 2] / np.arange(n, 0, -1)[:, None], rtol=1e-6)
-    summary = array_of(client, "trace/7/heads/attn_colsum")
+    summary = array_of(client.get("/api/0/1/trace/7/heads/attn_colsum"))
     np.testing.assert_allclose(summary, sums[0] / n, rtol=1e-6)
-    assert np.isnan(array_of(client, "trace/1/heads/attn_colsum")).all()  # no tokens
-
-
-@pytest.mark.parametrize(
-    "path, message",
-    [
-        ("trace/7/heads/logprob", "expected a column of heads, found 'logprob'"),
-        ("trace/7/heads/attn_colsum?layer=9", "layer: expected a position from 0 to 2, found 9"),
-        ("trace/40/heads/attn_colsum", "row: expected 0 to 39, found 40"),
-        ("calibration?column=nothing", "expected a column"),
-        ("limits?x=score&y=nothing", "expected a column"),
-    ],
-)
-def test_what_is_not_there(client, path, message):
-    """In one line that the page shows."""
-    answer = client.get(f"/api/0/1/{path}")
-    assert 400 <= answer.status_code < 500
-    assert message in answer.json()["error"]
+    assert np.isnan(array_of(client.get("/api/0/1/trace/1/heads/attn_colsum"))).all()  # no tokens
 
 
 def test_a_trace_is_found_by_its_id(traces_path, others):

@@ -4,19 +4,16 @@ import shutil
 
 import numpy as np
 import pytest
-from view_traces import write_traces
+from view_traces import client_of, write_traces
 
 from store import Column, FormatError, Schema, TraceStore
 from store.transform.subset import read_ids
-from store.view.scores import read_run
+from store.view.runs import read_scores
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
-from starlette.testclient import TestClient
-
-from store.view.serve import open_stores
-from store.view.server import CELL_CHARACTERS, build_app
+from store.view.server import CELL_CHARACTERS
 
 IDS = ["a\u2028b", "c\x85d", "e\x0bf", "g h", "i\nj", "k\rl"]
 TEXTS = ["long " * 1000, "é" * 1000, "🦊" * 1000, "", "x" * CELL_CHARACTERS, "a\x00é"]
@@ -42,14 +39,6 @@ def odd(tmp_path_factory):
     }
     rows = [(name, row | {"text": text}) for name, text in zip(IDS, TEXTS, strict=True)]
     return write_traces(tmp_path_factory.mktemp("odd") / "odd.zarr", schema, rows)
-
-
-def client_of(paths):
-    client = TestClient(
-        build_app(open_stores(paths, ()), "t"), "http://127.0.0.1:8000", cookies={"view": "t"}
-    )
-    client.raise_server_exceptions = True
-    return client
 
 
 @pytest.fixture(scope="module")
@@ -119,4 +108,4 @@ def test_scores_of_one_name(tmp_path, header):
     """None of them is taken for the other."""
     (tmp_path / "scores.csv").write_text(f"trace_id,{header}\na,1,2\n")
     with pytest.raises(FormatError, match=r"scores\.csv: expected columns of different names"):
-        read_run(tmp_path)
+        read_scores(tmp_path)

@@ -8,22 +8,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from view_traces import HOSTILE, N_LAYERS, N_ROWS, SCHEMA, write_traces
+from view_traces import (
+    ADDRESS,
+    HOSTILE,
+    N_LAYERS,
+    N_ROWS,
+    SCHEMA,
+    TOKEN,
+    array_of,
+    client_of,
+    write_traces,
+)
 
 from store import Column, Schema, TraceStore
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
-from starlette.testclient import TestClient
-
 from store.view.safety import HEADERS, check_request
-from store.view.serve import open_stores
-from store.view.server import build_app
 
 ROOT = Path(__file__).parents[3]
-TOKEN = "a-token-of-the-test"  # noqa: S105
-ADDRESS = "http://127.0.0.1:8000"
 
 
 class Words:
@@ -31,16 +35,6 @@ class Words:
 
     def texts(self, ids):
         return [f"<{token}>" for token in ids]
-
-
-def client_of(paths, runs=(), tokenizer=None, token=TOKEN):
-    app = build_app(open_stores(paths, runs), TOKEN, tokenizer=tokenizer)
-    return TestClient(app, ADDRESS, cookies={"view": token} if token else None)
-
-
-@pytest.fixture(scope="module")
-def client(traces_path, run_path):
-    return client_of([traces_path], [run_path])
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +56,7 @@ def get(client, generation):
 
 @pytest.fixture(scope="module")
 def get_array(client, generation):
-    def ask(path, **query):
-        answer = client.get(f"/api/0/{generation}/{path}", params=query)
-        assert answer.status_code == 200, answer.text
-        shape = [int(size) for size in answer.headers["X-Shape"].split(",")]
-        return np.frombuffer(answer.content, answer.headers["X-Dtype"]).reshape(shape)
-
-    return ask
+    return lambda path, **query: array_of(client.get(f"/api/0/{generation}/{path}", params=query))
 
 
 LOOK = """
@@ -488,6 +476,11 @@ class TestWhatIsRefused:
             ("/api/0/1/table?filter=nothing==1", "expected a column with one value a row"),
             ("/api/0/1/table?start=x", "start: expected a whole number, found 'x'"),
             ("/api/0/1/table?start=99999999999999999999", "start: expected a whole number"),
+            ("/api/0/1/trace/7/heads/logprob", "expected a column of heads, found 'logprob'"),
+            ("/api/0/1/trace/7/heads/attn_colsum?layer=9", "a position from 0 to 2, found 9"),
+            ("/api/0/1/trace/40/heads/attn_colsum", "row: expected 0 to 39, found 40"),
+            ("/api/0/1/calibration?column=nothing", "expected a column"),
+            ("/api/0/1/limits?x=score&y=nothing", "expected a column"),
             ("/api/5/1/table", "store: expected 0 to 0, found 5"),
             ("/api/0/99/table", "expected generation 1, found 99"),
         ],

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 
 from store import Column, Schema, StoreWriter
@@ -17,6 +18,8 @@ HOSTILE = [
     "a\nb\tc\x00d",
 ]
 BARE = "<img src=x onerror=alert(1)>"  # name of a folder
+TOKEN = "a-token-of-the-test"  # noqa: S105
+ADDRESS = "http://127.0.0.1:8000"
 N_ROWS = 40
 N_LAYERS = 3
 WIDTH = 5
@@ -88,3 +91,20 @@ def write_traces(path, schema, rows, provenance=None):
         for trace_id, row in rows:
             writer.append(trace_id, row)
     return path
+
+
+def client_of(paths, runs=(), tokenizer=None, token=TOKEN):
+    """A client of the page's server that has its token, or none."""
+    testclient = pytest.importorskip("starlette.testclient", reason="needs the extras view, test")
+    from store.view.serve import open_stores
+    from store.view.server import build_app
+
+    app = build_app(open_stores(paths, runs), TOKEN, tokenizer=tokenizer)
+    return testclient.TestClient(app, ADDRESS, cookies={"view": token} if token else None)
+
+
+def array_of(answer):
+    """The numbers of an answer."""
+    assert answer.status_code == 200, answer.text
+    shape = [int(size) for size in answer.headers["X-Shape"].split(",")]
+    return np.frombuffer(answer.content, answer.headers["X-Dtype"]).reshape(shape)

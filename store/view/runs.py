@@ -1,0 +1,209 @@
+"""Finished runs: their scores beside a store's rows, and the thresholds of their detectors."""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from store.errors import FormatError, SchemaError
+from store.read.store import TraceStore
+from store.text_records import name_file
+
+__all__ = ["Run", "check_run", "join_runs", "read_run", "read_scores", "read_thresholds"]
+
+KEYS = ("trace_id", "split", "label", "question_id")
+FILE = "scores.csv"
+RESULTS_FILE = "results.json"
+MAX_RESULTS_BYTES = 64 * 1024 * 1024
+GROUPS = ("models", "baselines")  # of results
+BLOCK_LINES = 256  # read at once; more, and Python's garbage collector goes through them again
+
+
+class Run(NamedTuple):
+    """A finished run.
+
+    Attributes
+    ----------
+    name
+        What tells it from the other runs.
+    ids
+        The traces that it scored.
+    scores
+        `score_NAME` -> float32 `(len(ids),)`, NaN where there is no score.
+    thresholds
+        `score_NAME` -> threshold, of the detectors that have one.
+    """
+
+    name: str
+    ids: list[str]
+    scores: dict[str, np.ndarray]
+    thresholds: dict[str, float]
+
+
+def read_run(directory: Path, name: str) -> Run:
+    """Read a finished run; raises what `read_scores` and `read_thresholds` do."""
+    return Run(name, *read_scores(directory), read_thresholds(directory))
+
+
+def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Read the file `scores.csv` of a finished run.
+
+    Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters,
+    digits and `_` of a detector's name are kept, so that a filter can name it.
+
+    Raises
+    ------
+    NotFoundError, FormatError
+        No such file, or it is not what a run writes.
+    """
+    path = directory / FILE
+    opened = name_file(path, "the scores of a finished run")
+    with opened, path.open(newline="", encoding="utf-8") as file:
+        lines = _read_lines(path, file)
+        header = next(lines, [])
+        names = [name for name in header if name not in KEYS]
+        if header[:1] != ["trace_id"] or not names:
+            raise FormatError(
+                f"{path}: expected the columns trace_id and scores, found {header!r:.80}; "
+                "give the folder of a finished run"
+            )
+        _check_names(path, header, names)
+        ids: list[str] = []
+        parts = {name: [np.zeros(0, np.float32)] for name in names}
+        # blocks become numbers at once: a million lines as lists take ten times as long
+        while block := list(islice(lines, BLOCK_LINES)):
+            cells = dict(zip(header, zip(*block, strict=True), strict=True))
+            ids.extend(cells["trace_id"])
+            for name in names:
+                parts[name].append(_parse(path, name, cells[name]))
+    return ids, {column_name(name): np.concatenate(part) for name, part in parts.items()}
+
+
+def _check_names(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    """Raise FormatError where two columns are called the same, or would be."""
+    seen: dict[str, str] = {}
+    for name in (*(name for name in header if name in KEYS), *names):
+        column = name if name in KEYS else column_name(name)
+        if column in seen:
+            raise FormatError(
+                f"{path}: expected columns of different names, found {seen[column]!r:.80} and "
+                f"{name!r:.80}, both shown as {column:.80}; rename one"
+            )
+        seen[column] = name
+
+
+def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
+    """The header and the lines of a CSV file, all of one length; raises FormatError."""
+    lines = csv.reader(file)
+    n_cells = None
+    try:
+        for line in lines:
+            n_cells = len(line) if n_cells is None else n_cells
+            if len(line) != n_cells:
+                raise FormatError(
+                    f"{path}, line {lines.line_num}: expected {n_cells} values, found {len(line)}"
+                )
+            yield line
+    except csv.Error as error:
+        raise FormatError(f"{path}, line {lines.line_num}: expected CSV, found: {error}") from error
+
+
+def column_name(name: str) -> str:
+    """The column of a detector's scores, which a filter can name."""
+    return "score_" + re.sub(r"\W+", "_", name, flags=re.ASCII)
+
+
+def _parse(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
+    try:
+        return np.array([cell or "nan" for cell in cells], np.float32)
+    except ValueError as error:
+        raise FormatError(f"{path}, column {name!r}: expected numbers, found: {error}") from error
+
+
+def read_thresholds(directory: Path) -> dict[str, float]:
+    """Read the threshold of each detector from the file `results.json` of a finished run.
+
+    Returns `score_NAME` -> threshold: the mean over the seeds, each chosen on validation. A run
+    without the file has none; detectors without a finite threshold are left out. Raises
+    NotFoundError or FormatError if the file cannot be read, or is not what a run writes.
+    """
+    path = directory / RESULTS_FILE
+    if not path.exists():
+        return {}
+    with name_file(path, "the results of a finished run"):
+        n_bytes = path.stat().st_size
+        if n_bytes > MAX_RESULTS_BYTES:
+            raise FormatError(
+                f"{path}: expected at most {MAX_RESULTS_BYTES:,} bytes, found {n_bytes:,}"
+            )
+        text = path.read_text(encoding="utf-8")
+    try:
+        results = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: expected JSON, found: {error}") from error
+    found = {}
+    for group in GROUPS:
+        for name, entry in _part(results, group).items():
+            threshold = _finite(_part(entry, "test").get("threshold"))
+            if threshold is not None:
+                found[column_name(name)] = threshold
+    return found
+
+
+def _finite(value: Any) -> float | None:
+    if not isinstance(value, float):  # a whole number may be larger than any float
+        return float(value) if value in (0, 1) else None
+    return value if math.isfinite(value) else None
+
+
+def _part(content: Any, key: str) -> Mapping[str, Any]:
+    """An object within another; empty where there is none."""
+    part = content.get(key) if isinstance(content, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+def join_runs(
+    store: TraceStore, runs: Iterable[Run]
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """The scores and the thresholds of runs, by columns beside the rows of a store.
+
+    A column that two runs have gets the name of the later run as well. Returns column -> float32
+    `(n_rows,)`, NaN for rows that a run does not list, and column -> threshold.
+    """
+    scores: dict[str, np.ndarray] = {}
+    thresholds: dict[str, float] = {}
+    for run in runs:
+        rows = store.ids.find_all(run.ids)
+        is_here = rows >= 0
+        if not is_here.any():
+            continue
+        for name, values in run.scores.items():
+            taken = {*store.schema.stored, *scores}
+            column = next(each for each in column_names(name, run.name) if each not in taken)
+            scores[column] = np.full(len(store), np.nan, np.float32)
+            scores[column][rows[is_here]] = values[is_here]
+            if name in run.thresholds:
+                thresholds[column] = run.thresholds[name]
+    return scores, thresholds
+
+
+def column_names(name: str, run: str) -> Iterator[str]:
+    """What a column of a run may be called; the first name that is free is taken."""
+    suffix = re.sub(r"\W+", "_", run, flags=re.ASCII)
+    numbered = (f"{name}_{suffix}_{i}" for i in range(2, 10**6))
+    return chain([name, f"{name}_{suffix}"], numbered)
+
+
+def check_run(path: Path, run: Run, stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError for a run none of whose traces is in any store."""
+    if not any(trace_id in store for trace_id in run.ids for store in stores):
+        raise SchemaError(
+            f"{path / FILE}: expected traces of the stores, found none; "
+            "give the store that the run was trained on"
+        )
