@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from store.errors import SchemaError
@@ -12,16 +15,134 @@ from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
 from store.importers.legacy.contents import FileReader, Traces
 from store.importers.legacy.generations import UNCLEAR, WITHOUT_IDS, belongs_to
-from store.importers.legacy.partners import Partners
+from store.importers.legacy.kinds import describe_files, describe_kind, import_command
+from store.importers.legacy.partners import Partners, QuestionIds
 from store.importers.legacy.positions import Positions
-from store.importers.legacy.preprocessed import GraphTraces, PreprocessedTraces
-from store.importers.legacy.report import ImportReport
-from store.importers.legacy.survey import survey_files
+from store.importers.legacy.preprocessed import GraphTraces, PreprocessedTraces, SequenceTraces
+from store.importers.legacy.raw import RawTraces
 from store.importers.pickles import MAX_BYTES
+from store.importers.report import FileReport
 from store.importers.source import FileSource, Options, Row, check_scores_of_part
+from store.reports import count
 from store.traces.columns import columns_of
 
-__all__ = ["ImportSource"]
+__all__ = [
+    "ImportReport",
+    "ImportSource",
+    "Survey",
+    "survey_files",
+]
+
+
+@dataclass
+class ImportReport(FileReport):
+    """What became of an import: besides what any says, files of other kinds.
+
+    Attributes
+    ----------
+    kind
+        What the files are that the traces come from.
+    other_kinds
+        Kind -> the refused files of that kind: they are whole, but belong into another store.
+    """
+
+    kind: str = ""
+    other_kinds: dict[str, list[str]] = field(default_factory=dict)
+    read: list[Path] = field(default_factory=list)
+
+    def _counts(self) -> Iterator[tuple[int, str]]:
+        yield self.unlabelled, "without a label"
+        yield self.repeated, "of a question that had one before"
+        yield self.not_finite, "with a NaN or an infinity (kept)"
+
+    def _left_out_lines(self) -> Iterator[str]:
+        """Yield how many records and files, why, and the commands for files of other kinds."""
+        for n, noun in ((self.skipped.n, "record"), (len(self.refused), "file")):
+            if n:
+                yield f"  {count(n, noun)} left out"
+        yield from self.skipped.lines()
+        of_other_kinds = set(chain.from_iterable(self.other_kinds.values()))
+        yield from (self.refused[name] for name in self.refused if name not in of_other_kinds)
+        if self.other_kinds:
+            own = [file for file in self.read if str(file) not in self.refused]
+            yield f"  imported: {describe_files(self.kind, own)}"
+        for kind, names in self.other_kinds.items():
+            files = list(map(Path, names))
+            others = [file for file in self.read if file not in files]
+            yield f"  of another kind: {describe_files(kind, files)}; import them with"
+            yield import_command(kind, files, others)
+
+    def left_out(self, place: Sequence[int]) -> dict[str, Any]:
+        """Return what was left out up to a place, with the refused files and their kinds."""
+        files = {"files": dict(self.refused), "kinds": self.other_kinds}
+        return super().left_out(place) | files
+
+    def resume(self, left_out: dict[str, Any]) -> None:
+        """Go on from what a stopped import had left out."""
+        super().resume(left_out)
+        self.refused |= left_out["files"]
+        self.other_kinds |= {kind: list(files) for kind, files in left_out["kinds"].items()}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the files are.
+
+    Attributes
+    ----------
+    files
+        Those to read: either all preprocessed ones, graphs first, or all raw ones.
+    is_preprocessed
+        Whether they are preprocessed.
+    question_ids
+        Kind -> file -> question of each of its traces, for the preprocessed ones.
+    smallest_edge
+        A threshold that all graphs were built with or above.
+    """
+
+    files: list[Given]
+    is_preprocessed: bool
+    question_ids: QuestionIds
+    smallest_edge: float
+
+
+def survey_files(files: Sequence[Given], reader: FileReader) -> Survey:
+    """Look into the torch files, which are mapped; damaged ones are refused.
+
+    Raises
+    ------
+    SchemaError
+        There are raw and preprocessed files.
+    """
+    question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
+    raw = []
+    smallest_edge = 0.0
+    for item in files:
+        if item.kind != "torch":
+            raw.append(item)
+            continue
+        try:
+            traces = reader.read(item)
+            if isinstance(traces, GraphTraces):
+                smallest_edge = max(smallest_edge, traces.smallest_edge())
+        except DAMAGE as error:
+            reader.refuse(item, error)
+            continue
+        if isinstance(traces, RawTraces):
+            raw.append(item)
+        else:
+            question_ids[traces.kind][item] = traces.question_ids
+    preprocessed = list(chain.from_iterable(question_ids.values()))
+    if raw and preprocessed:
+        paths = [item.path for item in raw]
+        others = [item.path for item in preprocessed]
+        raise SchemaError(
+            f"expected files of one kind, found {describe_kind('raw', paths, others)} and "
+            f"{describe_kind('preprocessed', others, paths)}; "
+            "import the two kinds into two stores"
+        )
+    return Survey(preprocessed or raw, bool(preprocessed), question_ids, smallest_edge)
+
 
 BY_STEP = ("raw A", "raw B", "raw C", "raw D")
 COLUMNS = columns_of(command="import")

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from store.cli.main import COMMANDS, find_command, main
-from store.sources.huggingface.columns import build_schema
+from store.sources.huggingface.kept import build_schema
 
 
 @pytest.fixture
