@@ -47,6 +47,13 @@ class Figure:
     column: str
     over: str = ""
 
+    @classmethod
+    def named(cls, table: str, title: str) -> "Figure":
+        """The figure that is named as in a document: `ROW: COLUMN`, or `ROW: COLUMN over ROW`."""
+        row, _, column = title.rpartition(": ")
+        column, _, over = column.partition(" over ")
+        return cls(table, row, column, over)
+
     def value(self, tables: Tables) -> float:
         """Look it up; raises FigureError."""
         value = float(cell(tables, self.table, self.row, self.column))
@@ -58,12 +65,18 @@ class Figure:
 @dataclass(frozen=True)
 class Quote:
     """A line of a table of figures: what is measured, with what it is compared, how they compare,
-    and a remark behind the figures."""
+    each as `TABLE.csv ROW: COLUMN`, and a remark behind the figures."""
 
     measured: str
     compared: str
-    figures: Sequence[Figure]
+    figures: Sequence[str]
     remark: str = ""
+
+    def text(self, tables: Tables) -> str:
+        """The line; raises FigureError."""
+        named = [figure.split(".csv ", 1) for figure in self.figures]
+        values = [rounded(Figure.named(*each).value(tables)) for each in named]
+        return f"| {self.measured} | {self.compared} | {' / '.join(values)}{self.remark} |"
 
 
 def cell(tables: Tables, name: str, row: str, column: str) -> str:
@@ -115,12 +128,9 @@ def table_lines(quotes: Sequence[Quote], tables: Tables, tell: Tell) -> list[str
     lines = []
     for quote in quotes:
         try:
-            values = [rounded(figure.value(tables)) for figure in quote.figures]
+            lines.append(quote.text(tables))
         except NotMeasuredError as error:
             tell(f"left out: {quote.measured}: {error}")
-            continue
-        figures = " / ".join(values) + quote.remark
-        lines.append(f"| {quote.measured} | {quote.compared} | {figures} |")
     return lines
 
 
@@ -132,10 +142,11 @@ def with_figures(text: str, tables: Tables, tell: Tell) -> str:
 
     def linked(match: re.Match[str]) -> str:
         shown, path, table, title = match.groups()
-        row, _, column = title.rpartition(": ")
-        column, _, over = column.partition(" over ")
-        figure = Figure(table, row, column, over)
-        return f'[{looked_up(figure, shown)}]({path} "{title}")'
+        try:
+            shown = rounded_as(Figure.named(table, title).value(tables), shown)
+        except NotMeasuredError as error:
+            tell(str(error))
+        return f'[{shown}]({path} "{title}")'
 
     def cited(match: re.Match[str]) -> str:
         table, row, column, value = match.groups()
@@ -144,12 +155,5 @@ def with_figures(text: str, tables: Tables, tell: Tell) -> str:
         except NotMeasuredError as error:
             tell(str(error))
         return f"| {table} | {row} | {column} | {value} |"
-
-    def looked_up(figure: Figure, shown: str) -> str:
-        try:
-            return rounded_as(figure.value(tables), shown)
-        except NotMeasuredError as error:
-            tell(str(error))
-            return shown
 
     return CITATION.sub(cited, LINK.sub(linked, text))

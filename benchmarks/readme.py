@@ -9,7 +9,7 @@ benchmarks.all --save` ends with this; a test says when they differ.
 
 from pathlib import Path
 
-from benchmarks.figures import Figure, FigureError, Quote, Tables, Tell, table_lines, with_figures
+from benchmarks.figures import FigureError, Quote, Tables, Tell, table_lines, with_figures
 from benchmarks.harness import RESULTS, Parser
 from benchmarks.program import fail
 from benchmarks.tables import read_table
@@ -22,99 +22,87 @@ BEGIN = "<!-- figures: python -m benchmarks.readme -->\n"
 END = "<!-- end of figures -->\n"
 HEAD = ["| what is measured (`NAME`) | compared with | ratio |", "|---|---|---|"]
 
-MAPPED = "x_DataLoader,_memmap_+_cat,_2_processes"
-PLAIN = "x_DataLoader,_plain_tensors,_2_processes"
-IN_PROCESS = "x_TraceLoader,_0_threads"
+IN_PROCESSES = "workers.csv DataLoader, ours, 2 processes"
+STEP = "graphs.csv training step / ours"
 QUOTES = (
     Quote(
         "rows of 64 KB / 10 MB / 1 MB, shuffled, packed in batches (`row_sizes`)",
         "memcpy into one buffer by one core / one core / two cores",
         [
-            Figure("row_sizes", "64 KB / ours", "x_memcpy,_1_core"),
-            Figure("row_sizes", "10 MB / ours", "x_memcpy,_1_core"),
-            Figure("row_sizes", "1 MB / ours", "x_memcpy,_2_cores"),
+            "row_sizes.csv 64 KB / ours: x_memcpy,_1_core",
+            "row_sizes.csv 10 MB / ours: x_memcpy,_1_core",
+            "row_sizes.csv 1 MB / ours: x_memcpy,_2_cores",
         ],
     ),
     Quote(
         "rows of 1 MB, in batches of 32 (`peers`)",
         "tensordict / np.memmap + np.concatenate / HF datasets / MDS",
         [
-            Figure("peers", "ours", "x_ceiling", peer)
-            for peer in ("tensordict", "memmap + concatenate", "HF datasets", "MosaicML streaming")
+            "peers.csv ours: x_ceiling over tensordict",
+            "peers.csv ours: x_ceiling over memmap + concatenate",
+            "peers.csv ours: x_ceiling over HF datasets",
+            "peers.csv ours: x_ceiling over MosaicML streaming",
         ],
     ),
     Quote(
         "rows of 256 KB, shuffled (`legacy`)",
         "a dataset of `.pt` files: with an LRU cache of two / iterable, with a shuffle buffer",
-        [
-            Figure("legacy", "ours, 2 threads", "x_LRU"),
-            Figure("legacy", "ours, 2 threads", "x_iterable"),
-        ],
+        ["legacy.csv ours, 2 threads: x_LRU", "legacy.csv ours, 2 threads: x_iterable"],
     ),
     Quote(
         "rows of 1 KB, all equal / ragged, shuffled (`small_records`)",
         "NumPy indexing one array in memory",
         [
-            Figure("small_records", "equal rows", "x_fancy_indexing"),
-            Figure("small_records", "ragged rows", "x_fancy_indexing"),
+            "small_records.csv equal rows: x_fancy_indexing",
+            "small_records.csv ragged rows: x_fancy_indexing",
         ],
     ),
     Quote(
         "rows of 1 MB, shuffled, in torch's DataLoader, 2 processes (`workers`)",
         "DataLoader over np.memmap + torch.cat",
-        [Figure("workers", "DataLoader, ours, 2 processes", MAPPED)],
+        [f"{IN_PROCESSES}: x_DataLoader,_memmap_+_cat,_2_processes"],
     ),
     Quote(
         "the same (`workers`)",
         "our loader without processes / our batches sent as torch sends tensors",
         [
-            Figure("workers", "DataLoader, ours, 2 processes", IN_PROCESS),
-            Figure("workers", "DataLoader, ours, 2 processes", PLAIN),
+            f"{IN_PROCESSES}: x_TraceLoader,_0_threads",
+            f"{IN_PROCESSES}: x_DataLoader,_plain_tensors,_2_processes",
         ],
     ),
     Quote(
         "rows of 1 MB, shuffled, none of them cached (`cold`)",
         "32 threads of pread / a plain map",
         [
-            Figure("cold", "1 MB / ours, 2 threads", "x_pread,_32_threads"),
-            Figure(
-                "cold", "1 MB / ours, 2 threads", "x_pread,_32_threads", over="1 MB / plain map"
-            ),
+            "cold.csv 1 MB / ours, 2 threads: x_pread,_32_threads",
+            "cold.csv 1 MB / ours, 2 threads: x_pread,_32_threads over 1 MB / plain map",
         ],
     ),
     Quote(
         "the same, 8 GB of data with 1 GiB of memory (`scale --limit-mb 1024`)",
         "32 threads of pread / a plain map",
         [
-            Figure("scale_limited", "ours", "GB_per_s", over="pread, 32 threads"),
-            Figure("scale_limited", "ours", "GB_per_s", over="plain map"),
+            "scale_limited.csv ours: GB_per_s over pread, 32 threads",
+            "scale_limited.csv ours: GB_per_s over plain map",
         ],
     ),
     Quote(
         "bytes read from disk for one layer of 32 (`partial`)",
         "1/32 of the column's bytes",
-        [Figure("partial", "split by layer / layer 16", "disk_share_x_32")],
+        ["partial.csv split by layer / layer 16: disk_share_x_32"],
         " (of bytes)",
     ),
     Quote(
         "writing (`write`) / import of pickles (`imports`)",
         "a plain file, both fsynced / pickle.load + np.save",
-        [
-            Figure("write", "ours", "x_plain_file"),
-            Figure("imports", "ours", "x_pickle_save"),
-        ],
+        ["write.csv ours: x_plain_file", "imports.csv ours: x_pickle_save"],
     ),
     Quote(
         "a training step on graphs (`graphs`)",
         "a list of `Data` and an encoder pass for each layer / PyG, one batch",
         [
-            Figure("graphs", "training step / ours", "x_layer_by_layer"),
-            Figure(
-                "graphs",
-                "training step / ours",
-                "x_layer_by_layer",
-                over="training step / PyG's GINEConv, one batch",
-            ),
+            f"{STEP}: x_layer_by_layer",
+            f"{STEP}: x_layer_by_layer over training step / PyG's GINEConv, one batch",
         ],
     ),
 )

@@ -29,7 +29,7 @@ def test_a_row_is_named_by_some_of_its_cells():
     with pytest.raises(FigureError, match="found 0 rows"):  # a figure names no row
         cell(TABLES, "speed", "0.9", "share")
     assert cell(TABLES, "speed", "peer", "x_peer") == "0.5"
-    assert Figure("speed", "1 MB / ours", "x_peer", over="peer").value(TABLES) == 2.472
+    assert Figure.named("speed", "1 MB / ours: x_peer over peer").value(TABLES) == 2.472
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_figures_of_a_text_are_written_as_they_are_shown():
 
 def test_lines_of_a_table_hold_the_figures_side_by_side():
     """A line without its figure is left out, and told."""
-    figures = [Figure("speed", "1 MB / ours", "x_peer"), Figure("speed", "1 KB", "x_peer")]
+    figures = ["speed.csv 1 MB / ours: x_peer", "speed.csv 1 MB / ours: x_peer over peer"]
     told = []
     quotes = [
         Quote("rows", "a peer", figures, " (of bytes)"),
-        Quote("a", "b", [Figure("c", "", "")]),
+        Quote("a", "b", ["c.csv a: b"]),
     ]
     assert table_lines(quotes, TABLES, told.append) == [
-        "| rows | a peer | 1.2 / 0.90 (of bytes) |",
+        "| rows | a peer | 1.2 / 2.5 (of bytes) |",
     ]
     assert told == ["left out: a: c.csv: not there; run python -m benchmarks.c --save"]
 
