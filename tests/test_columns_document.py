@@ -1,7 +1,7 @@
 """The columns of traces: one table, which documents, extraction, imports and training read."""
 
 from docs.generate import TABLE, columns_table, commands_page, readers
-from store.sources.huggingface.columns import build_schema
+from store.sources.huggingface.kept import build_schema
 from store.traces.columns import SIZES, TRACE_COLUMNS, columns_of
 from store.traces.states import DERIVED
 from store.transform.samples.names import NEEDS

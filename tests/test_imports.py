@@ -18,10 +18,6 @@ RANKS = [
     ["store.format", "store.text_records"],
     ["store.traces"],
     ["store.extras"],
-    # readers need these modules of the room, and not the others, which write stores
-    ["store.remote.url"],
-    ["store.remote.source"],
-    *([f"store.remote.{name}"] for name in ("faults", "retry", "client", "objects")),
     ["store.read"],
     ["store.write", "store.feed"],
     ["store.check", "store.labels"],
@@ -61,7 +57,7 @@ ALLOWED = {  # library -> where in store/ it may be imported
     "ray": {"store.launch.on_ray"},
     "distributed": {"store.launch.on_dask"},
     "umap": {"store.transform.project"},
-    "starlette": {"store.view.answers", "store.view.guard", "store.view.server"},
+    "starlette": {"store.view.answers", "store.view.safety", "store.view.server"},
     "uvicorn": {"store.view.serve"},
 }
 FILES = [

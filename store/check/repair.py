@@ -24,6 +24,7 @@ from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
 from store.read.directory import StoreDirectory
+from store.read.source import LocalSource
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_metadata
@@ -283,7 +284,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
 
 def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
     """The next state, after writing a new id table."""
-    ids = TraceStore(StoreDirectory.at(root), manifest, check=True).ids[:]
+    ids = TraceStore(LocalSource(StoreDirectory.at(root)), manifest, check=True).ids[:]
     n_rows = len(ids)
     run = (0, n_rows)
     checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))

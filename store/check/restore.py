@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from store.check.report import Problem
-from store.check.shard import Shard
+from store.check.shard import Shard, checked_shards
 from store.errors import CorruptError
-from store.format.contents import WORKING_DIR, checked_arrays
-from store.read.open_array import open_array
+from store.format.contents import WORKING_DIR
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.origin import PARTS
@@ -53,38 +52,32 @@ def _damaged_shards(
     store: TraceStore, problems: Iterable[Problem]
 ) -> Iterator[tuple[str, tuple[Shard, np.ndarray]]]:
     """Damaged files, with their shards and the recorded checksums of these."""
-    arrays = {array.layout.path: array for array in checked_arrays(store.manifest)}
-    for problem in problems:
-        if problem.kind != "damaged" or problem.shard is None or problem.array not in arrays:
-            continue
-        array = arrays[problem.array]
-        reader = open_array(store.directory, array, check=store.manifest)
-        shard = Shard(array, reader, problem.shard)
-        with suppress(CorruptError):  # without checksums no file can be told from another
-            yield problem.file, (shard, shard.sums())
+    damaged = {problem.file for problem in problems if problem.kind == "damaged"}
+    for shard in checked_shards(store):
+        if shard.path in damaged:
+            with suppress(CorruptError):  # without checksums no file can be told from another
+                yield shard.path, (shard, shard.sums())
 
 
 def _find_copy(store: TraceStore, wanted: Shard, sums: np.ndarray) -> Path | None:
     """The file of a store that has the chunks of a shard, if one has."""
-    for array in checked_arrays(store.manifest):
-        is_same = (array.column, array.axis) == (wanted.array.column, wanted.array.axis)
-        if (
-            not is_same
-            or replace(array.layout, path=wanted.array.layout.path) != wanted.array.layout
-        ):
+    for shard in checked_shards(store):
+        if not _are_alike(shard, wanted):
             continue
-        reader = open_array(store.directory, array, check=store.manifest)
-        for number in range(array.n_shards):
-            shard = Shard(array, reader, number)
-            if shard.n_items != wanted.n_items:
-                continue
-            with suppress(CorruptError):  # this copy is damaged as well: another may be whole
-                if np.array_equal(shard.sums(), sums):
-                    shard.check()
-                    for fault in reader.faults(*shard.chunks):
-                        raise fault
-                    return store.path / shard.path
+        with suppress(CorruptError):  # this copy is damaged as well: another may be whole
+            if np.array_equal(shard.sums(), sums):
+                shard.check()
+                for fault in shard.reader.faults(*shard.chunks):
+                    raise fault
+                return store.path / shard.path
     return None
+
+
+def _are_alike(one: Shard, other: Shard) -> bool:
+    """Whether shards hold as many items of one column or axis, laid out alike."""
+    a, b = one.array, other.array
+    is_same = (a.column, a.axis, one.n_items) == (b.column, b.axis, other.n_items)
+    return is_same and replace(a.layout, path=b.layout.path) == b.layout
 
 
 def restore_files(root: Path, copies: Mapping[str, Path], files: Files) -> None:

@@ -1,14 +1,16 @@
-"""One shard of a store that is checked: its file, its chunks, and their recorded checksums."""
+"""The shards of a store: their files, their chunks, and the recorded checksums of these."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from store.errors import DamagedItemsError
-from store.format.contents import StoredArray
+from store.format.contents import StoredArray, checked_arrays
+from store.format.manifest import Manifest
 from store.read.array import Array
+from store.read.store import TraceStore
 
-__all__ = ["Shard"]
+__all__ = ["Shard", "checked_shards", "shards_of"]
 
 
 class Shard(NamedTuple):
@@ -53,10 +55,19 @@ class Shard(NamedTuple):
 
     def check(self) -> None:
         """Raise DamagedItemsError if the file, its table or its size is wrong."""
-        shard = self.reader.shard(self.number)
-        if shard.end != shard.n_data:
-            message = (
-                f"{shard.where}: expected its table after byte {shard.end}, "
-                f"found {shard.n_data} bytes before it"
-            )
-            raise DamagedItemsError(message, self.items)
+        self.reader.check_shard(self.number)
+
+
+def shards_of(
+    store: TraceStore, array: StoredArray, check: Manifest | None = None
+) -> Iterator[Shard]:
+    """The shards of an array, in order; with `check` their recorded checksums can be asked for."""
+    reader = store.reader.source.open_array(array, check=check)
+    for number in range(array.n_shards):
+        yield Shard(array, reader, number)
+
+
+def checked_shards(store: TraceStore) -> Iterator[Shard]:
+    """All shards of columns and offsets, which have checksums."""
+    for array in checked_arrays(store.manifest):
+        yield from shards_of(store, array, store.manifest)

@@ -15,7 +15,7 @@ import numpy as np
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
 from store.check.restore import describe_parts
-from store.check.shard import Shard
+from store.check.shard import Shard, checked_shards, shards_of
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,
@@ -25,9 +25,6 @@ from store.format.contents import (
     run_name,
 )
 from store.format.ids import hash_ids, hashes_by_row
-from store.format.manifest import Manifest, read_manifest
-from store.read.cache_dir import address_of
-from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
@@ -68,26 +65,18 @@ def verify_store(
         There is no store, or its manifest is damaged: nothing can be said of the rest.
     """
     for _ in range(ATTEMPTS):  # files of this state may disappear while a writer commits
-        store = _open(path)
-        manifest = store.manifest
-        report = _Verifier(store, manifest, quick).run(progress, n_threads)
+        store = TraceStore.open(path)
+        report = _Verifier(store, quick).run(progress, n_threads)
         is_clean = not report.problems and not report.leftovers
-        if is_clean or _open(path).generation == manifest.generation:
+        if is_clean or TraceStore.open(path).generation == store.generation:
             break
     return report
 
 
-def _open(path: str | Path) -> TraceStore:
-    if address_of(path) is not None:
-        return TraceStore.open(path)
-    manifest = read_manifest(path)
-    return TraceStore(StoreDirectory.at(path), manifest)
-
-
 class _Verifier:
-    def __init__(self, store: TraceStore, manifest: Manifest, quick: bool) -> None:
+    def __init__(self, store: TraceStore, quick: bool) -> None:
         self.store = store
-        self.manifest = manifest
+        self.manifest = store.manifest
         self.quick = quick
         self.report = Report(store.generation, len(store), writer=has_writer(store.path))
         self._untrusted_rows = cache(self._find_untrusted_rows)
@@ -114,14 +103,10 @@ class _Verifier:
         self.report.writer = self.report.writer or has_writer(self.store.path)
         return self.report.writer
 
-    def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[Shard]:
-        reader = self.store.reader.source.open_array(array, check=check)
-        return [Shard(array, reader, number) for number in range(array.n_shards)]
-
     def _checksum_tables(self) -> Iterator[Problem]:
         """The shards of the checksums; what they say is compared with the chunks."""
         for array in checked_arrays(self.manifest):
-            for shard in self._shards(array.checksums):
+            for shard in shards_of(self.store, array.checksums):
                 try:
                     shard.check()
                 except CorruptError as error:
@@ -163,9 +148,7 @@ class _Verifier:
 
     def _chunks(self, progress: BytesProgress, n_threads: int) -> Iterator[Problem]:
         """Tables and chunks of columns and offsets, in threads."""
-        shards: list[Shard] = []
-        for array in checked_arrays(self.manifest):
-            shards += self._shards(array, self.manifest)
+        shards = [*checked_shards(self.store)]
         total = sum(shard.n_bytes for shard in shards)
         done = 0
         with ThreadPoolExecutor(n_threads) as pool:
@@ -263,8 +246,8 @@ class _Verifier:
         if not self.quick:
             array = offsets_array(axis, self.manifest.n_rows)
             n_chunks = array.layout.n_chunks(array.n_items)
-            reader = self._shards(array, self.manifest)[0].reader
-            for fault in reader.faults(0, n_chunks):
+            first_shard = next(shards_of(self.store, array, self.manifest))
+            for fault in first_shard.reader.faults(0, n_chunks):
                 first, stop = fault.items
                 untrusted[max(0, first - 1) : stop] = True
         return untrusted
@@ -306,6 +289,6 @@ class _Verifier:
 
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""
-        (shard,) = self._shards(array)
+        (shard,) = shards_of(self.store, array)
         shard.check()
         return shard.reader.read(0, array.n_items)

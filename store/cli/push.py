@@ -14,7 +14,7 @@ from store.cli.progress import Progress, share_of_bytes
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled
 from store.remote.push import Pushed, push_store, upload_s
-from store.remote.url import parse_url
+from store.remote.source import parse_url
 from store.reports import NOTHING_TO_DO, count, say, size_text
 
 __all__ = [

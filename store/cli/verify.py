@@ -8,7 +8,7 @@ from store.cli import options
 from store.cli.arguments import as_called
 from store.cli.command import Command, flag
 from store.cli.progress import Progress, share_of_bytes
-from store.read.cache_dir import address_of
+from store.read.source import address_of
 from store.reports import say, size_text
 
 __all__ = ["Verify", "gigabytes"]

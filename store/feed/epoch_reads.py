@@ -6,6 +6,7 @@ never which rows it holds nor the order of delivery.
 
 import math
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,9 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from store.errors import StoreError
+from store.errors import CorruptError, StoreError
 from store.feed.cold_batches import ColdBatches
-from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches
 from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
@@ -27,14 +27,56 @@ from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
-from store.read.read_options import ReadOptions, Schedule
+from store.read.read_options import ReadOptions, Schedule, Threads, n_cores
 from store.read.row_reader import RowReader
 from store.read.store import TraceStore
-from store.read.threads import Threads, n_cores
 
 __all__ = ["EpochReads"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
+
+
+WINDOW_ROWS = 4096
+
+
+class LocatedBatches:
+    """`located[i]` is where the rows of batch i are; in any order, from any thread."""
+
+    def __init__(self, store: TraceStore, plan: ReadPlan, batches: Batches) -> None:
+        self.store = store
+        self.plan = plan
+        self.batches = batches
+        self._n = max(1, WINDOW_ROWS // batches.batch_size)  # batches found at once
+        self._found: dict[int, LocatedRows] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, i: int) -> LocatedRows:
+        """Where the rows of a batch are; asked for once.
+
+        Raises
+        ------
+        CorruptError
+            Its offsets are damaged.
+        """
+        found = self._found.pop(i, None)
+        if found is None:
+            with self._lock:
+                found = self._found.pop(i, None) or self._find(i)
+        return found
+
+    def _find(self, i: int) -> LocatedRows:
+        last = len(self.batches) - 1  # found alone, as the one before it may be shorter
+        first = last if i == last else i // self._n * self._n
+        stop = i + 1 if i == last else min(first + self._n, last)
+        with suppress(CorruptError):  # perhaps of another batch, whose own read will raise it
+            window = self._locate(first, stop)
+            self._found.update(zip(range(first, stop), window, strict=True))
+            return self._found.pop(i)
+        return self._locate(i, i + 1)[0]
+
+    def _locate(self, first: int, stop: int) -> list[LocatedRows]:
+        size = self.batches.batch_size
+        return self.store.reader.locate(self.plan, self.batches.rows_of(first, stop), size)
 
 
 class Loader(Protocol):

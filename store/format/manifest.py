@@ -213,7 +213,9 @@ def _open_at_once(path: str, flags: int) -> int:
 def _nothing_there(root: Path) -> str:
     if not root.exists():
         is_address = re.match(r"[a-zA-Z0-9+.-]+:/", str(root))
-        of_addresses = "an address; only s3://, gs:// and az:// are read, and none is written"
+        of_addresses = (
+            "an address; only s3://, gs://, az:// and https:// are read, and none is written"
+        )
         found = of_addresses if is_address else "no such path"
     elif root.is_file():
         found = "a file"

@@ -94,6 +94,10 @@ class Array:
         """
         raise NotImplementedError
 
+    def check_shard(self, number: int) -> None:
+        """Raise DamagedItemsError if a shard is not there, or its table or size is wrong."""
+        raise NotImplementedError
+
     def selected_shape(self, select: Select) -> tuple[int, ...]:
         """Shape of an item of which only `select` is read."""
         shape = self.layout.item_shape

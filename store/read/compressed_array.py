@@ -14,9 +14,8 @@ from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
 from store.read.location import Located, NextUse, next_use_of_places
-from store.read.read_options import DEFAULT, ChunkSource, ReadOptions, Select
+from store.read.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
 from store.read.shard import CompressedShard
-from store.read.threads import SHARED_BYTES
 
 __all__ = ["CompressedArray"]
 
@@ -87,7 +86,7 @@ class CompressedArray(FileArray[CompressedShard]):
         visits = self._visits(parts, next_use, is_selected=bool(select))
         unsplit = self.unsplit(select)
         for number, plane in self.views_of_planes(out, select):
-            decode = partial(self._decode, number, options.source)
+            decode = partial(self.fill_chunk, number)
             read = partial(self._read_visits, number, plane, unsplit, decode)
             options.threads.run(read, visits, self._bytes_to_decode(visits, number))
         return out
@@ -160,18 +159,14 @@ class CompressedArray(FileArray[CompressedShard]):
         layout = self.layout
         return self._pool.empty((layout.chunk_items, *layout.plane_item_shape), layout.dtype)
 
-    def _decode(self, plane: int, source: ChunkSource | None, chunk: int, out: np.ndarray) -> None:
+    def fill_chunk(self, plane: int, chunk: int, out: np.ndarray) -> None:
         """Fill `out`, contiguous, with the chunk's items in one plane."""
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
         if not self._checked.has_all:
             self._check_chunks(np.array([chunk]), np.array([plane]))
         try:
-            if source is None:
-                shard.read_chunk(inside, plane, out, once=True)
-            else:
-                data = source.copy(chunk, plane, shard.chunk_bytes(inside, plane))
-                shard.read_copy(inside, plane, out, data)
+            shard.read_chunk(inside, plane, out, once=True)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
 

@@ -70,6 +70,16 @@ class FileArray(Array, Generic[ShardType]):
         """Forget the shards that are mapped; views of them stay good."""
         self._shards.clear()
 
+    def check_shard(self, number: int) -> None:
+        """See `Array`."""
+        shard = self.shard(number)
+        if shard.end != shard.n_data:
+            message = (
+                f"{shard.where}: expected its table after byte {shard.end}, "
+                f"found {shard.n_data} bytes before it"
+            )
+            raise DamagedItemsError(message, self.array.items_of_shard(number))
+
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:

@@ -21,6 +21,7 @@ from store.read.plan import Span
 from store.read.shard import RESTORE
 
 __all__ = [
+    "ChunkParts",
     "Located",
     "LocatedRows",
     "NextUse",
@@ -51,6 +52,32 @@ class Located(NamedTuple):
     starts: np.ndarray
     stops: np.ndarray
     shards: np.ndarray | None = None
+
+
+class ChunkParts(NamedTuple):
+    """The ranges of places that one read copies, cut where a chunk ends.
+
+    Attributes
+    ----------
+    chunks
+        Counted through all shards: int64 `(n,)`.
+    starts, stops
+        Of a part inside its chunk: int64 `(n,)`.
+    """
+
+    chunks: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+    @classmethod
+    def of_places(cls, layout: ArrayLayout, starts: np.ndarray, stops: np.ndarray) -> "ChunkParts":
+        """The parts of ranges of places, in their order; empty ones vanish."""
+        is_filled = stops > starts
+        if not is_filled.all():
+            starts, stops = starts[is_filled], stops[is_filled]
+        _, starts, stops, chunks = cut_ranges(starts, stops, layout.chunk_items)
+        bases = chunks * layout.chunk_items
+        return cls(chunks, starts - bases, stops - bases)
 
 
 class LocatedRows(NamedTuple):

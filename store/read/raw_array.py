@@ -1,18 +1,19 @@
 """An uncompressed array, read through the maps of its shards."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.format.ranges import Piece, cut_ranges, join_ranges, plan_pieces
+from store.format.layout import ArrayLayout
+from store.format.ranges import Piece, join_ranges, plan_pieces
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
 from store.read.file_reads import FileRange, FileReads
-from store.read.location import Located
-from store.read.maps import Maps
+from store.read.location import ChunkParts, Located
 from store.read.pack import (
     SHORT_BYTES,
     copy_ranges,
@@ -21,7 +22,7 @@ from store.read.pack import (
     scatter,
     window_width,
 )
-from store.read.read_options import DEFAULT, ChunkSource, ReadOptions, Select
+from store.read.read_options import DEFAULT, ReadOptions, Select
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]
@@ -30,6 +31,66 @@ __all__ = ["RawArray"]
 UNLOCKED_BYTES = 128 * 1024
 # cold ranges of this mean length are worth a read of the file each
 FILE_BYTES = 64 * 1024
+
+
+UNMAPPED = -1
+
+
+class Maps:
+    """Some mapped shards of an array, held until this object is gone; it never changes.
+
+    Attributes
+    ----------
+    memory
+        Read-only bytes, from the lowest one that is mapped to the highest: uint8. Between two maps
+        may be anything, or nothing, which ends the process that touches it: only the items of these
+        shards, and what follows them up to `ends`, may be read.
+    bases
+        Position in `memory` that the first item of the array would have, if all shards were where
+        the map of this one is: int64, by shard. The item at place p of the array is at
+        `bases[shard] + p * item_bytes`.
+    ends
+        Position after the last byte of each shard's map; `UNMAPPED` of one that is not among them.
+    """
+
+    def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout) -> None:
+        self.held = dict(shards)
+        files = [shard.file for shard in self.held.values()]
+        numbers = np.array(list(self.held), np.int64)
+        addresses = np.array([file.address for file in files], np.int64)
+        sizes = np.array([file.n_bytes for file in files], np.int64)
+        inside = np.array([shard.plane_offsets[0] for shard in self.held.values()], np.int64)
+        lowest = int(addresses.min()) if files else 0
+        highest = int((addresses + sizes).max()) if files else 0
+        self.memory = _bytes_at(lowest, highest - lowest)
+        # as many as are needed: how many shards the array has is for the manifest to claim
+        n_shards = int(numbers.max(initial=-1)) + 1
+        shard_bytes = layout.shard_items * layout.item_bytes
+        self.bases = np.zeros(n_shards, np.int64)
+        self.bases[numbers] = addresses - lowest + inside - numbers * shard_bytes
+        self.ends = np.full(n_shards + 1, UNMAPPED)  # one for all that follow
+        self.ends[numbers] = addresses - lowest + sizes
+
+    def ends_of(self, shards: np.ndarray) -> np.ndarray | None:
+        """`ends` of these shards, int64 `(n,)`; None unless all are among them."""
+        ends = self.ends.take(shards, mode="clip")
+        # counting is the fastest of its kind for few numbers
+        return None if np.count_nonzero(ends == UNMAPPED) else ends
+
+
+def _bytes_at(address: int, n_bytes: int) -> np.ndarray:
+    """The bytes of this process from an address on, read-only: uint8 `(n_bytes,)`."""
+    return np.asarray(_Memory(address, n_bytes)) if n_bytes else np.empty(0, np.uint8)
+
+
+class _Memory:
+    def __init__(self, address: int, n_bytes: int) -> None:
+        self.__array_interface__ = {
+            "shape": (n_bytes,),
+            "typestr": "|u1",
+            "data": (address, True),
+            "version": 3,
+        }
 
 
 class RawArray(FileArray[RawShard]):
@@ -93,8 +154,6 @@ class RawArray(FileArray[RawShard]):
         """See `Array`."""
         starts, stops, shards = located
         self._check(starts, stops, select, options)
-        if options.source is not None and not options.source.is_empty:
-            return self._read_chunks(starts, stops, select, options, options.source)
         layout = self.layout
         if shards is None or layout.n_planes > 1 or select:
             return self._copy_selected(starts, stops, select, options)
@@ -148,58 +207,49 @@ class RawArray(FileArray[RawShard]):
         scatter(memory, firsts, sizes, ends, width, _bytes_of(out))
         return out
 
-    def _read_chunks(
+    def read_chunks(
         self,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        select: Select,
-        options: ReadOptions,
-        source: ChunkSource,
+        parts: ChunkParts,
+        positions: np.ndarray,
+        memory: np.ndarray,
+        select: Select = (),
+        options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
-        """As `read_located`, of chunks some of which are not in their shards."""
+        """As `read_located`, of chunks that are somewhere else than in shards.
+
+        Parameters
+        ----------
+        positions
+            Where the chunk of each part begins in `memory`, in each selected plane: int64
+            `(n_planes, n)`.
+        memory
+            uint8.
+        """
         layout = self.layout
-        n_items = int((stops - starts).sum())
-        _, starts, stops, chunks = cut_ranges(starts, stops, layout.chunk_items)
-        inside = starts - chunks * layout.chunk_items
-        counts = stops - starts
-        memory = source.memory
+        counts = parts.stops - parts.starts
+        n_items = int(counts.sum())
         if layout.n_planes == 1 and not select and n_items:
-            firsts = source.positions(chunks, 0)
-            if firsts.min() >= 0:
-                firsts += inside * layout.item_bytes
-                firsts, stops = join_ranges(firsts, firsts + counts * layout.item_bytes)
-                ends = np.full(len(firsts), len(memory))
-                n_bytes = n_items * layout.item_bytes
-                return self._pack(memory, firsts, stops - firsts, ends, n_bytes, options)
+            firsts = positions[0] + parts.starts * layout.item_bytes
+            firsts, stops = join_ranges(firsts, firsts + counts * layout.item_bytes)
+            ends = np.full(len(firsts), len(memory))
+            n_bytes = n_items * layout.item_bytes
+            return self._pack(memory, firsts, stops - firsts, ends, n_bytes, options)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         selected = (slice(None), *self.unsplit(select))
         ats = np.cumsum(counts) - counts
-        for plane, view in self.views_of_planes(out, select):
-            positions = source.positions(chunks, plane)
-            fields = (chunks, positions, inside, inside + counts, ats, ats + counts)
+        views = self.views_of_planes(out, select)
+        for (_, view), of_plane in zip(views, positions, strict=True):
+            fields = (of_plane, parts.starts, parts.stops, ats, ats + counts)
 
-            def copy(some: list, plane: int = plane, view: np.ndarray = view) -> None:
-                for chunk, position, start, stop, at, end in some:
-                    items = self._chunk_items(chunk, plane, position, memory)
+            def copy(some: list, view: np.ndarray = view) -> None:
+                for position, start, stop, at, end in some:
+                    data = memory[position : position + layout.chunk_bytes].view(layout.dtype)
+                    items = data.reshape(layout.chunk_items, *layout.plane_item_shape)
                     np.copyto(view[at:end], items[start:stop][selected])
 
             columns = map(np.ndarray.tolist, fields)
             options.threads.run(copy, list(zip(*columns, strict=True)), view.nbytes)
         return out
-
-    def _chunk_items(self, chunk: int, plane: int, position: int, memory: np.ndarray) -> np.ndarray:
-        """A chunk in one plane, a view `(chunk_items, *plane_item_shape)`.
-
-        It is at a position of the memory; at -1 it is in its shard.
-        """
-        layout = self.layout
-        if position < 0:
-            number, inside = divmod(chunk, layout.shard_chunks)
-            shard = self.shard(number)
-            position = int(shard.entries[inside, plane, 0])
-            memory = shard.file.bytes
-        data = memory[position : position + layout.chunk_bytes]
-        return data.view(layout.dtype).reshape(layout.chunk_items, *layout.plane_item_shape)
 
     def _empty(self, n_bytes: int, options: ReadOptions) -> np.ndarray:
         """Memory for whole items of so many bytes: `(n_items, *item_shape)`."""

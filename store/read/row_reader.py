@@ -21,10 +21,10 @@ from store.read.buffers import MOST_BYTES, BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.id_table import IdTable
 from store.read.location import LocatedRows, Offsets, locate, pairs
-from store.read.open_array import LocalSource
 from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
 from store.read.read_options import ReadOptions, Schedule
+from store.read.source import LocalSource
 
 __all__ = ["RowReader"]
 

@@ -17,7 +17,7 @@ from store.format.layout import ArrayLayout
 from store.format.shard_table import ABSENT, CRC_BYTES, ENTRY, raw_entries, table_bytes
 from store.read.mapped_file import MappedFile
 
-__all__ = ["RESTORE", "CompressedShard", "RawShard"]
+__all__ = ["RESTORE", "CompressedShard", "RawShard", "read_entries"]
 
 RESTORE = "restore it from a copy, or see python -m store repair"
 
@@ -68,33 +68,9 @@ class _Shard:
                 f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; "
                 f"{RESTORE}"
             )
-        table = self._read_table()
-        filled = table[table[:, 0, 0] != ABSENT]  # by a later commit as well
-        self.end = int(filled.sum(axis=2).max(initial=0))
-        self.entries = self._check_entries(table[: self.n_chunks])
-
-    def _read_table(self) -> np.ndarray:
-        """(offset, size) of every chunk of a full shard: uint64 `(shard_chunks, n_planes, 2)`."""
-        table = self.file.tail[:-CRC_BYTES]
-        stated = int.from_bytes(self.file.tail[-CRC_BYTES:], "little")
-        found = crc32c(table)
-        if found != stated:
-            raise CorruptError(
-                f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; "
-                f"{RESTORE}"
-            )
-        entries = np.frombuffer(table, ENTRY)
-        return entries.reshape(self.layout.shard_chunks, self.layout.n_planes, 2)
-
-    def _check_entries(self, entries: np.ndarray) -> np.ndarray:
-        """The entries as int64, if all of them lie before the table."""
-        # one by one first: a sum of larger numbers could wrap
-        if (entries > self.n_data).any() or (entries.sum(axis=2) > self.n_data).any():
-            raise CorruptError(
-                f"{self.where}: expected {self.n_chunks} chunks a plane within {self.n_data} "
-                f"bytes, found a table that points elsewhere; {RESTORE}"
-            )
-        return entries.astype(np.int64)
+        self.entries, self.end = read_entries(
+            self.file.tail, layout, n_items, self.n_data, self.where
+        )
 
     def where_of(self, chunk: int, plane: int) -> str:
         """A chunk's place, as error messages name it."""
@@ -122,18 +98,7 @@ class RawShard(_Shard):
         self.plane_stride = 0
         if layout.n_planes > 1:
             self.plane_stride = int(self.plane_offsets[1] - self.plane_offsets[0])
-        self._check_planes()
         self.items = self._view()
-
-    def _check_planes(self) -> None:
-        """Raise unless chunks follow each other, planes at equal distances."""
-        first = self.plane_offsets[0]
-        expected = raw_entries(self.layout, self.n_chunks, self.plane_stride).astype(np.int64)
-        expected[:, :, 0] += first
-        if not np.array_equal(self.entries, expected) or first % self.layout.dtype.itemsize:
-            raise CorruptError(
-                f"{self.where}: expected chunks in order, found another table; {RESTORE}"
-            )
 
     def _view(self) -> np.ndarray:
         layout = self.layout
@@ -244,19 +209,6 @@ class CompressedShard(_Shard):
         self._decode(chunk, plane, self._compressed(chunk, plane), out, is_checked=is_checked)
         self._is_right[place] = True
 
-    def read_copy(self, chunk: int, plane: int, out: np.ndarray, data: bytes | None) -> None:
-        """The same of a copy of its bytes, for a file out of which they may go meanwhile.
-
-        Decoders in C trust what they have read before.
-
-        Parameters
-        ----------
-        data
-            The copy; None: it is made here.
-        """
-        copied = bytes(self._compressed(chunk, plane)) if data is None else data
-        self._decode(chunk, plane, memoryview(copied), out, is_checked=False)
-
     def _decode(
         self, chunk: int, plane: int, data: memoryview, out: np.ndarray, *, is_checked: bool
     ) -> None:
@@ -283,3 +235,60 @@ class CompressedShard(_Shard):
         last = (stop - 1) // chunk_items
         entries = self.entries[first : last + 1, planes].reshape(-1, 2).tolist()
         return [(offset, offset + n_bytes) for offset, n_bytes in entries]
+
+
+def read_entries(
+    tail: bytes, layout: ArrayLayout, n_items: int, n_data: int, where: str
+) -> tuple[np.ndarray, int]:
+    """Read the table of a shard.
+
+    Parameters
+    ----------
+    tail
+        The last bytes of the file, from the table on.
+    n_items
+        Items that the shard holds.
+    n_data
+        Bytes before the table.
+
+    Returns
+    -------
+    entries
+        (offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`.
+    end
+        Where the last chunk ends, also those of a later commit.
+
+    Raises
+    ------
+    CorruptError
+        It is damaged, or points elsewhere.
+    """
+    data = tail[:-CRC_BYTES]
+    stated = int.from_bytes(tail[-CRC_BYTES:], "little")
+    found = crc32c(data)
+    if found != stated or n_data <= 0:
+        raise CorruptError(
+            f"{where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}"
+        )
+    table = np.frombuffer(data, ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
+    filled = table[table[:, 0, 0] != ABSENT]
+    entries = table[: layout.n_chunks(n_items)]
+    # one by one first: a sum of larger numbers could wrap
+    if (entries > n_data).any() or (entries.sum(axis=2) > n_data).any():
+        raise CorruptError(
+            f"{where}: expected {len(entries)} chunks a plane within {n_data} bytes, found a table "
+            f"that points elsewhere; {RESTORE}"
+        )
+    if layout.codec is None:
+        _check_order(entries.astype(np.int64), layout, where)
+    return entries.astype(np.int64), int(filled.sum(axis=2).max(initial=0))
+
+
+def _check_order(entries: np.ndarray, layout: ArrayLayout, where: str) -> None:
+    """Raise unless raw chunks follow each other, planes at equal distances."""
+    offsets = entries[0, :, 0]
+    stride = int(offsets[1] - offsets[0]) if layout.n_planes > 1 else 0
+    expected = raw_entries(layout, len(entries), stride).astype(np.int64)
+    expected[:, :, 0] += offsets[0]
+    if not np.array_equal(entries, expected) or offsets[0] % layout.dtype.itemsize:
+        raise CorruptError(f"{where}: expected chunks in order, found another table; {RESTORE}")

@@ -6,34 +6,24 @@ same rows. torch is imported when the first tensor is asked for.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from store.errors import (
-    CorruptError,
-    NotFoundError,
-    SchemaError,
-    UnreachableError,
-)
-from store.format.manifest import Manifest, read_manifest
+from store.errors import CorruptError, SchemaError
+from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column
 from store.format.values import decode_texts, is_integer
-from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
-from store.read.cached_array import MirrorSource
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, Tabular
-from store.read.directory import StoreDirectory, local_path
-from store.read.mirror import Mirror
-from store.read.open_array import LocalSource
 from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan, Select, plan_read
 from store.read.read_options import ReadOptions
 from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, Rows, is_many, row_numbers
+from store.read.source import Cache, LocalSource, address_of, open_source
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
 from store.traces.layers import LAYERS_AXIS, layer_numbers
@@ -45,8 +35,6 @@ if TYPE_CHECKING:
     from store.read.batch import Batch
 
 __all__ = ["Rows", "TraceStore"]
-
-ATTEMPTS = 5  # to open a mirror whose fetching process is killed
 
 
 class TraceStore(Tabular):
@@ -62,33 +50,32 @@ class TraceStore(Tabular):
         Where its traces come from.
     check
         Whether every chunk is checked against its checksum before it is first used.
-    mirror
-        Of a store at an address: what brings its chunks to `path`; else None.
     reader
         Its arrays, and reads of many rows at once, as `TraceLoader` does them.
     """
 
     def __init__(
         self,
-        directory: StoreDirectory,
+        source: LocalSource,
         manifest: Manifest,
         cache_bytes: int | None = None,
         check: bool = False,
-        mirror: Mirror | None = None,
     ) -> None:
-        self.directory = directory
-        self.path = directory.path
+        self.source = source
+        self.directory = source.directory
+        self.path = source.directory.path
         self.manifest = manifest
-        self.mirror = mirror
         self.check = check
         self.schema = manifest.schema
         self.uuid = manifest.uuid
         self.generation = manifest.generation
         self.provenance = manifest.provenance
-        source = LocalSource(directory)
-        if mirror is not None:
-            source = MirrorSource(directory, mirror)
         self.reader = RowReader(source, manifest, cache_bytes, check)
+
+    @property
+    def mirror(self) -> Cache | None:
+        """Of a store at an address: what brings its chunks to `path`; else None."""
+        return self.source.cache
 
     @property
     def cache_bytes(self) -> int:
@@ -117,7 +104,7 @@ class TraceStore(Tabular):
         ----------
         path
             Directory of the store (`~` is expanded, file:// taken away), or its address (s3://,
-            gs://, az://), of which a mirror is read.
+            gs://, az://, https://), of which a cache is read.
         cache_bytes
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
             MiB. Raw columns need none, the kernel keeps their pages. Of an address: what all
@@ -145,64 +132,35 @@ class TraceStore(Tabular):
         """
         if cache_bytes is not None:
             cache_bytes = _whole_number(cache_bytes)
-        url = address_of(path)
-        if url is not None:
-            return cls._open_mirror(url, cache_dir, cache_bytes, bool(check))
         if not isinstance(path, TraceStore):
-            directory, manifest = _committed_state(local_path(path))
-            return cls(directory, manifest, cache_bytes, bool(check))
+            source, manifest = open_source(path, cache_bytes, cache_dir)
+            decoded = cache_bytes if address_of(path) is None else None
+            return cls(source, manifest, decoded, bool(check))
         store = path
         cache_bytes = store.cache_bytes if cache_bytes is None else cache_bytes
         check = store.check if check is None else check
         if (cache_bytes, check) == (store.cache_bytes, store.check):
             return store
-        return cls(store.directory, store.manifest, cache_bytes, check, store.mirror)
-
-    @classmethod
-    def _open_mirror(
-        cls, url: str, cache_dir: str | Path | None, limit: int | None, check: bool
-    ) -> "TraceStore":
-        folder = chosen_dir(cache_dir)
-        prepare_dir(folder)
-        for _ in range(ATTEMPTS):
-            try:
-                mirror = Mirror(url, folder, chosen_limit(limit))
-            except ValueError as error:
-                if limit is not None:
-                    raise
-                raise SchemaError(f"{SIZE_VARIABLE}: {error}") from error
-            with suppress(NotFoundError):  # whoever filled the mirror was killed just now
-                manifest = read_manifest(mirror.root)
-                return cls(StoreDirectory.of_mirror(mirror.root), manifest, None, check, mirror)
-        raise UnreachableError(f"{folder}: expected a mirror of {url}, found none that lasts")
+        return cls(store.source, store.manifest, cache_bytes, check)
 
     @property
     def where(self) -> str:
-        """Its path; of a mirror, the address of the store."""
-        return str(self.path) if self.mirror is None else self.mirror.url
+        """Its path, or its address."""
+        return self.source.where
 
     def file_bytes(self, name: str | None = None) -> int:
         """What the files of a column, or of the whole store, take on the disk; or its objects."""
-        path = "" if name is None else self.schema.layout(name).path
-        if self.mirror is not None:
-            return self.mirror.object_bytes(path)
-        files = (file for file in (self.path / path).rglob("*") if file.is_file())
-        return sum(file.stat().st_blocks * 512 for file in files)
+        return self.source.file_bytes("" if name is None else self.schema.layout(name).path)
 
     def refresh(self) -> "TraceStore":
         """The store as it is now: this object if nothing was committed since, else a new one.
 
         This object keeps its snapshot.
         """
-        if self.mirror is not None:
-            mirror = self.mirror
-            fresh = TraceStore.open(mirror.url, mirror.limit, cache_dir=mirror.cache_dir)
-            same = (fresh.uuid, fresh.generation) == (self.uuid, self.generation)
-            return self if same else fresh
-        directory, now = _committed_state(self.path)
+        source, now = self.source.committed()
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
-        return TraceStore(directory, now, self.cache_bytes, self.check)
+        return TraceStore(source, now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
         return self.manifest.n_rows
@@ -511,8 +469,7 @@ class TraceStore(Tabular):
         return row_numbers(rows, len(self), self.row_of, self.where)
 
     def __reduce__(self) -> tuple:
-        state = (self.directory, self.manifest, self.cache_bytes, self.check, self.mirror)
-        return TraceStore, state
+        return TraceStore, (self.source, self.manifest, self.cache_bytes, self.check)
 
     def __repr__(self) -> str:
         head = f"TraceStore({self.where!r}): {len(self):,} rows"
@@ -531,20 +488,6 @@ class TraceStore(Tabular):
         first = len(self) if column.axis is None else column.axis
         shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
         return column.dtype, shape
-
-
-def _committed_state(path: str | Path) -> tuple[StoreDirectory, Manifest]:
-    """The directory at a path and what is committed there.
-
-    The directory is noted first: of another one that takes its place before the manifest is read,
-    no shard is opened under the wrong manifest.
-    """
-    try:
-        directory = StoreDirectory.at(path)
-    except (OSError, ValueError):
-        read_manifest(path)  # raises what is wrong
-        raise
-    return directory, read_manifest(path)
 
 
 def _whole_number(cache_bytes: object) -> int:

@@ -26,8 +26,8 @@ from store.format.contents import (
 from store.format.ids import hash_ids, plan_runs
 from store.format.manifest import Manifest
 from store.format.segments import joined_firsts
-from store.read.open_array import open_array
 from store.read.shard import RESTORE
+from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.lineage import Sums, sums_at
 from store.remote.objects import Objects

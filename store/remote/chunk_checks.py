@@ -11,7 +11,7 @@ from store.format.contents import StoredArray
 from store.format.manifest import Manifest
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
-from store.read.open_array import open_array
+from store.read.source import open_array
 
 __all__ = ["ChunkChecks", "IsRight"]
 

@@ -13,14 +13,13 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from store.errors import CorruptError, SchemaError, StoreError
 from store.extras import needs_extra
 from store.remote.faults import TransientFault, fault_of
-from store.remote.source import ENDPOINTS
-from store.remote.url import Location
+from store.remote.source import ENDPOINTS, Location
 
 __all__ = ["Client", "Head", "check_process", "part_bytes"]
 
 CONNECT_S = 4.0
 PART_BYTES = 8 * 1024 * 1024
-STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # others: HTTPStore
 MAX_PARTS = 9_000  # S3 has at most 10,000
 T = TypeVar("T")
 _used_by: int | None = None  # the process that has the client's threads
@@ -66,18 +65,25 @@ class Client:
         self._obs: Any = obstore
         self._faults = (obstore.exceptions.BaseError, FileNotFoundError)
         # the most special name that the client has for it: others give way
-        names = {"endpoint": ENDPOINTS[location.scheme][0]}
+        names = {"endpoint": ENDPOINTS.get(location.scheme, ("",))[0]}
         config = {names.get(name, name).lower(): value for name, value in options.items()}
         settings = {
             # none given: a service account may name one
-            "allow_http": not str(options.get("endpoint", "")).startswith("https://"),
+            "allow_http": location.scheme != "https"
+            and not str(options.get("endpoint", "")).startswith("https://"),
             "connect_timeout": timedelta(seconds=min(attempt_s, CONNECT_S)),
             "timeout": timedelta(seconds=attempt_s),
             "read_timeout": timedelta(seconds=min(attempt_s, stall_s)),
         }
         once = {"max_retries": 0, "retry_timeout": timedelta(seconds=attempt_s)}
-        kind: Any = getattr(obstore.store, STORES[location.scheme])
         try:
+            if location.is_read_only:
+                web: Any = obstore.store.HTTPStore
+                self._store: Any = web.from_url(
+                    str(location), client_options=settings, retry_config=once
+                )
+                return
+            kind: Any = getattr(obstore.store, STORES[location.scheme])
             self._store = kind(
                 location.bucket,
                 prefix=location.prefix or None,
@@ -122,6 +128,21 @@ class Client:
             data = bytes(answer.bytes())
             _check_length(len(data), head.size)
             return data, head
+
+        return self._do(key, work)
+
+    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
+        """The last bytes of an object, fewer if it is shorter, and its size."""
+        if self.location.scheme == "az":  # which knows no ranges from the end
+            size = self.head(key).size
+            return self.get_range(key, max(0, size - n_bytes), size, None), size
+
+        def work() -> tuple[memoryview, int]:
+            answer = self._obs.get(self._store, key, options={"range": {"suffix": n_bytes}})
+            size = answer.meta["size"]
+            data = answer.bytes()
+            _check_length(len(data), min(size, n_bytes))
+            return memoryview(data), size
 
         return self._do(key, work)
 

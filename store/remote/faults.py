@@ -83,6 +83,11 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
         return NotFoundError(f"{where}: expected an object, found none; check the address")
     if "region" in text.lower() and ("redirect" in text.lower() or status in (301, 307)):
         return StoreError(f"{where}: the bucket is in another region; set AWS_REGION")
+    if name == "NotSupportedError" and "Range" in text:
+        return StoreError(
+            f"{where}: expected a server that answers ranges of a file, found one that sends it "
+            "whole; pull the store with another program, or serve it from another server"
+        )
     shown = f"status {status}" + (f" ({code})" if code else "")
     if status == 501:
         return StoreError(f"{where}: the server does not know this request ({shown}); use another")

@@ -1,8 +1,8 @@
 """The fetching process of a cache directory: `python -m store.remote.fetcher DIRECTORY`.
 
 Readers start it; the one that gets the lock stays, listens on a socket in the directory, and ends
-when nobody has been connected for a while. It alone talks to object stores and writes mirrors. What
-it leaves when it is killed is a socket's name and files that the next one counts and checks.
+when nobody has been connected for a while. It alone talks to object stores and writes the cache.
+What it leaves when it is killed is a socket's name and files that the next one counts and checks.
 """
 
 import fcntl
@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,19 @@ import numpy as np
 
 from store.errors import DamagedItemsError, SchemaError, StoreError, VersionError
 from store.format.ranges import cells
-from store.read.cache_dir import check_peer
-from store.read.messages import PROTOCOL, receive, send
-from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
+from store.remote.cache_dir import check_peer
+from store.remote.chunk_index import CHUNK_MARGIN
 from store.remote.faults import disk_fault
+from store.remote.messages import PROTOCOL, receive, send
+from store.remote.mirror import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.source import source_name
 
 __all__ = ["Server", "listen", "main"]
 
 IDLE_S = 2.0  # without a connection
-MOVING_S = 30.0  # at most, if chunks are still in the landing memory
 POLL_S = 0.25
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
-BASE_BYTES = 64 * 1024  # of the directory's own files
 LEAST_PORTIONS = 4
 PORTION_BYTES = 32 * 1024 * 1024
 
@@ -110,27 +108,25 @@ class Server:
         open_source: Callable[[str, Mapping[str, str]], Any] | None = None,
     ) -> None:
         # imported now, after the fork, and after whoever started us could go on
-        from store.remote.keeper import Keeper
+        from store.remote.cache import DiskCache
 
         self.directory = directory
         self.listener = listener
         self.open_source = open_source or _open_objects
-        self.mirrors = directory / MIRROR_DIR
-        self.mirrors.mkdir(exist_ok=True)
         self.is_over = False
         self.lock = threading.Lock()
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
         self.sources: dict[str, tuple[Mapping[str, str], Any]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
-        self.default_limit = _default_limit(directory)  # now: what is free shrinks with the mirrors
-        self.keeper = Keeper(self.mirrors, self.default_limit, BASE_BYTES)
+        self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
+        self.cache = DiskCache(directory, self.default_limit)
 
     def serve(self) -> None:
         """Answer until nobody has been connected for `IDLE_S`."""
         self.listener.settimeout(POLL_S)
         last_used = time.monotonic()
-        while not self.is_over and self._is_reachable() and self._is_used(last_used):
+        while not self.is_over and self._is_reachable() and time.monotonic() < last_used + IDLE_S:
             try:
                 link, _ = self.listener.accept()
                 check_peer(link, self.directory)
@@ -150,12 +146,7 @@ class Server:
             with suppress(FileNotFoundError):
                 (self.directory / SOCKET_FILE).unlink()
         self.listener.close()
-        self.keeper.close()
-
-    def _is_used(self, last_used: float) -> bool:
-        """Whether to go on after the last connection: until what came is in the mirrors."""
-        patience = MOVING_S if self.keeper.landing.used else IDLE_S
-        return time.monotonic() < last_used + patience
+        self.cache.close()
 
     def _is_reachable(self) -> bool:
         """Whether our socket is where readers look: else somebody has removed the directory, and
@@ -174,7 +165,7 @@ class Server:
     def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> "_Opened":
         """The store of a source: as it is now, or the committed state of a digest."""
         from store.format.manifest import GROUP_FILE
-        from store.remote.mirrored_store import state_digest
+        from store.remote.cached_store import state_digest
 
         name = source_name(url, settings)
         known, source = self.sources.get(name, ({}, None))
@@ -205,9 +196,9 @@ class Server:
     def _close_unused(self) -> None:
         with self.lock:
             for url, opened in list(self.stores.items()):
-                if not opened.n_users and (
-                    opened.store is None or self.keeper.close_store(opened.store)
-                ):
+                if not opened.n_users:
+                    if opened.store is not None:
+                        self.cache.close_store(opened.store)
                     del self.stores[url]
 
     def set_limits(self) -> int:
@@ -215,9 +206,14 @@ class Server:
         limits = [session.limit for session in list(self.sessions.values())]
         given = [limit for limit in limits if limit is not None]
         limit = min(given, default=self.default_limit)
-        if limit != self.keeper.space.limit:
-            self.keeper.set_limit(limit)
+        if limit != self.cache.limit:
+            self.cache.set_limit(limit)
         return limit
+
+    def portion_bytes(self, least: int) -> int:
+        """What a reader may ask for at a time, now: at least so much."""
+        room = max(self.cache.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
+        return max(least, min(PORTION_BYTES, room))
 
     def others(self) -> str:
         """That more than one store or state is open, for messages."""
@@ -226,6 +222,8 @@ class Server:
 
     def fixed_bytes(self) -> int:
         """What all open stores take beside chunks."""
+        from store.remote.cache import BASE_BYTES
+
         opened = [one.store for one in list(self.stores.values()) if one.store is not None]
         return BASE_BYTES + sum(store.fixed_bytes() for store in opened)
 
@@ -236,60 +234,47 @@ class _Opened:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.store: Any = None
+        self.columns: dict[str, Any] = {}
         self.n_users = 0
         self.name = ""
 
     def open(self, server: Server, url: str, source: Any, digest: str, group: bytes) -> None:
-        """Make the mirror, if it is not open; `group` is empty where it is that of the mirror."""
+        """Make its folder, if it is not open; `group` is empty where it is that of the folder."""
         from store.format.manifest import GROUP_FILE
-        from store.remote.mirrored_store import SOURCE_NAME, MirroredStore, state_digest
-        from store.remote.sparse_file import BLOCK
+        from store.remote.cached_store import SOURCE_NAME, CachedStore, state_digest
 
-        folder = server.mirrors / digest
-        file = folder / "store" / GROUP_FILE
+        folder = server.directory / STORES_DIR / digest
         with self.lock:
             if self.store is not None:
                 self.store.source = source  # with the newest of credentials that are renewed
                 return
-            server.keeper.keep_file(file)
             with suppress(FileNotFoundError):
-                group = group or file.read_bytes()
+                group = group or (folder / "store" / GROUP_FILE).read_bytes()
             group = group or source.get(GROUP_FILE)
             if state_digest(digest[:SOURCE_NAME], group) != digest:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
-            store = MirroredStore(url, source, folder, group)
-            server.keeper.take_over(store)
-            server.keeper.open_files(store, [], len(group) + 4 * BLOCK)
+            store = CachedStore(url, source, folder, group)
+            server.cache.open_store(store)
             self.name = f"{os.getpid()}-{time.monotonic_ns()}"
             self.store = store
 
-    def array(self, server: Server, path: str) -> Any:
-        """The account of a column's array."""
-        from store.remote.mirrored_array import MirroredArray
-        from store.remote.mirrored_store import states_bytes, states_path
+    def column(self, server: Server, path: str) -> Any:
+        """A column, whose chunks are counted from now on."""
+        from store.remote.cached_column import CachedColumn
+        from store.remote.chunk_index import n_cells
 
         with self.lock:
-            array = self.store.arrays.get(path)
-            if array is None:
-                stored = self.store.stored(path)
-                file = states_path(self.store.folder, stored)
-                server.keeper.open_files(self.store, [file], states_bytes(stored))
-                self.whole(server, stored.checksums.layout.path)
-                array = MirroredArray(self.store, stored, server.keeper.landing)
-                self.store.arrays[path] = array
-                server.keeper.add_array(array)
-            return array
-
-    def whole(self, server: Server, path: str) -> None:
-        """Have the files of a small array."""
-        with self.lock:
-            if path in self.store.whole:
-                return
-            array = self.store.stored(path)
-            if path.startswith("_offsets/"):
-                self.whole(server, array.checksums.layout.path)
-            self.store.fetch_whole(path, partial(server.keeper.open_files, self.store))
-            self.store.whole.add(path)
+            column = self.columns.get(path)
+            if column is None:
+                array = self.store.stored(path)
+                if array.column is None:
+                    raise ValueError(f"expected a column, found {path!r:.200}")
+                self.store.need_whole(array.checksums.layout.path)
+                index = server.cache.open_column(self.store, path, n_cells(array))
+                column = CachedColumn(self.store, array, index)
+                self.columns[path] = column
+                server.cache.add_column(column)
+            return column
 
 
 class _Session(threading.Thread):
@@ -304,14 +289,12 @@ class _Session(threading.Thread):
         self.opened: _Opened | None = None
         self.ticket: Any = None
         self.offset: float | None = None
-        self.operations: dict[str, Callable[..., dict[str, Any] | None]] = {
+        self.operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "array": self._array,
             "need": self._need,
             "done": self._done,
             "want": self._want,
-            "states": self._states,
-            "whole": self._whole,
             "stats": self._stats,
-            "size": self._size,
         }
         server.sessions[id(self)] = self
 
@@ -320,10 +303,8 @@ class _Session(threading.Thread):
             while True:
                 message, numbers = receive(self.link)
                 reply = self._answer(message, numbers)
-                if reply is not None:
+                if message.get("op") != "done":
                     send(self.link, reply)
-                if reply is not None and "landing" in reply:
-                    socket.send_fds(self.link, [b"\0"], [self.server.keeper.landing.fd])
         except OSError:  # the reader has gone
             pass
         except BaseException as error:  # a fault of ours: the reader need not try again
@@ -341,7 +322,7 @@ class _Session(threading.Thread):
             self.server.leave(self.opened)
         self.server.sessions.pop(id(self), None)
 
-    def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any] | None:
+    def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
         try:
             if message.get("op") == "open":
                 return self._open(message)
@@ -376,62 +357,60 @@ class _Session(threading.Thread):
                 f"expected at least {least:,} bytes for the cache, the least that works for "
                 f"{opened.store.url}{self.server.others()}, found {limit:,}"
             )
-        limit = self.server.set_limits()
-        room = max(limit - fixed, 0) // (2 * LEAST_PORTIONS)
+        self.server.set_limits()
         return {
             "root": str(opened.store.root),
             "digest": opened.store.folder.name,
-            "portion_bytes": max(portion, min(PORTION_BYTES, room)),
+            "portion_bytes": self.server.portion_bytes(portion),
             "session": opened.name,
-            "landing": self.server.keeper.landing.number,
         }
+
+    def _array(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+        """Have a small array's files; of a column, the index."""
+        path = message["array"]
+        if opened.store.stored(path).column is not None:
+            return {"file": str(opened.column(self.server, path).index.path)}
+        opened.store.need_whole(path)
+        return {}
 
     def _need(
         self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
     ) -> dict[str, Any]:
-        array = opened.array(self.server, message["array"])
-        some = _expand(numbers, len(array.status))
+        column = opened.column(self.server, message["array"])
+        some = _expand(numbers, len(column.index.words))
         self._done()
-        self.ticket = self.server.keeper.need(
-            array,
-            some,
-            is_announced=bool(message.get("announced")),
-            in_shards=bool(message.get("in_shards")),
-        )
-        return {}
+        portion = self.server.portion_bytes(opened.store.least_portion())
+        if len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) > portion:
+            return {"portion_bytes": portion, "fits": False}
+        is_announced = bool(message["announced"])
+        self.ticket = self.server.cache.need(column, some, is_announced=is_announced)
+        return {"portion_bytes": portion, "fits": True}
 
-    def _done(self, *_: Any) -> None:
+    def _done(self, *_: Any) -> dict[str, Any]:
+        """What was asked for before is copied; this has no answer."""
         if self.ticket is not None:
-            self.server.keeper.release(self.ticket)
+            self.server.cache.release(self.ticket)
             self.ticket = None
+        return {}
 
     def _want(
         self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
     ) -> dict[str, Any]:
-        array = opened.array(self.server, message["array"])
+        column = opened.column(self.server, message["array"])
         uses = numbers.reshape(-1, 3).astype(float)
-        _check_cells(uses[:, 0], len(array.status))
+        _check_cells(uses[:, 0], len(column.index.words))
         now = float(message["now"])
         if self.offset is None:
-            self.offset = self.server.keeper.start_clock(now)
+            self.offset = self.server.cache.start_clock(now)
         uses[:, 1:] += self.offset
-        self.server.keeper.want(array, uses, now + self.offset, lambda: self.is_alive_)
+        self.server.cache.want(column, uses, now + self.offset, lambda: self.is_alive_)
         return {}
 
-    def _states(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-        return {"file": str(opened.array(self.server, message["array"]).states_file)}
-
-    def _whole(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-        opened.whole(self.server, message["array"])
-        return {}
-
-    def _size(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-        sizes = opened.store.sizes.items()
-        folder = message["array"]
-        return {"bytes": sum(n for key, n in sizes if not folder or key.startswith(f"{folder}/"))}
-
-    def _stats(self, *_: Any) -> dict[str, Any]:
-        return {"stats": vars(self.server.keeper.stats())}
+    def _stats(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+        """The counts; or the bytes of the objects below a path."""
+        if "array" in message:
+            return {"bytes": opened.store.object_bytes(message["array"])}
+        return {"stats": vars(self.server.cache.stats())}
 
 
 def _expand(runs: np.ndarray, n: int) -> np.ndarray:
@@ -450,9 +429,9 @@ def _check_cells(some: np.ndarray, n: int) -> None:
 
 
 def _default_limit(directory: Path) -> int:
-    """Half of what is free, and of what the mirrors take of it already."""
+    """Half of what is free, and of what the cache takes of it already."""
     disk = os.statvfs(directory)
-    taken = sum(path.stat().st_blocks * 512 for path in (directory / MIRROR_DIR).rglob("*"))
+    taken = sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
     return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
 
 

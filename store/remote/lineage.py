@@ -17,7 +17,7 @@ from store.format.contents import StoredArray, checked_arrays, column_array, off
 from store.format.layout import ArrayLayout
 from store.format.manifest import Manifest
 from store.format.segments import Segments
-from store.read.open_array import open_array
+from store.read.source import open_array
 from store.read.store import TraceStore
 
 __all__ = ["Sums", "check_lineage", "sums_at", "sums_of", "tail_sums"]

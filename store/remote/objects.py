@@ -7,22 +7,79 @@ child that was forked after its parent used one: there every call raises StoreEr
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from store.errors import NotFoundError
+from store.errors import NotFoundError, UnreachableError
 from store.remote.client import Client, Head
 from store.remote.faults import NoBucketError, TransientFault
-from store.remote.retry import Patience
-from store.remote.source import ENDPOINTS, source_settings
-from store.remote.url import check_endpoint, parse_url
+from store.remote.source import ENDPOINTS, check_endpoint, parse_url, source_settings
 
-__all__ = ["Head", "Objects", "open_objects"]
+__all__ = [
+    "Head",
+    "Objects",
+    "Patience",
+    "open_objects",
+]
+
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to try.
+
+    Parameters
+    ----------
+    limit_s
+        Within it there is a result or an error.
+    attempt_s
+        What one attempt takes at most; none begins that could end after the limit.
+    """
+
+    limit_s: float
+    attempt_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __call__(self, where: str, attempt: Callable[[], T]) -> T:
+        """Return what an attempt returns.
+
+        Raises
+        ------
+        UnreachableError
+            None succeeded in time. `where` is what the message begins with.
+        StoreError
+            As an attempt raised it: more of them would not help.
+        """
+        end = self.clock() + self.limit_s
+        n = 0
+        while True:
+            n += 1
+            try:
+                return attempt()
+            except TransientFault as fault:
+                cause = str(fault)
+            # "full jitter": clients that failed together do not come again together
+            # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
+            pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
+            if self.clock() + pause_s + self.attempt_s > end:
+                raise UnreachableError(
+                    f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
+                    f"{n} attempts; try again later"
+                )
+            self.sleep(pause_s)
+
 
 OPEN_S = 9.0  # an address that leads nowhere is refused within 10 s
 OPEN_ATTEMPT_S = 4.0
@@ -53,7 +110,8 @@ def open_objects(
     Parameters
     ----------
     url
-        s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH.
+        s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH; or https://HOST/PATH, of which
+        objects are only read.
     endpoint
         Address of the server, if not the provider's (default: one of `ENDPOINTS`). One of GCS is
         asked without a signature, unless the environment names credentials.
@@ -81,7 +139,7 @@ def open_objects(
     """
     location = parse_url(url)
     given = source_settings(url) if settings is None else dict(settings)
-    found = [given.pop(name, None) for name in ENDPOINTS[location.scheme]]
+    found = [given.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
         check_endpoint(endpoint)
@@ -131,6 +189,25 @@ class Objects:
     def list(self, prefix: str = "") -> dict[str, Head]:
         """Key -> head of all objects below a folder, e.g. "tokens/c"."""
         return self.patience(self.where(prefix), lambda: self.client.list(prefix))
+
+    def heads(self, keys: Collection[str]) -> dict[str, Head]:
+        """Key -> head of those of some objects that are there."""
+        if not self.location.is_read_only:
+            listed = self.list()
+            return {key: listed[key] for key in keys if key in listed}
+        found = {}
+
+        def ask(key: str) -> None:
+            with suppress(NotFoundError):
+                found[key] = self.head(key)
+
+        list(self._pool.map(ask, keys))
+        return found
+
+    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
+        """The last bytes of an object, fewer if it is shorter, and its size."""
+        where = self.where(key)
+        return self.patience(where, lambda: self.client.get_tail(key, n_bytes))
 
     def get(self, key: str, max_bytes: int = SMALL_BYTES) -> bytes:
         """The bytes of a small object, in one request; raises NotFoundError, CorruptError."""

@@ -109,6 +109,11 @@ def push_store(
     UnreachableError
         The server did not answer in time; the same call goes on.
     """
+    if objects.location.is_read_only:
+        raise SchemaError(
+            f"{objects.location}: expected a bucket to push into, found an address that is only "
+            "read; push to s3://, gs:// or az://"
+        )
     read_manifest(path)  # raises if there is no store, before a directory is locked
     with WriterLock(path.absolute()):
         store = TraceStore.open(path)

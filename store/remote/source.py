@@ -11,10 +11,21 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import SchemaError
 
-__all__ = ["ENDPOINTS", "SETTINGS", "source_name", "source_settings"]
+__all__ = [
+    "ENDPOINTS",
+    "SCHEMES",
+    "SETTINGS",
+    "Location",
+    "check_endpoint",
+    "is_url",
+    "parse_url",
+    "source_name",
+    "source_settings",
+]
 
 ENDPOINTS = {  # the first that is set counts
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -78,3 +89,86 @@ def source_name(url: str, settings: Mapping[str, str]) -> str:
 def _slow_digest(text: str, salt: str) -> str:
     """A digest that takes 50 ms and 16 MB, as whoever guesses at a password could compare it."""
     return hashlib.scrypt(text.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=8).hex()
+
+
+SCHEMES = ("s3", "gs", "az", "https", "http")
+EXPECTED = "expected s3://, gs:// or az://BUCKET/PATH, or https://HOST/PATH"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(\d{1,5}))?(/[\w./~-]*)?", re.ASCII)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII)
+_PART = re.compile(r"[^/?#%*\\\x00-\x1f\x7f]+")
+MAX_PATH = 512  # a key has at most 1024 bytes, and a store's own paths take some of them
+
+
+class Location(NamedTuple):
+    """Where a store is.
+
+    Attributes
+    ----------
+    scheme
+        One of `SCHEMES`.
+    bucket
+        Of S3 and GCS; the container of Azure; the host of a web server, and its port.
+    prefix
+        Path of the store in it, without slashes at its ends; may be empty.
+    """
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it is on a web server, where nothing is written or listed."""
+        return self.scheme in ("http", "https")
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is meant as an address and not as a path."""
+    return _SCHEME.match(text) is not None
+
+
+def parse_url(url: str) -> Location:
+    """Take an address apart.
+
+    Raises
+    ------
+    SchemaError
+        It is none of a store, or holds more than bucket and path: that may be a secret.
+    """
+    found = _SCHEME.match(url)
+    if found is None or found[1].lower() not in SCHEMES:
+        shown = "no address" if found is None else f"{found[1]:.20}://"
+        raise SchemaError(f"{EXPECTED}, found {shown}")
+    bucket, _, path = url[found.end() :].partition("/")
+    prefix = path.strip("/")
+    if "@" in bucket or "?" in url or "#" in url:
+        raise SchemaError(
+            f"{EXPECTED}, found more than that, which is not shown; "
+            "give credentials in the environment"
+        )
+    is_host = found[1].lower() in ("http", "https") and _HOST.fullmatch(bucket)
+    if not is_host and not _BUCKET.fullmatch(bucket):
+        raise SchemaError(f"{EXPECTED}, found the bucket {bucket!r:.80}")
+    parts = prefix.split("/") if prefix else []
+    is_bad = any(not _PART.fullmatch(part) or set(part) <= {"."} for part in parts)
+    if is_bad or len(prefix.encode(errors="replace")) > MAX_PATH:
+        raise SchemaError(
+            f"{EXPECTED} with a path of plain names of at most {MAX_PATH} bytes, "
+            f"found {prefix!r:.80}"
+        )
+    return Location(found[1].lower(), bucket, prefix)
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise SchemaError unless a text is the address of a server; what it is may be a secret."""
+    found = _ENDPOINT.fullmatch(endpoint)
+    if found is None or int(found[3] or 0) > 65535:
+        raise SchemaError(
+            "endpoint: expected http://HOST:PORT or https://HOST, found another text; check "
+            "--endpoint, or the variable that names it"
+        )

@@ -1,6 +1,8 @@
-"""What readers have announced: chunks shard by shard, those that are needed first before others.
+"""What readers have announced, and which chunks leave a cache that is full. Pure but for `Wants`.
 
-Nothing here has a lock: the keeper calls it under its own.
+Under a known order the next use of a chunk is exact, and evicting the one that is needed last is
+Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not known counts as needed
+later than all others, and the least recently used of those goes first.
 """
 
 import heapq
@@ -10,10 +12,47 @@ from itertools import count
 
 import numpy as np
 
-from store.remote.eviction import UNKNOWN
-from store.remote.mirrored_array import ABSENT, UNCHECKED, MirroredArray
+from store.remote.cached_column import CachedColumn
 
-__all__ = ["Want", "Wants"]
+__all__ = ["UNKNOWN", "Want", "Wants", "choose_victims", "next_uses", "unknown_use"]
+
+UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
+
+
+def unknown_use(tick: float) -> float:
+    """The next use of a chunk that was used at `tick`, which nobody has announced."""
+    return UNKNOWN - tick
+
+
+def next_uses(next_use: np.ndarray, after: np.ndarray, past: float) -> np.ndarray:
+    """When chunks are needed, float64 `(n,)`.
+
+    Most uses need no request, so nobody tells of them: what was announced for before `past` has
+    been read, and is needed when it was announced for after that.
+    """
+    return np.where(next_use < past, np.where(after > 0, after, UNKNOWN), next_use)
+
+
+def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
+    """The chunks to evict.
+
+    Parameters
+    ----------
+    next_use
+        When each is needed next: float64 `(n,)`.
+    n_bytes
+        What each takes: int64 `(n,)`.
+    wanted
+        Bytes to free.
+
+    Returns
+    -------
+    np.ndarray
+        Indices, int64: the fewest of those needed last that free so much; all, if it is not enough.
+    """
+    order = np.argsort(-next_use, kind="stable")
+    total = np.cumsum(n_bytes[order])
+    return order[: int(np.searchsorted(total, wanted)) + 1]
 
 
 @dataclass(order=True)
@@ -26,7 +65,7 @@ class Want:
         When the first of them is needed.
     tie
         Orders those of the same time.
-    array, shard
+    column, shard
         Where they are.
     cells, uses
         Which, int64 `(n,)`, and when each is needed, float64 `(n,)`.
@@ -36,7 +75,7 @@ class Want:
 
     use: float
     tie: int
-    array: MirroredArray = field(compare=False)
+    column: CachedColumn = field(compare=False)
     shard: int = field(compare=False)
     cells: np.ndarray = field(compare=False)
     uses: np.ndarray = field(compare=False)
@@ -44,14 +83,14 @@ class Want:
 
     def missing(self) -> np.ndarray:
         """The cells that are not here, and needed when it was announced; their shard is open."""
-        array = self.array
-        # what was read meanwhile, and has gone again, is needed later
-        some = array.existing(self.cells[array.next_use[self.cells] <= self.uses])
-        return some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
+        index = self.column.index
+        # what was read meanwhile, and evicted again, is needed later
+        some = index.missing(self.cells[index.next_use[self.cells] <= self.uses])
+        return some[self.column.sizes(some) > 0]
 
 
 class Wants:
-    """Announcements that nothing was done about yet."""
+    """Announcements that nothing was done about yet; a heap without a lock."""
 
     def __init__(self) -> None:
         self._heap: list[Want] = []
@@ -60,15 +99,20 @@ class Wants:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def push(self, want: Want) -> None:
-        heapq.heappush(self._heap, want)
+    def first(self) -> Want:
+        """What is needed first."""
+        return self._heap[0]
 
     def pop(self) -> Want:
-        """What is needed first."""
+        """Take what is needed first."""
         return heapq.heappop(self._heap)
 
+    def push(self, want: Want) -> None:
+        """Put an announcement back."""
+        heapq.heappush(self._heap, want)
+
     def announce(
-        self, array: MirroredArray, uses: np.ndarray, clock: float, is_wanted: Callable[[], bool]
+        self, column: CachedColumn, uses: np.ndarray, clock: float, is_wanted: Callable[[], bool]
     ) -> None:
         """Note when cells are needed, and have them fetched.
 
@@ -82,32 +126,28 @@ class Wants:
         is_wanted
             Whether who announces still reads.
         """
+        index = column.index
         uses = uses[np.argsort(uses[:, 1], kind="stable")]
         some = uses[:, 0].astype(np.int64)
         use = uses[:, 1]
         after = np.where(uses[:, 2] < UNKNOWN / 2, uses[:, 2], 0)
-        known = array.next_use[some]
+        known = index.next_use[some]
         is_sooner = (known >= clock) & (known < use)
-        array.after[some] = np.where(is_sooner, use, after)
-        array.next_use[some] = np.where(is_sooner, known, use)
-        array.is_wanted = is_wanted
-        self._push_shards(array, some, use)
+        index.after[some] = np.where(is_sooner, use, after)
+        index.next_use[some] = np.where(is_sooner, known, use)
+        self.push_shards(column, some, use, is_wanted)
 
-    def announce_again(
-        self, array: MirroredArray, some: np.ndarray, clock: float, until: float
+    def push_shards(
+        self,
+        column: CachedColumn,
+        some: np.ndarray,
+        use: np.ndarray,
+        is_wanted: Callable[[], bool],
     ) -> None:
-        """Have cells fetched that had to go for some that are needed sooner.
-
-        Not those that are needed after `until`: they would go again, and be fetched for nothing.
-        """
-        use = array.next_use[some]
-        is_announced = (use > clock) & (use < until)
-        self._push_shards(array, some[is_announced], use[is_announced])
-
-    def _push_shards(self, array: MirroredArray, some: np.ndarray, use: np.ndarray) -> None:
-        shards = some // array.shard_cells
+        """Have cells fetched that are needed at some times."""
+        shards = some // column.shard_cells
         for shard in dict.fromkeys(shards.tolist()):
             here = shards == shard
             first = float(use[here].min())
-            of_shard = (some[here], use[here], array.is_wanted)
-            self.push(Want(first, next(self._ties), array, shard, *of_shard))
+            of_shard = (column, shard, some[here], use[here], is_wanted)
+            self.push(Want(first, next(self._ties), *of_shard))

@@ -14,7 +14,7 @@ from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
 from store.read.array import Array
 from store.read.directory import StoreDirectory
-from store.read.open_array import open_array
+from store.read.source import open_array
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 

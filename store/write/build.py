@@ -5,8 +5,12 @@ always complete. What is built already is not built again: a script that was sto
 once more. A build that is stopped by an error or a signal first commits every whole row.
 """
 
-from contextlib import nullcontext, suppress
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import FrameType
 
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR
@@ -20,13 +24,13 @@ from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
-from store.write.signals import HeldSignals
 from store.write.source import Source
 from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 
 __all__ = [
     "LONGEST_COMMAND",
+    "HeldSignals",
     "build_store",
     "check_new",
     "check_partial",
@@ -250,3 +254,52 @@ def check_partial(partial: Path) -> None:
 def _difference(begun: TraceStore, source: Source) -> str | None:
     """In what a store differs from what a source makes; None if it may go on with it."""
     return difference_of_builds(begun.provenance, begun.schema, source.provenance, source.schema)
+
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+Handler = Callable[[int, FrameType | None], object]
+
+
+class HeldSignals:
+    """A context in which signals can be held back for a while; their handlers run later.
+
+    Only in the main thread, which alone gets signals, and only signals that Python handles: what
+    ends the process at once still does.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Handler] = {}
+        self._is_held = False
+        self._waiting: int | None = None
+
+    def __enter__(self) -> "HeldSignals":
+        if threading.current_thread() is threading.main_thread():
+            for number in NUMBERS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._is_held:
+            self._waiting = number
+        else:
+            self._handlers[number](number, frame)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold signals back until the block has ended; then the last one is handled."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            number = self._waiting
+            self._waiting = None
+            if number is not None:
+                self._handlers[number](number, None)

@@ -13,7 +13,7 @@ from store.format.manifest import Manifest
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
-from store.read.open_array import LocalSource
+from store.read.source import LocalSource
 from store.write.array_writer import write_array, write_metadata
 from store.write.files import Files
 

@@ -25,8 +25,8 @@ from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
 from store.format.zarr_json import array_json, group_json
 from store.read.location import Offsets
-from store.read.open_array import open_array
 from store.read.shard import RESTORE
+from store.read.source import open_array
 from store.read.store import TraceStore
 from store.write.array_writer import write_array, write_metadata
 from store.write.files import Files

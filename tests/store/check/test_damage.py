@@ -42,18 +42,15 @@ def flip_bytes(path: Path, first: int, stride: int) -> Counter:
     return counts
 
 
-def test_some_bytes_flipped(small_store):
-    """Verify reports every flipped byte, or no reader uses it; no checked read is ever wrong."""
-    assert in_child(lambda: flip_bytes(small_store, 0, 211))["reported"] > 60
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "stride"),
+    [(0, 211), *(pytest.param(first, 4, marks=pytest.mark.slow) for first in range(4))],
+)
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(4))
-def test_every_byte_flipped(small_store, first):
-    """The same of all bytes of all files."""
-    counts = in_child(lambda: flip_bytes(small_store, first, 4), seconds=1200)
-    print(f"\nbytes flipped, all survived: {counts.total():,} {dict(counts)}")
+def test_flipped_bytes(small_store, first, stride):
+    """Verify reports every flipped byte, or no reader uses it; no checked read is ever wrong."""
+    counts = in_child(lambda: flip_bytes(small_store, first, stride), seconds=1200)
+    assert counts["reported"] > 60
 
 
 def put_back(file: Path, data: bytes) -> None:
@@ -112,6 +109,10 @@ def damage_files(path: Path, elsewhere: Path, stride: int = 1) -> Counter:
     return counts
 
 
+def every_pair(files: list[Path]) -> Iterator[tuple[Path, Path]]:
+    return combinations(files, 2)
+
+
 def swap(one: Path, other: Path) -> None:
     between = one.with_name("between")
     one.rename(between)
@@ -136,30 +137,18 @@ def swap_files(path: Path, pairs: Callable) -> Counter:
     return counts
 
 
-def test_some_files_damaged(small_store, tmp_path):
+@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_damaged_files(small_store, tmp_path, stride):
     """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error,
     never a crash."""
-    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", 12))
+    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", stride))
     assert min(counts.values()) >= 3
 
 
-def test_neighbours_swapped(small_store):
+@pytest.mark.parametrize("pairs", [pairwise, pytest.param(every_pair, marks=pytest.mark.slow)])
+def test_swapped_files(small_store, pairs):
     """A file in the place of another is reported, and never read for it."""
-    assert min(in_child(lambda: swap_files(small_store, pairwise)).values()) > 10
-
-
-@pytest.mark.slow
-def test_every_file_damaged(small_store, tmp_path):
-    """The same of all files."""
-    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere"))
-    print(f"\nfiles damaged, all survived: {counts.total():,} {dict(counts)}")
-
-
-@pytest.mark.slow
-def test_every_pair_swapped(small_store):
-    """The same of all pairs of files."""
-    counts = in_child(lambda: swap_files(small_store, lambda files: combinations(files, 2)))
-    print(f"\npairs of files swapped, all survived: {counts.total():,} {dict(counts)}")
+    assert min(in_child(lambda: swap_files(small_store, pairs)).values()) > 10
 
 
 def test_what_a_reader_that_does_not_check_is_told(small_store):

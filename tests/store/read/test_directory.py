@@ -7,7 +7,7 @@ import pytest
 from oracle import SCHEMA, write_store
 
 from store import CorruptError, StoreWriter, TraceStore
-from store.read import store as reading
+from store.read import source as reading
 from store.read.directory import StoreDirectory
 
 

@@ -190,10 +190,12 @@ def test_a_path_may_have_a_tilde_or_be_a_file_address(tmp_path, monkeypatch, for
     assert main(["info", str(given)]) == 0
 
 
-@pytest.mark.parametrize("address", ["https://host/a.zarr", "s3a://bucket/a.zarr"])
+@pytest.mark.parametrize("address", ["ftp://host/a.zarr", "s3a://bucket/a.zarr"])
 def test_an_address_of_another_kind_is_refused_as_one(address):
     for use in (TraceStore.open, StoreWriter.open):
-        with pytest.raises(NotFoundError, match="found an address; only s3://, gs:// and az://"):
+        with pytest.raises(
+            NotFoundError, match="found an address; only s3://, gs://, az:// and https://"
+        ):
             use(address)
 
 

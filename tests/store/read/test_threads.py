@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from store.read.threads import SHARED_BYTES, Threads
+from store.read.read_options import SHARED_BYTES, Threads
 
 
 @pytest.mark.parametrize("n_items", [0, 1, 7, 1000])

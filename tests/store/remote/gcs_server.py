@@ -104,6 +104,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif "Range" in self.headers:
             size = len(stored.data)
             first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+            if not first:  # the last bytes
+                first, last = str(max(0, size - int(last))), str(size)
             stop = min(int(last) + 1, size)
             span = {"Content-Range": f"bytes {first}-{stop - 1}/{size}"}
             self._answer(206, stored.data[int(first) : stop], stored.headers | span)

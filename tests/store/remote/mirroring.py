@@ -3,7 +3,6 @@
 import contextlib
 import os
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store import Column, Schema, TraceStore
-from store.read.cache_dir import prepare_dir
+from store.remote.cache_dir import prepare_dir
 from store.remote.fetcher import Server, listen
 
 N_ROWS = 60  # of the tests in mirror/
@@ -79,6 +78,13 @@ class Files:
     def get_ranges(self, key, starts, ends):
         return [self.get_range(key, *both) for both in zip(starts, ends, strict=True)]
 
+    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
+        size = (self.root / key).stat().st_size
+        return self.get_range(key, max(0, size - n_bytes), size), size
+
+    def heads(self, keys) -> dict[str, Head]:
+        return {key: head for key, head in self.list().items() if key in keys}
+
     def list(self, prefix: str = "") -> dict[str, Head]:
         files = [path for path in self.root.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.root)): Head(path.stat().st_size) for path in files}
@@ -111,14 +117,6 @@ class Node:
 
     def open(self, limit: int | None = 100_000_000, **options) -> TraceStore:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)
-
-
-def wait_until_moved(server: Server) -> None:
-    """Until nothing is in the landing memory."""
-    deadline = time.monotonic() + 5
-    while server.keeper.landing.used:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def column_bytes(path: Path) -> int:

@@ -12,7 +12,7 @@ from oracle import SCHEMA, assert_batch, write_store
 from pushing import push
 
 from store import NotFoundError, StoreError, TraceStore
-from store.read.cache_dir import prepare_dir
+from store.remote.cache_dir import prepare_dir
 
 READER = """
 import sys
@@ -95,7 +95,7 @@ def test_why_it_does_not_start_is_told_at_once(url, tmp_path):
     """And it is not started again and again."""
     cache_dir = tmp_path / "cache"
     prepare_dir(cache_dir)
-    (cache_dir / "mirrors").write_text("no folder")
+    (cache_dir / "stores").write_text("no folder")
     began = time.monotonic()
     with pytest.raises(StoreError, match=r"expected a fetching process to start.*File exists"):
         TraceStore.open(url, 10**8, cache_dir=cache_dir)

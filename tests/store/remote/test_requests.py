@@ -4,8 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.remote.eviction import choose_victims, unknown_use
-from store.remote.moving import choose_moves
 from store.remote.requests import (
     MAX_GAP_BYTES,
     MAX_REQUEST_BYTES,
@@ -13,6 +11,7 @@ from store.remote.requests import (
     join_pieces,
     plan_requests,
 )
+from store.remote.wants import choose_victims, unknown_use
 
 MB = 1024 * 1024
 
@@ -78,19 +77,3 @@ def test_pieces_hold_every_byte_and_touch_nowhere(gaps):
     assert found == expected
     ends = [(p.stop, p.target + p.stop - p.start) for p in pieces]
     assert not {*ends} & {(p.start, p.target) for p in pieces}
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=10), st.integers(0, 20))
-def test_what_stays_in_files_is_moved_first(chunks, wanted):
-    """What is needed first after a time, then what is needed last before it, until it is enough."""
-    use, n_bytes = np.array(chunks, np.int64).reshape(-1, 2).T
-    soon = 4.0
-    moved = choose_moves(use.astype(float), n_bytes, soon, wanted)
-    ranks = np.where(use >= soon, use - soon, 100 - use)
-    left = np.setdiff1d(np.arange(len(use)), moved)
-    assert (np.diff(ranks[moved]) >= 0).all()
-    if len(left):
-        assert n_bytes[moved].sum() >= wanted
-        assert ranks[moved].max() <= ranks[left].min()
-    if len(moved):
-        assert n_bytes[moved[:-1]].sum() < max(1, wanted)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from store.write.signals import HeldSignals
+from store.write.build import HeldSignals
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from mirroring import N_ROWS, Node
 from oracle import assert_batch
 
 from store import StoreError, UnreachableError
-from store.remote.sparse_file import write_at
+from store.remote.slab import write_at
 
 N_READS = 5
-ENOUGH = 6_000_000  # bytes: for the columns, not for all of them in memory and files at once
+ENOUGH = 6_000_000  # bytes: for the columns, not for all that was fetched ahead
 LIMIT_S = 10.0  # of a read
 SLOW = (pytest.mark.slow, pytest.mark.timeout(900))
 
@@ -62,8 +62,8 @@ def read_all(node, server, stores, rows, faults, seed) -> int:
         for _ in range(N_READS):
             some = rng.choice(N_ROWS, 4, replace=False).tolist()
             if faults.happens("evicted"):
-                server.keeper.set_limit(0)
-                server.keeper.set_limit(ENOUGH)
+                server.cache.set_limit(0)
+                server.cache.set_limit(ENOUGH)
             began = time.monotonic()
             try:
                 store = stores[reader] = stores[reader] or node.open(ENOUGH)
@@ -87,14 +87,9 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     node.files.spoil = faults.spoil
     stores = [None, None]
     with monkeypatch.context() as patched:
-        for module in ("mirrored_array", "chunk_fetch", "mirrored_store"):
+        for module in ("slab", "cached_store"):
             patched.setattr(f"store.remote.{module}.write_at", faults.write)
-        memory = int(faults.rng.choice([0, 64 * 1000, 2**24]))
-        patched.setattr("store.remote.keeper.LANDING_BYTES", memory)
-        patched.setattr("store.remote.keeper.WAIT_S", 5.0)
-        patched.setattr("store.remote.moving.IDLE_S", 0.0)
-        patched.setattr("store.remote.moving.CALM_S", 0.0)
-        patched.setattr("store.remote.moving.POLL_S", 0.005)
+        patched.setattr("store.remote.cache.WAIT_S", 5.0)
         with node.running() as server:
             n_errors = read_all(node, server, stores, rows, faults, seed)
             faults.are_on = False

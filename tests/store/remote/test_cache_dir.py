@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from store import SchemaError, TraceStore
-from store.read.cache_dir import below, check_peer, prepare_dir
-from store.read.messages import receive, send
-from store.read.mirror import SOCKET_FILE
+from store.remote.cache_dir import below, check_peer, prepare_dir
+from store.remote.messages import receive, send
+from store.remote.mirror import SOCKET_FILE
 
 URL = "s3://bucket/traces.zarr"
 OTHER = 54321  # a user that nobody is

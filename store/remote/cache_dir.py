@@ -2,19 +2,17 @@
 
 import json
 import os
-import re
 import socket
 import struct
 from pathlib import Path
 
 from store.errors import SchemaError, VersionError
 from store.read.directory import local_path
-from store.read.messages import PROTOCOL
+from store.remote.messages import PROTOCOL
 
 __all__ = [
     "DIR_VARIABLE",
     "SIZE_VARIABLE",
-    "address_of",
     "below",
     "check_ours",
     "check_peer",
@@ -26,18 +24,8 @@ __all__ = [
 DIR_VARIABLE = "TRACE_STORE_CACHE_DIR"
 SIZE_VARIABLE = "TRACE_STORE_CACHE_BYTES"
 MARKER = "trace-store-cache.json"
-_ADDRESS = re.compile(r"(s3|gs|az):/{1,2}(?=[^/])", re.IGNORECASE)
 UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 UNITS |= {"TIB": 2**40, "B": 1, "": 1}
-
-
-def address_of(path: object) -> str | None:
-    """The address that a path is meant as: s3://, gs:// or az://; None: it is a path.
-
-    Also of a `Path` made of an address, which has lost a slash.
-    """
-    found = _ADDRESS.match(str(path)) if isinstance(path, str | Path) else None
-    return None if found is None else f"{found[1].lower()}://{str(path)[found.end() :]}"
 
 
 def chosen_dir(cache_dir: str | Path | None) -> Path:

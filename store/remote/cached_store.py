@@ -1,37 +1,37 @@
-"""The files of one mirrored store, as the fetching process keeps them.
+"""The files of one cached store: offsets, checksums and the id table, fetched whole.
 
-Shards of columns are sparse files (`mirrored_array`). The other arrays (offsets, checksums, the id
-table) are small files, fetched whole.
+Columns have no files: their chunks are in the slab, and `cached_column` fetches them.
 """
 
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from store.errors import CorruptError, FormatError, NotFoundError, StoreError
-from store.format.contents import StoredArray, arrays_of
+from store.format.contents import StoredArray, arrays_of, data_files
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.shard_table import table_bytes
-from store.read.chunk_states import CHUNK_MARGIN, file_bytes, n_cells
 from store.read.directory import StoreDirectory
-from store.read.open_array import open_array
-from store.remote.sparse_file import BLOCK, make_folder, opened, write_at
+from store.read.source import open_array
+from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
+from store.remote.slab import BLOCK, write_at
 
 __all__ = [
     "FETCHES",
+    "INDEX_DIR",
     "SOURCE_NAME",
-    "MirroredStore",
+    "CachedStore",
     "Source",
     "is_state_of",
+    "make_folder",
     "state_digest",
-    "states_bytes",
-    "states_path",
 ]
 
 FETCHES = 3  # of what comes with wrong bytes
+INDEX_DIR = "index"
 SOURCE_NAME = 16  # characters of a folder's name
 SMALL_BYTES = 64 * 1024 * 1024
 
@@ -54,16 +54,18 @@ class Source(Protocol):
         self, key: str, starts: Sequence[int], ends: Sequence[int]
     ) -> Sequence[memoryview]: ...
 
-    def list(self, prefix: str = "") -> "dict[str, Size]": ...
+    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]: ...
+
+    def heads(self, keys: Collection[str]) -> "Mapping[str, Size]": ...
 
 
 def state_digest(name: str, group: bytes) -> str:
-    """The name of the mirror of one committed state: its source's name, and of its `zarr.json`."""
+    """The name of the folder of one committed state: its source's name, and of its `zarr.json`."""
     return name + hashlib.blake2b(name.encode() + group, digest_size=16).hexdigest()
 
 
 def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
-    """Whether a folder is the mirror of some state of the store that another is a mirror of."""
+    """Whether a folder is of some state of the store that another is of."""
     if folder.name[:SOURCE_NAME] != other.name[:SOURCE_NAME]:
         return False
     try:
@@ -72,7 +74,7 @@ def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
         return False
 
 
-class MirroredStore:
+class CachedStore:
     """A store at an address, and its directory in the cache.
 
     Parameters
@@ -82,14 +84,14 @@ class MirroredStore:
     source
         Its objects.
     folder
-        Of its mirror; made if it is not there.
+        Its folder in the cache; made if it is not there.
     group
         The bytes of its `zarr.json`.
 
     Attributes
     ----------
     root
-        Directory of the mirrored store, with the files that a local one has.
+        Directory of its files, where a local store has them.
     manifest
         What is committed at the address.
     """
@@ -106,10 +108,7 @@ class MirroredStore:
         except FormatError as error:
             message = str(error).replace(str(self.root), url)
             raise type(error)(message) from error
-        self.sizes = {key: head.size for key, head in source.list().items()}
         self.whole: set[str] = set()  # arrays whose files are here
-        self.reserved_bytes = 0  # for files that stay while it is open
-        self.arrays: dict[str, Any] = {}  # of `MirroredArray`
         self.lock = threading.RLock()
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
 
@@ -119,57 +118,50 @@ class MirroredStore:
             raise NotFoundError(f"{self.url}: expected one of its arrays, found {path!r:.200}")
         return self._known[path]
 
-    def column_paths(self) -> list[str]:
-        """The paths of the columns' arrays."""
-        return [path for path, array in self._known.items() if array.column is not None]
-
-    def size_of(self, key: str) -> int:
-        """Bytes of an object; raises CorruptError if there is none."""
-        if key not in self.sizes:
-            raise CorruptError(
-                f"{self.url}/{key}: expected an object, found none; push the store again"
-            )
-        return self.sizes[key]
+    def object_bytes(self, folder: str) -> int:
+        """Bytes of the data objects below a folder; "" of all."""
+        begin = f"{folder}/" if folder else ""
+        keys = [key for key in data_files(self.manifest) if key.startswith(begin)]
+        return sum(head.size for head in self.source.heads(keys).values())
 
     def fixed_bytes(self) -> int:
-        """What the mirror takes beside chunks, once everything has been read: bytes."""
-        total = 2 * BLOCK
+        """What its folder takes on the disk, once everything has been read: bytes."""
+        total = 8 * BLOCK
         for array in self._known.values():
             if array.column is None:
-                keys = map(array.layout.shard_path, range(array.n_shards))
-                total += sum(self.sizes.get(key, 0) + 4 * BLOCK for key in keys)
+                total += sum(_small_bytes(array, i) + 4 * BLOCK for i in range(array.n_shards))
             else:
-                tables = array.n_shards * (table_bytes(array.layout) + 3 * BLOCK)
-                total += tables + states_bytes(array)
+                total += 2 * index_bytes(n_cells(array)) + 4 * BLOCK
         return total
 
     def least_portion(self) -> int:
         """Bytes of the largest chunk in all its planes, which one read needs together."""
         layouts = [array.layout for array in self._known.values() if array.column is not None]
-        chunks = (lay.n_planes * (lay.chunk_bytes + CHUNK_MARGIN) for lay in layouts)
+        chunks = (layout.n_planes * (layout.chunk_bytes + CHUNK_MARGIN) for layout in layouts)
         return max(chunks, default=BLOCK)
 
-    def fetch_whole(
-        self, path: str, reserve: Callable[[list[Path], int], None] = lambda files, n_bytes: None
-    ) -> None:
-        """Fetch the files of a small array, and compare them with their checksums.
+    def need_whole(self, path: str) -> None:
+        """Have the files of a small array, compared with their checksums."""
+        with self.lock:
+            if path in self.whole:
+                return
+            if path.startswith("_offsets/"):
+                self.need_whole(self.stored(path).checksums.layout.path)
+            self.fetch_whole(path)
+            self.whole.add(path)
+
+    def fetch_whole(self, path: str) -> None:
+        """Fetch the files of a small array.
 
         Each in one request: an append to the store replaces them, by longer ones that begin alike.
-
-        Parameters
-        ----------
-        reserve
-            Called with the files and the bytes that they take, before they are written.
         """
         array = self.stored(path)
-        keys = [array.layout.shard_path(i) for i in range(array.n_shards)]
         for attempt in range(FETCHES):
-            data = {key: self.source.get(key, self._most_bytes(key)) for key in keys}
-            if attempt == 0:
-                taken = sum(len(one) + 4 * BLOCK for one in data.values())
-                reserve([self.root / key for key in keys], taken)
-            for key, one in data.items():
-                self._write_whole(key, one)
+            for shard in range(array.n_shards):
+                key = array.layout.shard_path(shard)
+                # it may have grown since
+                most = max(SMALL_BYTES, 2 * _small_bytes(array, shard))
+                self._write_whole(key, self.source.get(key, most))
             try:
                 self._check_whole(array)
                 return
@@ -182,13 +174,12 @@ class MirroredStore:
         path = self.root / key
         make_folder(path.parent, self.root)
         part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
-        with opened(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
+        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
             write_at(fd, memoryview(data), 0)
+        finally:
+            os.close(fd)
         part.replace(path)
-
-    def _most_bytes(self, key: str) -> int:
-        """A cap on what a small file may have: it may have grown since the objects were listed."""
-        return max(SMALL_BYTES, 2 * self.size_of(key))
 
     def _check_whole(self, array: StoredArray) -> None:
         """Raise CorruptError if a small array is not as the manifest says."""
@@ -201,11 +192,22 @@ class MirroredStore:
                 raise fault
 
 
-def states_bytes(array: StoredArray) -> int:
-    """What the file of an array's states takes on the disk."""
-    return file_bytes(n_cells(array)) + 2 * BLOCK
+def _small_bytes(array: StoredArray, shard: int) -> int:
+    """Bytes of the file of a shard that is not compressed."""
+    layout = array.layout
+    first, stop = array.items_of_shard(shard)
+    n_data = layout.n_chunks(stop - first) * layout.chunk_bytes * layout.n_planes
+    return n_data + table_bytes(layout)
 
 
-def states_path(folder: Path, array: StoredArray) -> Path:
-    """The file of an array's states."""
-    return folder / "states" / array.layout.path
+def make_folder(folder: Path, root: Path) -> None:
+    """Make a folder below `root`, which is there: if somebody has removed it, it stays away.
+
+    Raises
+    ------
+    FileNotFoundError
+        `root` is not there.
+    """
+    below = [one for one in (folder, *folder.parents) if one.is_relative_to(root) and one != root]
+    for one in reversed(below):
+        one.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mirroring import N_ROWS, SCHEMA, Node, column_bytes, disk_bytes, wait_until_moved
+from mirroring import N_ROWS, SCHEMA, Node, column_bytes, disk_bytes
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
@@ -29,13 +29,13 @@ from store import (
     TraceStore,
     VersionError,
 )
-from store.read.shard import CompressedShard
+from store.remote.chunk_index import ChunkIndex, positions_of
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A wait that would be for ever is a failure soon."""
-    monkeypatch.setattr("store.remote.keeper.WAIT_S", 5.0)
+    monkeypatch.setattr("store.remote.cache.WAIT_S", 5.0)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_what_was_read_outlasts_its_chunks(served, rows):
     store = served.open()
     labels = store.column_array("label")
     states = store[5]["states"]
-    served.server.keeper.set_limit(0)
+    served.server.cache.set_limit(0)
     assert labels.tolist() == [int(row["label"]) for _, row in rows]
     assert states.tobytes() == rows[5][1]["states"].tobytes()
 
@@ -151,8 +151,8 @@ def test_wrong_bytes_never_become_a_value(served, rows):
         return data[:-1] + bytes([data[-1] ^ 1]) if key.startswith("states/c/0") else data
 
     served.files.spoil = always
-    served.server.keeper.set_limit(0)  # nothing is left
-    served.server.keeper.set_limit(10**8)
+    served.server.cache.set_limit(0)  # nothing is left
+    served.server.cache.set_limit(10**8)
     with pytest.raises(CorruptError, match="states"):
         store.read([0, 1, 2])
 
@@ -181,7 +181,7 @@ def test_a_full_disk_is_named(served, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.remote.mirrored_array.write_at", full)  # of the tables of shards
+        patched.setattr("store.remote.slab.write_at", full)  # of the tables of shards
         with pytest.raises(StoreError, match="No space left"):
             store.read([5], ["states"])
     assert len(store.read([5], ["states"])) == 1
@@ -190,21 +190,20 @@ def test_a_full_disk_is_named(served, monkeypatch):
 def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     """The next one checks them, and fetches only those that are not right."""
     node.prepare()
-    with node.running() as server:
+    with node.running():
         store = node.open()
-        root = store.path
         store.read(range(N_ROWS))
-        wait_until_moved(server)
-    file = root / "states" / "c" / "0" / "0" / "0"
-    with file.open("r+b") as damaged:
-        damaged.seek(100)
+    (file,) = node.cache_dir.glob("stores/*/index/states")
+    with (node.cache_dir / "chunks").open("r+b") as damaged:
+        damaged.seek(int(positions_of(ChunkIndex(file).words[:1])[0]) + 100)
         damaged.write(b"zzz")
     node.files.asked.clear()
     with node.running():
         assert_batch(node.open().read(range(N_ROWS)), [row for _, row in rows])
         again = store.read(range(N_ROWS))  # a reader of before goes on
     assert_batch(again, [row for _, row in rows])
-    chunks = [key for key in node.files.asked if "/c/" in key[0] and key[0][0] != "_"]
+    sizes = {key: head.size for key, head in node.files.list().items()}
+    chunks = [(key, start, stop) for key, start, stop in node.files.asked if stop < sizes[key]]
     assert chunks == [("states/c/0/0/0", 0, 50 * 4 * 64 * 2)]
 
 
@@ -284,27 +283,18 @@ def test_readers_outlast_the_removal_of_the_cache_directory(node, rows):
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
-def test_chunks_of_a_mirror_are_compared_with_their_checksum_each_time(served, local, monkeypatch):
-    """And copied before: they may go meanwhile. Those of a local store are compared once."""
-    seen = []
-    decode = CompressedShard._decode
-
-    def noted(shard, chunk, plane, data, out, *, is_checked):
-        seen.append((is_checked, isinstance(data.obj, bytes)))
-        decode(shard, chunk, plane, data, out, is_checked=is_checked)
-
-    monkeypatch.setattr(CompressedShard, "_decode", noted)
+def test_a_compressed_chunk_that_has_rotted_in_the_cache_is_never_a_value(served, rows):
+    """It is compared with its checksum each time, and named."""
     store = served.open()
-    for _ in range(2):
-        store.read([1, 2], ["zipped"])
-    wait_until_moved(served.server)
-    store.read([1, 2], ["zipped"])
-    assert {*seen} == {(False, True)}
-    seen.clear()
-    opened = TraceStore.open(local, 0)
-    for _ in range(2):
-        opened.read([1, 2], ["zipped"])
-    assert {*seen} == {(False, False), (True, False)}
+    assert_same_row(store.read([1], ["zipped"])[0], {"zipped": rows[1][1]["zipped"]})
+    store.cache.clear()
+    with (served.cache_dir / "chunks").open("r+b") as slab:
+        n_bytes = slab.seek(0, os.SEEK_END)
+        for position in range(30, min(n_bytes, 2**20), 64):
+            slab.seek(position)
+            slab.write(b"x")
+    with pytest.raises(CorruptError, match="zipped"):
+        store.read([1], ["zipped"])
 
 
 def test_stores_that_are_opened_and_closed_are_counted_once(served):
@@ -319,7 +309,7 @@ def test_stores_that_are_opened_and_closed_are_counted_once(served):
         deadline = time.monotonic() + 5
         while served.server.stores and time.monotonic() < deadline:
             time.sleep(0.02)
-        used.add(served.server.keeper.space.used)
+        used.add(sum(served.server.cache.folders.values()))
     assert len(used) == 1
 
 
@@ -329,10 +319,9 @@ def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
     remote = write_store(tmp_path / "traces.zarr", SCHEMA, rows[:n_before], 3)
     node = Node(tmp_path / "cache", remote)
     node.prepare()
-    with node.running() as server:
+    with node.running():
         before = node.open()
         before.read(range(n_before))
-        wait_until_moved(server)
     with StoreWriter.open(remote) as writer:
         for trace_id, row in rows[n_before:]:
             writer.append(trace_id, row)

@@ -7,7 +7,6 @@ request starts another. Nothing here knows the network, nor imports what does.
 """
 
 import fcntl
-import mmap
 import os
 import socket
 import subprocess
@@ -18,22 +17,32 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.read.cache_dir import below, check_ours, check_peer, prepare_dir
-from store.read.messages import PROTOCOL, receive, send
+from store.read.mapped_file import MappedFile
+from store.remote.cache_dir import below, check_ours, check_peer, prepare_dir
+from store.remote.messages import PROTOCOL, receive, send
 from store.remote.source import SETTINGS, source_settings
 
-__all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
+__all__ = [
+    "LOCK_FILE",
+    "NEVER",
+    "SLAB_FILE",
+    "SOCKET_FILE",
+    "STORES_DIR",
+    "Mirror",
+    "socket_address",
+]
 
 LOCK_FILE = "fetcher.lock"
 SOCKET_FILE = "fetcher.socket"
-MIRROR_DIR = "mirrors"
+SLAB_FILE = "chunks"
+STORES_DIR = "stores"
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
 # a request is given up after so many fetching processes have died under it, for so many seconds
@@ -50,13 +59,6 @@ class _Link(socket.socket):
 
     def __del__(self) -> None:
         self.close()
-
-
-class Landed(NamedTuple):
-    """The landing memory of a fetching process: its number, and read-only bytes, uint8 `(n,)`."""
-
-    number: int
-    memory: np.ndarray
 
 
 class Mirror:
@@ -86,7 +88,6 @@ class Mirror:
         self.limit = limit
         self.digest = digest
         self.session = ""
-        self.landed = Landed(0, np.empty(0, np.uint8))
         self.hits = 0  # reads that found all chunks there, without a request
         self.wait_s = 0.0
         self._whole: set[str] = set()
@@ -102,23 +103,17 @@ class Mirror:
         self._pid = os.getpid()
         self._links = threading.local()
 
-    @contextmanager
-    def held(
-        self,
-        path: str,
-        some: np.ndarray,
-        *,
-        is_announced: bool = False,
-        in_shards: bool = False,
-    ) -> Iterator[None]:
-        """Have some cells of an array, rising, fetched, and kept until the block ends.
+    def need(self, path: str, some: np.ndarray, *, is_announced: bool = False) -> bool:
+        """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
         Parameters
         ----------
         is_announced
             By `want`, which counted them in its times.
-        in_shards
-            Whether all of them must be in their shards.
+
+        Returns
+        -------
+        Whether they were asked for; if not they are too many now, see `portion_bytes`.
 
         Raises
         ------
@@ -126,14 +121,18 @@ class Mirror:
             They cannot be had.
         """
         began = time.monotonic()
-        message = {"op": "need", "array": path, "announced": is_announced, "in_shards": in_shards}
-        self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
+        message = {"op": "need", "array": path, "announced": is_announced}
+        reply = self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
         self.wait_s += time.monotonic() - began
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # a process that has died holds nothing
-                self._tell({"op": "done"})
+        self.portion_bytes = int(reply["portion_bytes"])
+        return bool(reply["fits"])
+
+    def done(self) -> None:
+        """What was needed last is copied."""
+        link = getattr(self._links, "link", None)
+        with suppress(OSError):  # a process that has died holds nothing
+            if link is not None:
+                send(link, {"op": "done"})
 
     def want(self, path: str, uses: np.ndarray, now: float) -> None:
         """Announce cells that will be needed.
@@ -146,15 +145,15 @@ class Mirror:
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
-    def open_array(self, path: str) -> Path:
-        """Make the states of an array be there: their file."""
-        reply = self._ask({"op": "states", "array": path})
+    def open_index(self, path: str) -> Path:
+        """Have the index of a column be there: its file."""
+        reply = self._ask({"op": "array", "array": path})
         return below(self.cache_dir, reply["file"])
 
     def fetch_whole(self, path: str) -> None:
         """Have all files of a small array, which are kept while the store is open."""
         if path not in self._whole:
-            self._ask({"op": "whole", "array": path})
+            self._ask({"op": "array", "array": path})
             self._whole.add(path)
 
     def forget_whole(self, path: str) -> None:
@@ -163,7 +162,7 @@ class Mirror:
 
     def object_bytes(self, path: str = "") -> int:
         """Bytes of the objects of an array, or of the whole store."""
-        return int(self._ask({"op": "size", "array": path})["bytes"])
+        return int(self._ask({"op": "stats", "array": path})["bytes"])
 
     def stats(self) -> dict[str, float]:
         """Counts of the fetching process since it started, and of this reader."""
@@ -214,12 +213,6 @@ class Mirror:
                     f"{self.cache_dir}: expected to speak with the fetching process, found: {error}"
                 ) from error
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        """Send what has no answer."""
-        connection = getattr(self._links, "link", None)
-        if connection is not None:
-            send(connection, message)
-
     def _link(self) -> socket.socket:
         """This thread's connection; raises OSError, StoreError."""
         if self._pid != os.getpid():
@@ -242,25 +235,11 @@ class Mirror:
         self.root = below(self.cache_dir, reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
-        self._map_landing(link, reply["landing"])
         self.session = reply["session"]
 
-    def _map_landing(self, link: socket.socket, number: int) -> None:
-        """Receive the landing memory, which follows the answer to `open`."""
-        data, fds, _, _ = socket.recv_fds(link, 1, 1)
-        if not data:
-            raise ConnectionError("the other end has closed the connection")
-        if not fds:
-            raise StoreError(
-                f"{self.cache_dir}: expected a descriptor of the chunks in memory, found that this "
-                "process has no room for one; raise the limit of open files (ulimit -n)"
-            )
-        try:
-            if number != self.landed.number:
-                memory = mmap.mmap(fds[0], 0, prot=mmap.PROT_READ)
-                self.landed = Landed(number, np.frombuffer(memory, np.uint8))
-        finally:
-            os.close(fds[0])
+    def map_slab(self) -> MappedFile:
+        """The slab as large as it is now."""
+        return MappedFile(self.cache_dir / SLAB_FILE)
 
     def drop_link(self) -> None:
         """End this thread's connection; the next request makes another."""

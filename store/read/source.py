@@ -1,0 +1,142 @@
+"""Where a store is: what opens its arrays. A directory here, or one that a cache fills from an
+address."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from store.format.contents import StoredArray
+from store.format.manifest import Manifest, read_manifest
+from store.read.array import Array
+from store.read.chunk_cache import ChunkCache
+from store.read.chunk_sums import ChunkSums
+from store.read.compressed_array import CompressedArray
+from store.read.directory import StoreDirectory, local_path
+from store.read.raw_array import RawArray
+
+__all__ = ["MAX_MAPS", "Cache", "LocalSource", "address_of", "open_array", "open_source"]
+
+MAX_MAPS = 1024
+ADDRESSES = "store.remote.cached_array"  # the module whose `open_address` opens them
+_ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
+
+
+class Cache(Protocol):
+    """What brings the chunks of a store at an address; `store.remote.mirror.Mirror` is it."""
+
+    def stats(self) -> dict[str, float]: ...
+
+    def summary(self) -> str: ...
+
+
+class LocalSource:
+    """A store whose files are here.
+
+    Attributes
+    ----------
+    is_trusted
+        Whether files may be read without a look at their checksums.
+    cache
+        Of a store at an address: what brings its chunks; else None.
+    """
+
+    is_trusted = True
+    cache: Cache | None = None
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self.directory = directory
+
+    @property
+    def where(self) -> str:
+        """What messages name: the path, or the address."""
+        return str(self.directory.path)
+
+    def open_array(
+        self,
+        array: StoredArray,
+        cache: ChunkCache | None = None,
+        max_maps: int = MAX_MAPS,
+        check: Manifest | None = None,
+    ) -> Array:
+        """The reader of an array; no file is opened until items are read.
+
+        Parameters
+        ----------
+        cache
+            For decoded chunks.
+        max_maps
+            Shards to keep mapped.
+        check
+            What is committed: if given, every chunk is checked before it is used.
+        """
+        return self.open_files(array, cache, max_maps, self.sums(array, check))
+
+    def sums(self, array: StoredArray, check: Manifest | None) -> ChunkSums | None:
+        """What the chunks of an array are checked against."""
+        return None if check is None else ChunkSums(self.open_array(array.checksums), array, check)
+
+    def open_files(
+        self,
+        array: StoredArray,
+        cache: ChunkCache | None,
+        max_maps: int,
+        sums: ChunkSums | None,
+    ) -> RawArray | CompressedArray:
+        """The reader of shards that are here."""
+        if array.layout.codec is None:
+            return RawArray(self.directory, array, max_maps, sums)
+        return CompressedArray(self.directory, array, max_maps, sums, cache or ChunkCache(0))
+
+    def file_bytes(self, path: str = "") -> int:
+        """What the files below a path in the store take on the disk; or its objects."""
+        files = (file for file in (self.directory.path / path).rglob("*") if file.is_file())
+        return sum(file.stat().st_blocks * 512 for file in files)
+
+    def committed(self) -> "tuple[LocalSource, Manifest]":
+        """The source as it is now, and what is committed there."""
+        return open_directory(self.directory.path)
+
+
+def address_of(path: object) -> str | None:
+    """The address that a path is meant as: s3://, gs://, az://, https://; None: it is a path.
+
+    Also of a `Path` made of an address, which has lost a slash.
+    """
+    found = _ADDRESS.match(str(path)) if isinstance(path, str | Path) else None
+    return None if found is None else f"{found[1].lower()}://{str(path)[found.end() :]}"
+
+
+def open_source(
+    path: str | Path, cache_bytes: int | None, cache_dir: str | Path | None
+) -> tuple[LocalSource, Manifest]:
+    """A store by path or address, and what is committed there; see `TraceStore.open`."""
+    url = address_of(path)
+    if url is None:
+        return open_directory(local_path(path))
+    # by name: that room imports this one, and who reads a directory needs none of it
+    remote: Any = import_module(ADDRESSES)
+    opened: tuple[LocalSource, Manifest] = remote.open_address(url, cache_dir, cache_bytes)
+    return opened
+
+
+def open_directory(path: Path) -> tuple[LocalSource, Manifest]:
+    """The directory at a path, and what is committed there.
+
+    The directory is noted first: of another one that takes its place before the manifest is read,
+    no shard is opened under the wrong manifest.
+    """
+    try:
+        directory = StoreDirectory.at(path)
+    except (OSError, ValueError):
+        read_manifest(path)  # raises what is wrong
+        raise
+    return LocalSource(directory), read_manifest(path)
+
+
+def open_array(
+    directory: StoreDirectory, array: StoredArray, check: Manifest | None = None
+) -> RawArray | CompressedArray:
+    """The reader of an array whose files are here; see `LocalSource.open_array`."""
+    source = LocalSource(directory)
+    return source.open_files(array, None, MAX_MAPS, source.sums(array, check))

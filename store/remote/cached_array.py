@@ -1,0 +1,530 @@
+"""A store at an address: its chunks are brought into the cache of the node, and copied from there.
+
+The index of an array says where its chunks are in the slab. It is read before and after a copy: if
+it says the same, what was copied are these chunks, whatever was evicted meanwhile. Chunks that are
+not here are asked for, a bounded portion at a time.
+"""
+
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from store.errors import (
+    CorruptError,
+    DamagedItemsError,
+    NotFoundError,
+    SchemaError,
+    UnreachableError,
+)
+from store.format.codecs import parse_codec
+from store.format.contents import StoredArray
+from store.format.manifest import Manifest, read_manifest
+from store.format.ranges import cells, count_cells, cut_ranges, join_ranges
+from store.read.array import Array
+from store.read.chunk_cache import ChunkCache
+from store.read.compressed_array import CompressedArray
+from store.read.directory import StoreDirectory
+from store.read.location import ChunkParts, Located
+from store.read.mapped_file import MappedFile
+from store.read.raw_array import RawArray
+from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.shard import RESTORE
+from store.read.source import MAX_MAPS, LocalSource
+from store.remote.cache_dir import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
+from store.remote.chunk_checks import ChunkChecks
+from store.remote.chunk_index import (
+    CHUNK_MARGIN,
+    ChunkIndex,
+    are_here,
+    cells_of_chunks,
+    n_cells,
+    positions_of,
+    shard_cells,
+)
+from store.remote.mirror import NEVER, Mirror
+
+__all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
+
+SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
+ATTEMPTS = 20  # of reading what other readers' limits evict under us
+OPENINGS = 5  # of a store whose fetching process is killed
+FETCHES = 5  # of files of a store whose fetching process is killed
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class CacheState:
+    """What a fetching process has made known of an array."""
+
+    session: str
+    index: ChunkIndex
+    slab: MappedFile
+    memory: np.ndarray
+
+
+Read = Callable[[CacheState, np.ndarray], np.ndarray]
+"""Makes an array of chunks, given where they begin in the slab, int64 `(n,)`."""
+
+
+class Evicted(Exception):
+    """A chunk was evicted while it was copied."""
+
+
+class TooMany(Exception):
+    """More chunks were asked for at a time than the cache has room for now."""
+
+
+class Chunks:
+    """Where the chunks of an array are, as far as this process knows.
+
+    Attributes
+    ----------
+    state
+        What was known last; None: nothing.
+    """
+
+    def __init__(self, mirror: Mirror, path: str) -> None:
+        self.mirror = mirror
+        self.path = path
+        self.state: CacheState | None = None
+
+    def current(self) -> CacheState:
+        """What is known, asked for again if another fetching process may have taken over."""
+        state = self.state
+        if state is not None and not state.index.is_current():
+            self.mirror.drop_link()  # perhaps its fetching process writes into a removed directory
+            state = None
+        if state is None or state.session != self.mirror.session:
+            state = self.state = self._open()
+        return state
+
+    def _open(self) -> CacheState:
+        for _ in range(ATTEMPTS):
+            file = self.mirror.open_index(self.path)
+            session = self.mirror.session
+            with suppress(FileNotFoundError):  # another process has taken its place just now
+                index = ChunkIndex(file)
+                slab = self.mirror.map_slab()
+                return CacheState(session, index, slab, slab.bytes)
+            self.mirror.drop_link()
+        raise UnreachableError(
+            f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
+            "the store again"
+        )
+
+    def copy(self, cell: int) -> bytes:
+        """The bytes of a chunk; raises Evicted."""
+        state = self.current()
+        here = slice(cell, cell + 1)
+        words = state.index.words[here].copy()
+        (position,) = positions_of(words).tolist()
+        found = state.memory[position : position + int(state.index.sizes[cell])].tobytes()
+        if not are_here(words).all() or not np.array_equal(state.index.words[here], words):
+            raise Evicted
+        return found
+
+
+class CompressedChunks(CompressedArray):
+    """Decodes copies of compressed chunks: decoders in C trust what they have read before.
+
+    What they make of a chunk is kept, so it must be certain that it is of this chunk.
+    """
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        array: StoredArray,
+        cache: ChunkCache,
+        chunks: Chunks,
+    ) -> None:
+        super().__init__(directory, array, 0, None, cache)
+        self.chunks = chunks
+
+    def open_shards(self, numbers: object) -> None:
+        """Open nothing: there are no shards here."""
+
+    def fill_chunk(self, plane: int, chunk: int, out: np.ndarray) -> None:
+        """See `CompressedArray`."""
+        (cell,) = cells_of_chunks(self.array, np.array([chunk]), np.array([plane])).tolist()
+        data = memoryview(self.chunks.copy(cell))
+
+        def where() -> str:
+            return f"array {self.layout.path!r}, chunk {chunk}"
+
+        try:
+            parse_codec(self.layout.codec).decode(data, out, where)
+        except CorruptError as error:
+            raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
+
+
+class CachedArray(Array):
+    """One column's array of a store at an address, in one process.
+
+    Parameters
+    ----------
+    cache
+        For decoded chunks.
+    checks
+        What chunks are compared with before they are first used; None: they are not, again.
+    """
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        directory: StoreDirectory,
+        array: StoredArray,
+        cache: ChunkCache,
+        checks: ChunkChecks | None,
+    ) -> None:
+        super().__init__(array, None)
+        self.mirror = mirror
+        self.checks = checks
+        self.path = self.layout.path
+        self.n_bytes = n_cells(array) * (self.layout.chunk_bytes + CHUNK_MARGIN)
+        self._raw = RawArray(directory, array, 0, None)
+        self._chunks = Chunks(mirror, self.path)
+        self._compressed = CompressedChunks(directory, array, cache, self._chunks)
+        self._are_right = np.zeros(0 if checks is None else n_cells(array), bool)
+        self._is_announced = False
+
+    def read_located(
+        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+    ) -> np.ndarray:
+        """See `Array`: always a copy, as what is in a slot changes."""
+        planes = self.planes(select).ravel()
+        found = self._attempt(*self._reading(*located[:2], planes, select, options))
+        if found is not None:
+            self.mirror.hits += 1
+            return found
+        while True:
+            with suppress(TooMany):
+                return self._read_portions(*located[:2], planes, select, options)
+
+    def _read_portions(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        planes: np.ndarray,
+        select: Select,
+        options: ReadOptions,
+    ) -> np.ndarray:
+        """Read so much at a time as the cache has room for."""
+        n_bytes = self.mirror.portion_bytes
+        portions = list(plan_portions(self.array, starts, stops, len(planes), n_bytes))
+        if len(portions) == 1:
+            return self._fetch_cells(*self._reading(starts, stops, planes, select, options))
+        n_items = int((stops - starts).sum())
+        out = options.empty((n_items, *self.selected_shape(select)), self.layout.dtype)
+        at = 0
+        for firsts, lasts in portions:
+            end = at + int((lasts - firsts).sum())
+            into = options._replace(empty=_only(out[at:end]), required=True, next_use=None)
+            self._fetch_cells(*self._reading(firsts, lasts, planes, select, into))
+            at = end
+        return out
+
+    def _reading(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        planes: np.ndarray,
+        select: Select,
+        options: ReadOptions,
+    ) -> tuple[np.ndarray, Read]:
+        """The cells that ranges of places need, and how they are read."""
+        parts = ChunkParts.of_places(self.layout, starts, stops)
+        some = cells_of_chunks(self.array, parts.chunks, planes)
+
+        def read(state: CacheState, positions: np.ndarray) -> np.ndarray:
+            if self.layout.codec is None:
+                of_planes = positions.reshape(len(planes), len(parts.chunks))
+                return self._raw.read_chunks(parts, of_planes, state.memory, select, options)
+            return self._compressed.read_located(Located(starts, stops), select, options)
+
+        return some, read
+
+    def _fetch_cells(self, some: np.ndarray, read: Read) -> np.ndarray:
+        """What `read` makes of cells, which are asked for."""
+        asked = np.unique(some)
+        if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
+            asked = np.arange(n_cells(self.array))
+        for _ in range(ATTEMPTS):
+            if not self.mirror.need(self.path, asked, is_announced=self._is_announced):
+                raise TooMany
+            found = self._attempt(some, read)
+            self.mirror.done()
+            if found is not None:
+                return found
+        raise UnreachableError(
+            f"array {self.path!r}: expected its chunks to stay in the cache while they are "
+            f"copied, found them evicted {ATTEMPTS} times; give it more bytes"
+        )
+
+    def _attempt(self, some: np.ndarray, read: Read) -> np.ndarray | None:
+        """What was read, if the chunks were here all the time; else None."""
+        state = self._chunks.current()
+        words = state.index.words[some]
+        if not are_here(words).all():
+            return None
+        positions = positions_of(words)
+        ends = positions + state.index.sizes[some]
+        if len(some) and int(ends.max()) > len(state.memory):  # the slab has grown
+            self._chunks.state = None
+            return self._attempt(some, read)
+
+        def is_unchanged() -> bool:
+            return np.array_equal(state.index.words[some], words) and state.index.is_current()
+
+        try:
+            self._check(some)
+            found = read(state, positions)
+        except Evicted:
+            return None
+        except CorruptError:
+            if is_unchanged():
+                raise
+            return None
+        return found if is_unchanged() else None
+
+    def _check(self, some: np.ndarray) -> None:
+        """Compare chunks with their checksums before they are used for the first time."""
+        if self.checks is not None:
+            for fault in self._faults(np.unique(some[~self._are_right[some]])):
+                raise fault
+            self._are_right[some] = True
+
+    def _faults(self, some: np.ndarray) -> Iterator[DamagedItemsError]:
+        """Those of some cells, rising, whose bytes have not their checksums."""
+        if self.checks is None:
+            return
+        n_of_shard = shard_cells(self.array)
+        shards = some // n_of_shard
+        for shard in np.unique(shards).tolist():
+            here = some[shards == shard]
+            planes, chunks = np.divmod(here - shard * n_of_shard, self.layout.shard_chunks)
+            is_right = self.checks.of(shard, chunks, planes)
+            for i, cell in enumerate(here.tolist()):
+                if not is_right(i, memoryview(self._chunks.copy(cell))):
+                    chunk = shard * self.layout.shard_chunks + int(chunks[i])
+                    yield DamagedItemsError(
+                        f"array {self.path!r}, shard {shard}, chunk {chunks[i]}: expected the "
+                        f"bytes of its checksum in the cache, found others; {RESTORE}",
+                        self.array.items_of_chunk(chunk),
+                    )
+
+    def faults(
+        self, start: int, stop: int, planes: list[int] | None = None
+    ) -> Iterator[DamagedItemsError]:
+        """See `Array`."""
+        self._chunks.current()
+        n = self.layout.chunk_items
+        wanted = np.arange(self.layout.n_planes) if planes is None else np.array(planes)
+        whole = np.array([start * n]), np.array([min(stop * n, self.array.n_places)])
+        n_bytes = self.mirror.portion_bytes
+        for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
+            parts = ChunkParts.of_places(self.layout, starts, stops)
+            some = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
+            yield from self._of_items(starts, stops, partial(self._faults_of, some))
+
+    def _faults_of(self, some: np.ndarray) -> list[DamagedItemsError]:
+        """As `_faults`, of cells that may have to be fetched."""
+        found: list[DamagedItemsError] = []
+
+        def look(_: CacheState, positions: np.ndarray) -> np.ndarray:
+            found[:] = self._faults(some)
+            return positions
+
+        if self._attempt(some, look) is None:
+            self._fetch_cells(some, look)
+        return found
+
+    def check_shard(self, number: int) -> None:
+        """See `Array`: its table comes with its first chunk."""
+        first = np.array([number * self.layout.shard_items])
+        chunk = first // self.layout.chunk_items
+        some = cells_of_chunks(self.array, chunk, np.zeros(1, np.int64))
+        self._of_items(first, first + 1, partial(self.mirror.need, self.path, some))
+
+    def _of_items(self, starts: np.ndarray, stops: np.ndarray, work: Callable[[], T]) -> T:
+        """Do what needs the chunks of items; an error of them names the items."""
+        self._chunks.current()
+        try:
+            return work()
+        except DamagedItemsError:
+            raise
+        except CorruptError as error:
+            items = self.array.items_of_places(int(starts[0]), int(stops[-1]))
+            raise DamagedItemsError(str(error), items) from error
+
+    def advise_places(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
+    ) -> None:
+        """See `Array`: the kernel is told of chunks that are here, the cache of the others."""
+        planes = self.planes(select).ravel()
+        array = self.array
+        state = self._chunks.current()
+        i, all_chunks = cells(starts, stops, array.layout.chunk_items)
+        # a chunk that many rows share is one announcement: its first use, and that after its last
+        chunks, firsts = np.unique(all_chunks, return_index=True)
+        lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
+        some = cells_of_chunks(array, chunks, planes)
+        words = state.index.words[some]
+        is_there = bool(are_here(words).all())
+        if is_there:
+            ends = positions_of(words) + state.index.sizes[some]
+            spans = join_ranges(*np.sort([positions_of(words), ends]))
+            for first, last in zip(*map(np.ndarray.tolist, spans), strict=True):
+                state.slab.advise(first, last, mmap.MADV_WILLNEED)
+        if state.index.is_whole or (is_there and schedule.next_use is None):
+            return
+        uses = np.full((len(chunks), 2), float(NEVER))
+        uses[:, 0] = (schedule.first + schedule.step * i[firsts]) * schedule.row_bytes
+        if schedule.next_use is not None:
+            base = chunks * array.layout.chunk_items
+            last = np.minimum(array.n_places, base + array.layout.chunk_items) - 1
+            uses[:, 1] = schedule.next_use(i[lasts], base, last) * schedule.row_bytes
+        times = np.tile(np.minimum(uses, NEVER).astype(np.int64), (len(planes), 1))
+        now = schedule.now * schedule.row_bytes
+        self.mirror.want(self.path, np.column_stack([some, times]), now)
+        self._is_announced = True
+
+    def is_place_cached(self, place: int) -> bool:
+        """See `Array`; no if the first plane of its chunk is not here."""
+        state = self._chunks.state
+        if state is None:
+            return False
+        chunk = np.array([place // self.layout.chunk_items])
+        words = state.index.words[cells_of_chunks(self.array, chunk, np.array([0]))]
+        position = int(positions_of(words)[0])
+        is_mapped = position < len(state.memory)
+        return bool(are_here(words)[0]) and is_mapped and state.slab.is_cached(position)
+
+    def is_here(self) -> bool:
+        """See `Array`."""
+        return self._chunks.state is not None and self._chunks.state.index.is_whole
+
+
+class CachedSource(LocalSource):
+    """A store at an address.
+
+    Chunks of columns are fetched as they are read; other arrays, which are small, at once.
+    """
+
+    is_trusted = False
+
+    def __init__(self, mirror: Mirror) -> None:
+        super().__init__(StoreDirectory.of_mirror(mirror.root))
+        self.cache = self.mirror = mirror
+
+    def __reduce__(self) -> tuple:
+        return CachedSource, (self.mirror,)
+
+    @property
+    def where(self) -> str:
+        """See `LocalSource`."""
+        return self.mirror.url
+
+    def file_bytes(self, path: str = "") -> int:
+        """See `LocalSource`."""
+        return self.mirror.object_bytes(path)
+
+    def committed(self) -> tuple[LocalSource, Manifest]:
+        """See `LocalSource`."""
+        return open_address(self.mirror.url, self.mirror.cache_dir, self.mirror.limit)
+
+    def open_array(
+        self,
+        array: StoredArray,
+        cache: ChunkCache | None = None,
+        max_maps: int = MAX_MAPS,
+        check: Manifest | None = None,
+    ) -> Array:
+        """See `LocalSource`."""
+        if array.column is not None:
+            checks = None
+            if check is not None:
+                self.open_array(array.checksums)
+                checks = ChunkChecks(self.directory, array, check)
+            return CachedArray(self.mirror, self.directory, array, cache or ChunkCache(0), checks)
+        local = self.open_files(array, cache, max_maps, self.sums(array, check))
+        self._fetch_whole(local)
+        return local
+
+    def _fetch_whole(self, array: RawArray | CompressedArray) -> None:
+        """Fetch a small array, and map its files at once: a map stays when a file goes."""
+        numbers = range(array.array.n_shards)
+        for _ in range(FETCHES):
+            self.mirror.fetch_whole(array.layout.path)
+            with suppress(CorruptError):  # whoever fetched them was killed just now
+                array.open_shards(numbers)
+                return
+            self.mirror.forget_whole(array.layout.path)
+        array.open_shards(numbers)
+
+
+def open_address(
+    url: str, cache_dir: str | Path | None, limit: int | None
+) -> tuple[LocalSource, Manifest]:
+    """The store at an address, cached, and what is committed there; see `TraceStore.open`."""
+    folder = chosen_dir(cache_dir)
+    prepare_dir(folder)
+    for _ in range(OPENINGS):
+        try:
+            mirror = Mirror(url, folder, chosen_limit(limit))
+        except ValueError as error:
+            if limit is not None:
+                raise
+            raise SchemaError(f"{SIZE_VARIABLE}: {error}") from error
+        with suppress(NotFoundError):  # whoever fetched it was killed just now
+            return CachedSource(mirror), read_manifest(mirror.root)
+    raise UnreachableError(f"{folder}: expected the files of {url}, found none that lasts")
+
+
+def plan_portions(
+    array: StoredArray, starts: np.ndarray, stops: np.ndarray, n_planes: int, n_bytes: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cut ranges of places into portions whose chunks take at most so many bytes of the cache.
+
+    Parameters
+    ----------
+    starts, stops
+        int64 `(n,)`.
+    n_planes
+        Planes of each chunk that are read.
+    n_bytes
+        Of a portion; one chunk in all these planes is one in any case.
+
+    Yields
+    ------
+    starts, stops
+        Of the ranges of a portion, which together are those given.
+    """
+    chunk_items = array.layout.chunk_items
+    most = max(1, n_bytes // ((array.layout.chunk_bytes + CHUNK_MARGIN) * n_planes))
+    counts = count_cells(starts, stops, chunk_items)
+    if counts.sum() <= most:
+        yield starts, stops
+        return
+    if counts.max() > most:
+        _, starts, stops, _ = cut_ranges(starts, stops, most * chunk_items)
+        counts = count_cells(starts, stops, chunk_items)
+    first = 0
+    n = 0
+    for i, count in enumerate(counts.tolist()):
+        if n + count > most and i > first:
+            yield starts[first:i], stops[first:i]
+            first = i
+            n = 0
+        n += count
+    yield starts[first:], stops[first:]
+
+
+def _only(place: np.ndarray) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:
+    """Memory for one array: this one."""
+    return lambda shape, dtype: place.reshape(shape)

@@ -1,0 +1,220 @@
+"""The chunks of one column of a cached store: where they are in objects, and how they come."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from store.errors import CorruptError, NotFoundError
+from store.format.contents import StoredArray
+from store.format.shard_table import table_bytes
+from store.read.directory import StoreDirectory
+from store.read.shard import read_entries
+from store.remote.cached_store import FETCHES, CachedStore
+from store.remote.chunk_checks import ChunkChecks, IsRight
+from store.remote.chunk_index import WritableIndex, shard_cells
+from store.remote.requests import cut_requests, join_pieces, plan_requests
+from store.remote.slab import Slab
+
+__all__ = ["CachedColumn", "Job"]
+
+
+@dataclass(eq=False)
+class Job:
+    """Chunks of one shard, to be fetched in one go into slots that are taken.
+
+    Attributes
+    ----------
+    cells, positions
+        int64 `(n,)`, in the order of their places in the object.
+    """
+
+    column: "CachedColumn"
+    shard: int
+    cells: np.ndarray
+    positions: np.ndarray
+
+
+class CachedColumn:
+    """One column's array at an address, and its index in the cache.
+
+    Parameters
+    ----------
+    index
+        Of its cells.
+
+    Attributes
+    ----------
+    is_wanted
+        Whether who announced chunks last still reads.
+    """
+
+    def __init__(self, store: CachedStore, array: StoredArray, index: WritableIndex) -> None:
+        self.store = store
+        self.array = array
+        self.layout = array.layout
+        self.index = index
+        self.shard_cells = shard_cells(array)
+        shards = map(array.items_of_shard, range(array.n_shards))
+        n_chunks = sum(self.layout.n_chunks(stop - first) for first, stop in shards)
+        index.n_chunks = self.layout.n_planes * n_chunks
+        self.checks = ChunkChecks(StoreDirectory.at(store.root), array, store.manifest)
+        self.is_wanted: Callable[[], bool] = lambda: False
+        self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
+
+    def is_open(self, shard: int) -> bool:
+        """Whether its table is here."""
+        return shard in self._tables
+
+    def shards_of(self, some: np.ndarray) -> list[int]:
+        """The shards that hold some cells."""
+        return np.unique(some // self.shard_cells).tolist()
+
+    def open_shard(self, shard: int) -> None:
+        """Fetch the table of a shard; raises StoreError if the object is none of this array."""
+        with self._locks[shard % len(self._locks)]:
+            if shard in self._tables:
+                return
+            entries = self._fetch_table(shard)
+            layout = self.layout
+            places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
+            places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
+            starts, sizes = map(np.ascontiguousarray, places.reshape(-1, 2).T)
+            self._tables[shard] = starts, sizes
+
+    def _fetch_table(self, shard: int) -> np.ndarray:
+        """(offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`."""
+        key = self.layout.shard_path(shard)
+        n_table = table_bytes(self.layout)
+        where = f"array {self.layout.path!r}, shard {shard}"
+        first, stop = self.array.items_of_shard(shard)
+        for attempt in range(FETCHES):
+            tail, n_bytes = self._tail(key, n_table)
+            n_data = n_bytes - n_table
+            try:
+                entries, end = read_entries(bytes(tail), self.layout, stop - first, n_data, where)
+                if end != n_data:
+                    raise CorruptError(
+                        f"{where}: expected its table after byte {end}, found {n_data} bytes "
+                        "before it; push the store again"
+                    )
+                return entries
+            except CorruptError:
+                if attempt == FETCHES - 1:
+                    raise
+        raise AssertionError
+
+    def _tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
+        try:
+            return self.store.source.get_tail(key, n_bytes)
+        except NotFoundError as error:
+            raise CorruptError(
+                f"{self.store.url}/{key}: expected an object, found none; push the store again"
+            ) from error
+
+    def place(self, shard: int, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where cells of one open shard are in its object: starts and sizes, int64 `(n,)`."""
+        starts, sizes = self._tables[shard]
+        inside = some - shard * self.shard_cells
+        return starts[inside], sizes[inside]
+
+    def sizes(self, some: np.ndarray) -> np.ndarray:
+        """The bytes of the chunks of cells of open shards, int64 `(n,)`; 0 where none is."""
+        found = np.zeros(len(some), np.int64)
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            _, found[here] = self.place(shard, some[here])
+        return found
+
+    def cut(self, some: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """Cells as (shard, cells, sizes) of jobs, in the order of their places in the objects."""
+        jobs = []
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            here = some[shards == shard]
+            starts, sizes = self.place(shard, here)
+            order = np.argsort(starts, kind="stable")
+            here, starts, sizes = here[order], starts[order], sizes[order]
+            for first, last in cut_requests(plan_requests(starts, sizes)):
+                jobs.append((shard, here[first:last], sizes[first:last]))
+        return jobs
+
+    def fetch(self, job: Job, slab: Slab) -> tuple[int, int]:
+        """Bring the chunks of a job into their slots; those that are there already are checked.
+
+        Returns
+        -------
+        fetched, again
+            Bytes that were asked for, and those of them that had been here before.
+
+        Raises
+        ------
+        CorruptError
+            They come with wrong bytes again and again.
+        OSError
+            They cannot be written.
+        """
+        n_fetched = n_again = 0
+        todo = self._wrong(job, slab)
+        key = self.layout.shard_path(job.shard)
+        for attempt in range(FETCHES if len(todo) else 0):
+            if attempt == FETCHES - 1:  # the sums may be what is wrong
+                with self.store.lock:
+                    self.store.fetch_whole(self.array.checksums.layout.path)
+                    self.checks.read()
+            _, sizes = self.place(job.shard, job.cells[todo])
+            n_again += int(sizes[self.index.was_here[job.cells[todo]]].sum())
+            n_bytes, todo = self._fetch_ranges(job, todo, key, slab)
+            n_fetched += n_bytes
+            if not len(todo):
+                break
+        if not len(todo):
+            return n_fetched, n_again
+        chunk = int(job.cells[todo[0]] - job.shard * self.shard_cells) % self.layout.shard_chunks
+        raise CorruptError(
+            f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
+            f"others {FETCHES} times; push the store again, or see python -m store verify"
+        )
+
+    def _wrong(self, job: Job, slab: Slab) -> np.ndarray:
+        """Which chunks of a job an earlier process has not left in their slots: indices."""
+        is_right = self._check(job, np.arange(len(job.cells)))
+        _, sizes = self.place(job.shard, job.cells)
+        todo = []
+        for i, word in enumerate(self.index.words[job.cells].tolist()):
+            data = slab.read(int(job.positions[i]), int(sizes[i])) if word else b""
+            if len(data) != sizes[i] or not is_right(i, memoryview(data)):
+                todo.append(i)
+        return np.array(todo, np.int64)
+
+    def _check(self, job: Job, chosen: np.ndarray) -> IsRight:
+        planes, chunks = np.divmod(
+            job.cells[chosen] - job.shard * self.shard_cells, self.layout.shard_chunks
+        )
+        return self.checks.of(job.shard, chunks, planes)
+
+    def _fetch_ranges(
+        self, job: Job, todo: np.ndarray, key: str, slab: Slab
+    ) -> tuple[int, np.ndarray]:
+        """Fetch some chunks of a job and keep those that are right; the bytes, and the others."""
+        starts, sizes = self.place(job.shard, job.cells[todo])
+        positions = job.positions[todo]
+        requests = plan_requests(starts, sizes)
+        answers = self.store.source.get_ranges(
+            key, [one.start for one in requests], [one.stop for one in requests]
+        )
+        is_right = self._check(job, todo)
+        spans = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
+        right = np.zeros(len(todo), bool)
+        for request, data in zip(requests, answers, strict=True):
+            base = request.start
+            for i in range(request.first, request.last):
+                right[i] = is_right(i, data[spans[i][0] - base : spans[i][1] - base])
+            inside = request.first + np.flatnonzero(right[request.first : request.last])
+            for piece in join_pieces(starts[inside], sizes[inside], positions[inside]):
+                slab.write(data[piece.start - base : piece.stop - base], piece.target)
+        self.index.sizes[job.cells[todo]] = sizes
+        return sum(map(len, answers)), todo[~right]

@@ -1,0 +1,149 @@
+"""The one file of a cache directory that holds all chunks: a slab of slots, taken and given back.
+
+A slot is of whole blocks. What is given back is taken again first: its blocks are on the disk and
+in the page cache already. All slots end within a stated size, which bounds what they take on the
+disk.
+"""
+
+import ctypes
+import os
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from store.format.ranges import join_ranges
+
+__all__ = ["BLOCK", "Slab", "slots", "write_at"]
+
+BLOCK = 4096
+GROWTH_BYTES = 64 * 1024 * 1024
+KEEP_SIZE = 1
+PUNCH_HOLE = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def slots(sizes: np.ndarray) -> np.ndarray:
+    """What chunks of these sizes take in a slab: int64 `(n,)`."""
+    return -(-sizes // BLOCK) * BLOCK
+
+
+class Slab:
+    """A file of slots; nothing here has a lock.
+
+    Attributes
+    ----------
+    n_bytes
+        Where the last slot may end.
+    free_bytes
+        Of slots that nobody has.
+    file_bytes
+        Size of the file; it grows when slots are taken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, self.fd)  # threads that write have this object
+        self.file_bytes = os.fstat(self.fd).st_size
+        self.n_bytes = 0
+        self.free_bytes = 0
+        self._free: deque[tuple[int, int]] = deque()
+
+    def resize(self, n_bytes: int, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Have slots up to `n_bytes`, those of some spans being taken; the rest is given back."""
+        self.n_bytes = n_bytes // BLOCK * BLOCK
+        self.punch(self.n_bytes, self.file_bytes)  # not shortened: readers have it mapped
+        order = np.argsort(starts, kind="stable")
+        ends = np.minimum(stops[order], self.n_bytes)
+        starts, stops = join_ranges(np.minimum(starts[order], ends), ends)
+        firsts = np.append(0, stops)
+        ends = np.append(starts, self.n_bytes)
+        is_free = firsts < ends
+        self._free = deque(zip(firsts[is_free].tolist(), ends[is_free].tolist(), strict=True))
+        self.free_bytes = int((ends - firsts)[is_free].sum())
+
+    def take(self, sizes: Sequence[int]) -> list[int] | None:
+        """Where slots of these sizes are, neighbours together if they can be; None: no room."""
+        if sum(sizes) > self.free_bytes:
+            return None
+        positions = self._take(sizes)
+        if positions is None:
+            self._join()
+            positions = self._take(sizes)
+        return positions
+
+    def _take(self, sizes: Sequence[int]) -> list[int] | None:
+        positions: list[int] = []
+        rests = []  # what is left of spans that were too small
+        start = stop = 0
+        for size in sizes:
+            while stop - start < size:
+                if start < stop:
+                    rests.append((start, stop))
+                if not self._free:
+                    taken = zip(positions, sizes, strict=False)
+                    self._free.extend(rests)
+                    self._free.extend((at, at + size) for at, size in taken)
+                    return None
+                start, stop = self._free.popleft()
+            positions.append(start)
+            start += size
+        if start < stop:
+            self._free.appendleft((start, stop))
+        self._free.extend(rests)
+        self.free_bytes -= sum(sizes)
+        if positions:
+            self._grow(max(map(sum, zip(positions, sizes, strict=True))))
+        return positions
+
+    def _grow(self, n_bytes: int) -> None:
+        """Have the file be at least so large; readers map what they know of, and it again."""
+        if n_bytes > self.file_bytes:
+            self.file_bytes = -(-n_bytes * 5 // 4 // GROWTH_BYTES) * GROWTH_BYTES
+            os.ftruncate(self.fd, self.file_bytes)
+
+    def _join(self) -> None:
+        """Make one span of those that touch."""
+        spans = np.array(sorted(self._free), np.int64).reshape(-1, 2)
+        joined = join_ranges(spans[:, 0], spans[:, 1])
+        self._free = deque(zip(*map(np.ndarray.tolist, joined), strict=True))
+
+    def give_back(self, starts: np.ndarray, sizes: np.ndarray) -> None:
+        """Have slots be free, int64 `(n,)`; they are taken before others."""
+        order = np.argsort(starts, kind="stable")
+        spans = join_ranges(starts[order], (starts + sizes)[order])
+        for start, stop in zip(*map(np.ndarray.tolist, spans), strict=True):
+            if stop > self.n_bytes:  # it was written while the slab became smaller
+                self.punch(max(start, self.n_bytes), stop)
+                stop = self.n_bytes
+            if start < stop:
+                self._free.appendleft((start, stop))
+                self.free_bytes += stop - start
+
+    def punch(self, start: int, stop: int) -> None:
+        """Give the blocks of the bytes `start:stop` back to the file system."""
+        size = stop - start
+        if size > 0 and _libc.fallocate(
+            self.fd, KEEP_SIZE | PUNCH_HOLE, ctypes.c_int64(start), ctypes.c_int64(size)
+        ):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Write bytes into a slot; raises OSError, e.g. where the disk is full."""
+        write_at(self.fd, data, position)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """The bytes of a slot; fewer where the file ends."""
+        return os.pread(self.fd, n_bytes, position)
+
+
+def write_at(fd: int, data: memoryview, position: int) -> None:
+    """Write all of `data`; raises OSError."""
+    while len(data):
+        written = os.pwrite(fd, data, position)
+        data = data[written:]
+        position += written

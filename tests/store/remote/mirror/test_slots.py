@@ -1,0 +1,227 @@
+"""Slots: chunks come into the slab of a cache, are copied, and give way to others."""
+
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mirroring import N_ROWS, URL, Node, disk_bytes
+from oracle import assert_batch, assert_same_row, write_store
+
+from store import Column, Schema, StoreError, TraceStore
+from store.check.verify import verify_store
+from store.remote import cached_array, slab
+from store.remote.slab import BLOCK, Slab
+
+N_BLOCKS = 40
+NOTHING = np.empty(0, np.int64)
+
+
+@pytest.fixture
+def node(tmp_path, local, monkeypatch):
+    """A node with an empty cache directory; what waits for ever fails soon."""
+    monkeypatch.setattr("store.remote.cache.WAIT_S", 5.0)
+    made = Node(tmp_path / "cache", local)
+    made.prepare()
+    return made
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=60))
+def test_no_byte_is_taken_twice(tmp_path_factory, steps):
+    """And what is given back, in any order, may be taken again; room is used if it fits."""
+    made = Slab(tmp_path_factory.mktemp("slab") / "chunks")
+    made.resize(N_BLOCKS * BLOCK, NOTHING, NOTHING)
+    held: list[tuple[int, int]] = []
+    for takes, n in steps:
+        if takes:
+            sizes = [BLOCK * (1 + (n + i) % 3) for i in range(n)]
+            starts = made.take(sizes)
+            if starts is None:
+                assert sum(sizes) + 2 * BLOCK * len(held) > made.free_bytes
+            else:
+                held += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        elif held:
+            start, stop = held.pop(n % len(held))
+            made.give_back(np.array([start]), np.array([stop - start]))
+        spans = sorted(held)
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+        assert all(0 <= start < stop <= N_BLOCKS * BLOCK for start, stop in spans)
+        assert made.n_bytes - made.free_bytes == sum(stop - start for start, stop in spans)
+    for start, stop in held:
+        made.give_back(np.array([start]), np.array([stop - start]))
+    assert made.take([N_BLOCKS * BLOCK]) == [0]
+
+
+def test_a_slab_that_becomes_smaller_gives_blocks_back(tmp_path):
+    """Also those that are written while it does; what is taken below stays."""
+    made = Slab(tmp_path / "chunks")
+    made.resize(8 * BLOCK, NOTHING, NOTHING)
+    starts = made.take([2 * BLOCK] * 4)
+    for start in starts:
+        made.write(memoryview(b"x" * 2 * BLOCK), start)
+    made.resize(3 * BLOCK, np.array(starts[:2]), np.array(starts[:2]) + 2 * BLOCK)
+    assert disk_bytes(tmp_path) == 3 * BLOCK
+    made.write(memoryview(b"x" * BLOCK), 3 * BLOCK)
+    made.give_back(np.array(starts[1:2]), np.array([2 * BLOCK]))
+    assert disk_bytes(tmp_path) == 3 * BLOCK
+    assert made.read(0, 4) == b"xxxx"
+    assert made.take([BLOCK]) == [2 * BLOCK]
+    assert made.take([BLOCK]) is None
+    assert made.file_bytes >= 8 * BLOCK  # readers have it mapped
+
+
+PARTS = {"split": {"layers": 2}, "states": {"tokens": -1, "layers": slice(1, 3)}}
+
+
+def test_rows_and_parts_of_rows_are_those_of_the_store(node, rows, local):
+    """Whole rows, and parts of the split and the whole column."""
+    expected = TraceStore.open(local).read([3, 40, 3, 59], select=PARTS)
+    with node.running():
+        store = node.open()
+        for order in (range(N_ROWS), [59, 0, 17, 17, 3]):
+            assert_batch(store.read(order), [rows[i][1] for i in order])
+        assert_same_row(store[17], rows[17][1])
+        found = store.read([3, 40, 3, 59], select=PARTS)
+        for name, value in expected.columns.items():
+            assert str(found.columns[name]) == str(value)
+        assert store.reader.is_here(store.plan())
+
+
+def test_rows_are_right_while_their_chunks_go(node, rows):
+    """Several read while the limit falls and rises; in the end no slot is lost."""
+    until = time.monotonic() + 2
+    with node.running() as server:
+        stores = [node.open() for _ in range(3)]
+
+        def read(seed: int) -> int:
+            order = np.random.default_rng(seed)
+            n = 0
+            while time.monotonic() < until:
+                some = order.choice(N_ROWS, 5, replace=False).tolist()
+                assert_batch(stores[seed].read(some), [rows[i][1] for i in some])
+                n += 1
+            return n
+
+        def evict() -> None:
+            while time.monotonic() < until:
+                for limit in (1_500_000, 10**8):
+                    server.cache.set_limit(limit)
+                    time.sleep(0.05)
+
+        evictor = threading.Thread(target=evict)
+        evictor.start()
+        with ThreadPoolExecutor(3) as pool:
+            assert min(pool.map(read, range(3))) > 3
+        evictor.join()
+        cache = server.cache
+        _, _, starts, stops = cache._slots()
+        assert cache.slab.n_bytes - cache.slab.free_bytes == (stops - starts).sum()
+        cache.set_limit(0)
+        assert disk_bytes(node.cache_dir / "chunks") == 0
+
+
+def test_what_is_checked_again_is_right(node, rows, monkeypatch):
+    """By a reader that checks, and by `verify`."""
+    with node.running():
+        assert_batch(node.open(check=True).read(range(N_ROWS)), [row for _, row in rows])
+        store = node.open()
+        store.read(range(10))
+        monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(node.cache_dir))
+        assert verify_store(URL).problems == []
+
+
+def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
+    """Once there is room, what failed is fetched."""
+
+    def full(fd, data, position):
+        raise OSError(28, "No space left on device")
+
+    with node.running() as server:
+        store = node.open(check=True)
+        store.read([0], ["label"])
+        with monkeypatch.context() as patched:
+            patched.setattr(slab, "write_at", full)
+            with pytest.raises(StoreError, match="No space left"):
+                store.read([9], ["states"])
+            assert not any(index.pins.any() for index in server.cache.indexes.values())
+        assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+
+
+def noise(codec=None, n_rows=64, lengths=None):
+    """A column of bytes that no codec makes smaller, two rows a chunk, in one shard of many."""
+    rng = np.random.default_rng(0)
+    column = Column("uint8", (1024,), axis="t", codec=codec, chunk_items=32, shard_items=320)
+    lengths = lengths or [16] * n_rows
+    values = [rng.integers(0, 256, (n, 1024)).astype(np.uint8) for n in lengths]
+    return Schema({"x": column}), [(f"id{i}", {"x": value}) for i, value in enumerate(values)]
+
+
+@contextlib.contextmanager
+def noisy(tmp_path, monkeypatch, *options):
+    """A node with such a store, of which nothing is fetched that is not asked for."""
+    monkeypatch.setattr(cached_array, "SMALL_BYTES", 0)
+    schema, rows = noise(*options)
+    node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
+    node.prepare()
+    with node.running() as node.server:
+        yield node, [row["x"] for _, row in rows]
+
+
+@pytest.mark.parametrize("codec", [None, "zstd"])
+def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
+    tmp_path, monkeypatch, codec
+):
+    """Its slot is taken just when it is copied. Compressed ones have checksums of their own."""
+    with noisy(tmp_path, monkeypatch, codec) as (node, values):
+        store, other = node.open(), node.open()
+        store.read([0])
+        store.cache.clear()
+        column = store.reader.column("x")
+        state = column._chunks.state
+        swaps = [True]
+
+        def swap(words: np.ndarray) -> np.ndarray:
+            if swaps:
+                swaps.pop()
+                node.server.cache.set_limit(0)
+                node.server.cache.set_limit(10**8)
+                other.read([10])  # its chunk has the slot now
+            return positions_of(words)
+
+        positions_of = cached_array.positions_of
+        monkeypatch.setattr(cached_array, "positions_of", swap)
+        for i in (0, 1):
+            assert np.array_equal(store.read([i])[0]["x"], values[i])
+        assert not swaps
+        assert column._chunks.state is state
+
+
+def test_an_empty_row_needs_no_shard(tmp_path, monkeypatch):
+    lengths = [16] * 29 + [9, 0, 0, 7, 0]
+    with noisy(tmp_path, monkeypatch, None, 0, lengths) as (node, values):
+        store = node.open()
+        for rows in ([0, 31], [31, 30], [33], [32, 31], [0, 31]):
+            found = store.read(rows)
+            for i, row in enumerate(rows):
+                assert np.array_equal(found[i]["x"], values[row])
+
+
+def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch):
+    """What it asked for is let go after a while, and when it asks again."""
+    monkeypatch.setattr("store.remote.cache.LEASE_S", 0.1)
+    with noisy(tmp_path, monkeypatch) as (node, values):
+        store = node.open()
+        store.read([0])
+        cache = node.server.cache
+        (column,) = cache.columns
+        cache.need(column, np.arange(30))
+        limit = sum(cache.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
+        cache.set_limit(limit)
+        began = time.monotonic()
+        assert np.array_equal(store.read([63])[0]["x"], values[63])
+        assert time.monotonic() - began < 2

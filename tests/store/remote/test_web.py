@@ -1,0 +1,69 @@
+"""A store on any static web server is read as one in a bucket; nothing is written there."""
+
+from importlib.util import find_spec
+
+import pytest
+from oracle import SCHEMA, assert_batch, write_store
+from web_server import WebServer
+
+from store import SchemaError, StoreError, TraceStore
+from store.check.verify import verify_store
+from store.cli.main import main
+
+pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
+
+
+@pytest.fixture
+def web(tmp_path, rows, monkeypatch):
+    """The server, with a store of eight rows."""
+    write_store(tmp_path / "site" / "t.zarr", SCHEMA, rows[:8])
+    monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRACE_STORE_CACHE_BYTES", "100MB")
+    server = WebServer(tmp_path / "site")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("way", ["files", "moved"])
+def test_it_is_read_like_a_local_one(web, rows, way):
+    """Also where the server says that files are elsewhere."""
+    store = TraceStore.open(f"{web.url}/{way}/t.zarr")
+    assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
+    assert store.row_of(rows[3][0]) == 3
+    assert store.file_bytes() > 0
+    assert verify_store(f"{web.url}/{way}/t.zarr").problems == []
+    assert web.methods <= {"GET", "HEAD"}
+
+
+def test_it_is_pulled(web, rows, tmp_path):
+    assert main(["pull", f"{web.url}/files/t.zarr", str(tmp_path / "copy.zarr")]) == 0
+    copy = TraceStore.open(tmp_path / "copy.zarr")
+    assert_batch(copy.read(range(8)), [row for _, row in rows[:8]])
+
+
+def test_nothing_is_pushed_there(web, tmp_path, capsys):
+    """One line says so, before anything is asked for."""
+    path = tmp_path / "site" / "t.zarr"
+    assert main(["push", str(path), f"{web.url}/files/new.zarr"]) == 2
+    assert "only read" in capsys.readouterr().err
+    assert not (tmp_path / "site" / "new.zarr").exists()
+
+
+def test_a_server_without_ranges_is_named(web):
+    web.has_ranges = False
+    with pytest.raises(StoreError, match=r"t\.zarr.*answers ranges"):
+        TraceStore.open(f"{web.url}/files/t.zarr").read([0])
+
+
+def test_where_no_store_is_one_line_says_so(web):
+    with pytest.raises(StoreError, match=r"nothing\.zarr"):
+        TraceStore.open(f"{web.url}/files/nothing.zarr")
+
+
+@pytest.mark.parametrize("address", ["https://user:key@host/x", "https://host/x?token=1"])
+def test_an_address_with_a_secret_is_refused_and_not_shown(address, tmp_path):
+    with pytest.raises(SchemaError, match="not shown") as caught:
+        TraceStore.open(address, cache_dir=tmp_path / "cache")
+    assert "key" not in str(caught.value).replace("credentials", "")
+    assert "token" not in str(caught.value)
