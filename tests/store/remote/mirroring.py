@@ -105,6 +105,7 @@ class Node:
 
     @contextlib.contextmanager
     def running(self):
+        others = set(threading.enumerate())
         listener = listen(self.cache_dir)
         server = Server(self.cache_dir, listener, lambda url, settings: self.files)
         thread = threading.Thread(target=server.serve, daemon=True)
@@ -114,6 +115,8 @@ class Node:
         finally:
             server.stop()
             thread.join()
+            for one in set(threading.enumerate()) - others:  # they have its files open
+                one.join(5.0)
 
     def open(self, limit: int | None = 100_000_000, **options) -> TraceStore:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)
