@@ -33,7 +33,7 @@ __all__ = ["BASE_BYTES", "Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-N_THREADS = 24
+N_THREADS = 16
 N_OPENERS = 16
 BASE_BYTES = 64 * 1024  # of the directory's own files
 PAST_SHARE = 1 / 32  # of the limit: so far readers may lie behind each other

@@ -203,7 +203,7 @@ class CachedColumn:
         starts, sizes = self.place(job.shard, job.cells[todo])
         positions = job.positions[todo]
         requests = plan_requests(starts, sizes)
-        answers = self.store.source.get_ranges(
+        answers = self.store.source.stream_ranges(
             key, [one.start for one in requests], [one.stop for one in requests]
         )
         is_right = self._check(job, todo)
@@ -217,4 +217,4 @@ class CachedColumn:
             for piece in join_pieces(starts[inside], sizes[inside], positions[inside]):
                 slab.write(data[piece.start - base : piece.stop - base], piece.target)
         self.index.sizes[job.cells[todo]] = sizes
-        return sum(map(len, answers)), todo[~right]
+        return sum(one.stop - one.start for one in requests), todo[~right]

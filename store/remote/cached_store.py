@@ -6,7 +6,7 @@ Columns have no files: their chunks are in the slab, and `cached_column` fetches
 import hashlib
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -50,9 +50,9 @@ class Source(Protocol):
 
     def get_range(self, key: str, start: int, end: int) -> memoryview: ...
 
-    def get_ranges(
+    def stream_ranges(
         self, key: str, starts: Sequence[int], ends: Sequence[int]
-    ) -> Sequence[memoryview]: ...
+    ) -> Iterable[memoryview]: ...
 
     def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]: ...
 

@@ -7,8 +7,10 @@ ever, so there every call raises at once.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, BinaryIO, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from store.errors import CorruptError, SchemaError, StoreError
 from store.extras import needs_extra
@@ -20,6 +22,7 @@ __all__ = ["Client", "Head", "check_process", "part_bytes"]
 CONNECT_S = 4.0
 PART_BYTES = 8 * 1024 * 1024
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # others: HTTPStore
+SIGNED = timedelta(hours=1)
 MAX_PARTS = 9_000  # S3 has at most 10,000
 T = TypeVar("T")
 _used_by: int | None = None  # the process that has the client's threads
@@ -62,6 +65,7 @@ class Client:
             import obstore.store
         self.location = location
         self.attempt_s = attempt_s
+        self.stall_s = stall_s
         self._obs: Any = obstore
         self._faults = (obstore.exceptions.BaseError, FileNotFoundError)
         # the most special name that the client has for it: others give way
@@ -172,6 +176,14 @@ class Client:
             return [memoryview(data) for data in found]
 
         return self._do(key, work)
+
+    def sign(self, key: str) -> str | None:
+        """A URL of an object for whoever has it, for an hour; None: there is none."""
+        if self.location.is_read_only:
+            return f"{self.location}/{quote(key)}"
+        with suppress(StoreError, TransientFault):  # not with every kind of credentials
+            return self._do(key, lambda: self._obs.sign(self._store, "GET", key, SIGNED))
+        return None
 
     def put(self, key: str, data: bytes | memoryview, mode: Any) -> Head:
         """Write bytes under the condition `mode`: "create", or a version that must be there."""

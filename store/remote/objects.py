@@ -9,7 +9,7 @@ child that was forked after its parent used one: there every call raises StoreEr
 import operator
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from store.errors import NotFoundError, UnreachableError
 from store.remote.client import Client, Head
 from store.remote.faults import NoBucketError, TransientFault
+from store.remote.range_reader import RangeReader
 from store.remote.source import ENDPOINTS, check_endpoint, parse_url, source_settings
 
 __all__ = [
@@ -251,6 +252,21 @@ class Objects:
         get = partial(others.get_range, key, etag=etag)
         do = self._pool.map if len(starts) > 1 else map
         return [*do(get, starts, ends)]
+
+    def stream_ranges(
+        self, key: str, starts: Sequence[int], ends: Sequence[int]
+    ) -> Iterator[memoryview]:
+        """As `get_ranges`, one after the other: each is valid until the next."""
+        if not self._reader.is_usual(key):
+            yield from self.get_ranges(key, starts, ends)
+            return
+        answers = self._reader.read(key, starts, ends)
+        for start, end, found in zip(starts, ends, answers, strict=True):
+            yield self.get_range(key, start, end) if found is None else found
+
+    @cached_property
+    def _reader(self) -> RangeReader:
+        return RangeReader(self.client.sign, self.client.attempt_s, self.client.stall_s)
 
     def put_new(self, key: str, data: bytes) -> Head:
         """Write an object that must not be there yet, in one attempt.

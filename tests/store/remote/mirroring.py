@@ -75,7 +75,7 @@ class Files:
             file.seek(start)
             return memoryview(self.spoil(key, file.read(end - start)))
 
-    def get_ranges(self, key, starts, ends):
+    def stream_ranges(self, key, starts, ends):
         return [self.get_range(key, *both) for both in zip(starts, ends, strict=True)]
 
     def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:

@@ -1,0 +1,178 @@
+"""Ranges over plain connections: exactly the bytes, or the word that the client has to be asked."""
+
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
+
+from store.remote import range_reader
+from store.remote.range_reader import HEAD_BYTES, MOST_FAULTS, RangeReader
+
+DATA = bytes(range(256)) * 1000
+PLAIN = (
+    "HTTP/1.1 206 Partial Content\r\n"
+    "Content-Range: bytes {a}-{b}/{all}\r\nContent-Length: {n}\r\n\r\n"
+)
+
+
+class Scripted:
+    """A server that answers each request with what `answer` makes of its range.
+
+    Attributes
+    ----------
+    n_links
+        Connections that were made.
+    """
+
+    def __init__(self, answer) -> None:
+        self.answer = answer
+        self.n_links = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/x"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                link, _ = self.socket.accept()
+            except OSError:
+                return
+            self.n_links += 1
+            threading.Thread(target=self._talk, args=(link,), daemon=True).start()
+
+    def _talk(self, link: socket.socket) -> None:
+        with suppress(OSError), link, link.makefile("rb") as lines:  # the other end may leave
+            for line in lines:
+                if line.startswith(b"Range:"):
+                    first, last = map(int, line.split(b"=")[1].split(b"-"))
+                if line == b"\r\n" and not self.answer(link, first, last + 1):
+                    return
+
+
+def send_plain(link, start, stop, head=PLAIN, body=None):
+    """What a server of objects answers, or with another head or body."""
+    data = DATA[start:stop]
+    link.sendall(head.format(a=start, b=stop - 1, n=len(data), all=len(DATA)).encode())
+    link.sendall(data if body is None else body(data))
+    return True
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(answer) -> Scripted:
+        servers.append(Scripted(answer))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.socket.close()
+
+
+def reader(url, stall_s=1.0, attempt_s=5.0):
+    return RangeReader(lambda key: url, attempt_s, stall_s)
+
+
+def read(one, *spans):
+    """The bytes of ranges, each copied before the next is asked for."""
+    starts, ends = zip(*spans, strict=True)
+    return [None if found is None else bytes(found) for found in one.read("key", starts, ends)]
+
+
+def test_ranges_are_exactly_those_and_connections_are_kept(serve):
+    """Long and short ones, asked for at once, again and again."""
+    server = serve(send_plain)
+    one = reader(server.url)
+    spans = [(0, 1), (5, 200_000), (255_999, 256_000)]
+    for _ in range(3):
+        assert read(one, *spans) == [DATA[start:stop] for start, stop in spans]
+    assert server.n_links == 3
+
+
+def test_what_nobody_receives_is_not_taken_for_another_answer(serve):
+    """A reader that stops after the first answer of three."""
+    one = reader(serve(send_plain).url)
+    answers = one.read("key", [0, 100, 200], [10, 110, 210])
+    assert bytes(next(answers)) == DATA[:10]
+    answers.close()
+    assert read(one, (300, 310), (400, 410)) == [DATA[300:310], DATA[400:410]]
+
+
+UNUSUAL = {
+    "whole": lambda link, a, b: send_plain(link, 0, len(DATA), PLAIN.replace("206", "200")),
+    "another range": lambda link, a, b: send_plain(link, a + 1, b + 1),
+    "shorter": lambda link, a, b: send_plain(link, a, b - 1),
+    "cut": lambda link, a, b: send_plain(link, a, b, body=lambda data: data[:-1]) and False,
+    "longer": lambda link, a, b: send_plain(link, a, b, body=lambda data: data + b"x"),
+    "moved": lambda link, a, b: link.sendall(
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n"
+    ),
+    "in chunks": lambda link, a, b: send_plain(
+        link, a, b, PLAIN.replace("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n")
+    ),
+    "zipped": lambda link, a, b: send_plain(
+        link, a, b, PLAIN.replace("\r\n\r\n", "\r\nContent-Encoding: gzip\r\n\r\n")
+    ),
+    "no length": lambda link, a, b: send_plain(
+        link, a, b, PLAIN.replace("Content-Length", "X-Length")
+    ),
+    "endless head": lambda link, a, b: link.sendall(b"HTTP/1.1 206 X\r\n" + b"a" * 2 * HEAD_BYTES),
+    "noise": lambda link, a, b: link.sendall(bytes(300) + b"\r\n\r\n"),
+    "silence": lambda link, a, b: True,
+    "gone": lambda link, a, b: False,
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_is_unusual_is_left_to_the_client(serve, name):
+    """One such answer; the next, which is plain, is read."""
+    answers = [UNUSUAL[name], send_plain]
+    server = serve(lambda *args: answers.pop(0)(*args))
+    one = reader(server.url, stall_s=0.2)
+    assert read(one, (1000, 1200)) == [None]
+    assert read(one, (1000, 1200)) == [DATA[1000:1200]]
+
+
+def test_an_answer_that_drips_ends_in_time(serve):
+    """Each byte in time, all of them too late."""
+
+    def drip(link, start, stop):
+        head = PLAIN.format(a=start, b=stop - 1, n=stop - start, all=len(DATA))
+        for i in range(len(head)):
+            link.sendall(head[i : i + 1].encode())
+            threading.Event().wait(0.02)
+
+    assert read(reader(serve(drip).url, attempt_s=0.3), (0, 100)) == [None]
+
+
+def test_a_server_that_fails_is_not_asked_for_a_while(serve, monkeypatch):
+    """Then it is tried again."""
+    server = serve(UNUSUAL["whole"])
+    one = reader(server.url)
+    for _ in range(MOST_FAULTS):
+        assert one.is_usual("key")
+        assert read(one, (0, 10)) == [None]
+    assert not one.is_usual("key")
+    n_links = server.n_links
+    assert read(one, (0, 10)) == [None]
+    assert server.n_links == n_links
+    server.answer = send_plain
+    now = range_reader.time.monotonic()
+    monkeypatch.setattr(range_reader.time, "monotonic", lambda: now + range_reader.PAUSE_S)
+    assert read(one, (0, 10)) == [DATA[:10]]
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_behind_a_proxy_the_client_is_asked(serve, monkeypatch, variable):
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    assert not reader(serve(send_plain).url).is_usual("key")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert read(reader(serve(send_plain).url), (3, 7)) == [DATA[3:7]]
+
+
+def test_without_an_address_the_client_is_asked():
+    assert not reader(None).is_usual("key")
+    assert read(reader(None), (0, 10)) == [None]
