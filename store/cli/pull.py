@@ -1,5 +1,6 @@
 """`python -m store pull`: a store from a bucket."""
 
+import os
 from pathlib import Path
 
 from store.cli import options
@@ -18,6 +19,7 @@ from store.cli.push import (
 )
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled, pull_store
+from store.remote.source import UNSIGNED
 from store.reports import count, say
 
 __all__ = ["Pull"]
@@ -31,6 +33,7 @@ where it stopped; finished, it does nothing.
 examples:
   python -m store pull s3://bucket/traces.zarr traces.zarr --dry-run
   python -m store pull s3://bucket/traces.zarr traces.zarr
+  python -m store pull s3://public/traces.zarr traces.zarr --anonymous
 """
 
 
@@ -42,11 +45,14 @@ class Pull(Command):
     out: Path = argument("path of the store to make", "OUT", path)
     dry_run: bool = flag("print what would be done; pull nothing")
     endpoint: str | None = ENDPOINT
+    anonymous: bool = flag("ask without credentials, as public buckets allow")
     jobs: int = JOBS
     timeout: float = TIMEOUT
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
+        if self.anonymous:
+            os.environ |= dict.fromkeys(UNSIGNED.values(), "true")
         objects = open_objects(
             self.url, endpoint=self.endpoint, limit_s=self.timeout, attempt_s=self.timeout / 2.5
         )

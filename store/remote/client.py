@@ -9,13 +9,14 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from store.errors import CorruptError, SchemaError, StoreError
 from store.extras import needs_extra
-from store.remote.faults import TransientFault, fault_of
-from store.remote.source import ENDPOINTS, Location
+from store.remote.faults import ConflictError, TransientFault, fault_of
+from store.remote.source import ENDPOINTS, UNSIGNED, Location
 
 __all__ = ["Client", "Head", "check_process", "part_bytes"]
 
@@ -23,6 +24,7 @@ CONNECT_S = 4.0
 PART_BYTES = 8 * 1024 * 1024
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # others: HTTPStore
 SIGNED = timedelta(hours=1)
+NO_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
 MAX_PARTS = 9_000  # S3 has at most 10,000
 T = TypeVar("T")
 _used_by: int | None = None  # the process that has the client's threads
@@ -87,14 +89,18 @@ class Client:
                     str(location), client_options=settings, retry_config=once
                 )
                 return
-            kind: Any = getattr(obstore.store, STORES[location.scheme])
-            self._store = kind(
+            kind = partial(
+                getattr(obstore.store, STORES[location.scheme]),
                 location.bucket,
                 prefix=location.prefix or None,
-                config=config,
                 client_options=settings,
                 retry_config=once,
             )
+            self._store = kind(config=config)
+            self._signer = self._store
+            self._is_public = config.get(UNSIGNED["s3"].lower(), "").lower() == "true"
+            if self._is_public:  # any keys: they give the address, without what they sign
+                self._signer = kind(config={**config, UNSIGNED["s3"].lower(): "false", **NO_KEYS})
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             # not `from error`: the client's text may show what it was configured with
             raise SchemaError(
@@ -158,7 +164,10 @@ class Client:
                 data = self._obs.get_range(self._store, key, start=start, end=end)
             else:
                 options = {"range": (start, end), "if_match": etag}
-                data = self._obs.get(self._store, key, options=options).bytes()
+                answer = self._obs.get(self._store, key, options=options)
+                if answer.meta["e_tag"] not in (etag, None):  # of a server without conditions
+                    raise ConflictError(f"{self.where(key)}: expected {etag}, found another object")
+                data = answer.bytes()
             _check_length(len(data), end - start)
             return memoryview(data)
 
@@ -182,7 +191,8 @@ class Client:
         if self.location.is_read_only:
             return f"{self.location}/{quote(key)}"
         with suppress(StoreError, TransientFault):  # not with every kind of credentials
-            return self._do(key, lambda: self._obs.sign(self._store, "GET", key, SIGNED))
+            url = self._do(key, lambda: self._obs.sign(self._signer, "GET", key, SIGNED))
+            return url.partition("?")[0] if self._is_public else url
         return None
 
     def put(self, key: str, data: bytes | memoryview, mode: Any) -> Head:

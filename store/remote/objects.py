@@ -147,8 +147,9 @@ def open_objects(
         options["endpoint"] = endpoint
         if location.scheme == "gs" and not given:
             options["service_account_key"] = ANONYMOUS
-    if settings is not None:
-        options |= given
+    for name, value in given.items():  # what the caller says counts
+        if name.lower().removeprefix("aws_") not in options:
+            options[name] = value
     quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
     _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)

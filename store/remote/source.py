@@ -9,6 +9,8 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ __all__ = [
     "ENDPOINTS",
     "SCHEMES",
     "SETTINGS",
+    "UNSIGNED",
     "Location",
     "check_endpoint",
     "is_url",
@@ -31,6 +34,11 @@ ENDPOINTS = {  # the first that is set counts
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+UNSIGNED = {  # set to "true": no credentials are looked for, as public buckets need none
+    "s3": "AWS_SKIP_SIGNATURE",
+    "gs": "GOOGLE_SKIP_SIGNATURE",
+    "az": "AZURE_SKIP_SIGNATURE",
 }
 _NAMES = {  # variables that the client reads to know the server, and as whom to ask it
     "s3": r"AWS_(ENDPOINT(_URL(_S3)?)?|(DEFAULT_)?REGION|ACCESS_KEY_ID|SECRET_ACCESS_KEY|ROLE_ARN"
@@ -48,6 +56,16 @@ _NAMES = {  # variables that the client reads to know the server, and as whom to
     r"|USE_FABRIC_ENDPOINT|FABRIC_(TOKEN_SERVICE_URL|WORKLOAD_HOST|SESSION_TOKEN"
     r"|CLUSTER_IDENTIFIER)|CREDENTIAL_TYPE|STORAGE_ENCRYPTION_KEY|DISABLE_TAGGING)",
 }
+_IS_CREDENTIAL = re.compile(
+    r"AWS_(ACCESS_KEY_ID|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_\w+|SKIP_SIGNATURE)"
+)
+_PROFILE = {  # of its keys, those that the client has settings for
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "region": "AWS_REGION",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+}
 SETTINGS = re.compile(r"(AWS|AZURE|GOOGLE)_\w+|SERVICE_ACCOUNT")  # of any source
 _FILE = re.compile(r"\w+_(FILE|PATH|CREDENTIALS)|(GOOGLE_)?SERVICE_ACCOUNT")
 _AWS_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
@@ -59,8 +77,11 @@ def source_settings(url: str) -> dict[str, str]:
 
     A line end in one would have the client panic. Values are not shown.
     """
-    names = _NAMES.get(url.partition("://")[0], "")
+    scheme = url.partition("://")[0]
+    names = _NAMES.get(scheme, "")
     found = {k: value for k, value in os.environ.items() if value and re.fullmatch(names, k)}
+    if scheme == "s3" and not any(map(_IS_CREDENTIAL.fullmatch, found)):
+        found = _of_profile() | found
     for name, value in found.items():
         if not value.isprintable() and not name.endswith("SERVICE_ACCOUNT_KEY"):  # that is JSON
             raise SchemaError(
@@ -69,6 +90,48 @@ def source_settings(url: str) -> dict[str, str]:
             )
     # the process that opens a file may be at work in another directory
     return {k: str(Path(v).absolute()) if _FILE.fullmatch(k) else v for k, v in found.items()}
+
+
+def _of_profile() -> dict[str, str]:
+    """What the files of AWS's own programs say of the profile `AWS_PROFILE`, or the usual one.
+
+    https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html
+
+    Raises
+    ------
+    SchemaError
+        There is no such profile, or it says only where keys come from.
+    """
+    chosen = os.environ.get("AWS_PROFILE")
+    name = chosen or "default"
+    profile: dict[str, str] = {}
+    for variable, default, section in (
+        ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
+    ):
+        path = Path(os.environ.get(variable) or Path.home() / ".aws" / default).expanduser()
+        parser = ConfigParser(interpolation=None)
+        try:
+            parser.read(path)
+        except (ConfigParserError, UnicodeDecodeError) as error:
+            raise SchemaError(
+                f"{path}: expected profiles of AWS, found another file ({type(error).__name__}); "
+                "mend it, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            ) from None
+        if section in parser:
+            profile |= parser[section]
+    if chosen and not profile:
+        raise SchemaError(
+            f"AWS_PROFILE: expected a profile of ~/.aws, found none of the name {chosen!r:.80}"
+        )
+    others = [key for key in profile if key.startswith(("sso_", "role_arn", "credential_process"))]
+    if others and "aws_access_key_id" not in profile:
+        raise SchemaError(
+            f"the profile {name!r:.80} of AWS: expected keys, found {others[0]}, which only AWS's "
+            f'own program follows; run eval "$(aws configure export-credentials --profile {name} '
+            '--format env)"'
+        )
+    return {new: profile[old] for old, new in _PROFILE.items() if old in profile}
 
 
 def source_name(url: str, settings: Mapping[str, str]) -> str:

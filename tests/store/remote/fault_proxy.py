@@ -10,6 +10,7 @@
 - "flip": one bit of a body is another: of the answer, or of what is written, which servers see that
   check the signature; "flip-unseen": this one does not.
 - "lost": the server does it, and the connection is reset before the answer.
+- "moved": an object is found at another address, which knows no conditions and no signatures.
 - "blind": conditions of writes are taken out, as servers do that do not know them.
 """
 
@@ -30,6 +31,8 @@ CODES = {
     "skewed": (403, "RequestTimeTooSkewed"),
     "denied": (403, "AccessDenied"),
 }
+MOVED = "/moved"
+ANY_KEY = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request"
 HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
 Faults = Callable[[str, str], str | None]
 
@@ -43,6 +46,8 @@ class FaultProxy:
         May be changed at any time.
     key
         Requests that are not signed with this one are denied; None: all are answered.
+    refuses_signed
+        Whether signed requests are denied.
     seen
         Method, path and fault of each request.
     """
@@ -51,6 +56,7 @@ class FaultProxy:
         self.backend = urlsplit(backend)
         self.faults = faults
         self.key: str | None = None
+        self.refuses_signed = False
         self.slow_s = 0.05
         self.stall_s = 30.0
         self.seen: list[tuple[str, str, str | None]] = []
@@ -79,7 +85,8 @@ class FaultProxy:
         return body[:at] + bytes([body[at] ^ 1 << self.random.randrange(8)]) + body[at + 1 :]
 
     def pass_on(self, method: str, path: str, headers: dict, body: bytes) -> tuple:
-        """Ask the server; its status, headers and body."""
+        """Ask the server, which answers only who has a key; its status, headers and body."""
+        headers = {"Authorization": ANY_KEY} | headers
         connection = http.client.HTTPConnection(self.backend.hostname, self.backend.port)
         try:
             connection.request(method, path, body or None, headers)
@@ -109,10 +116,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.proxy.faults(self.command, self.path)
+        if self.proxy.refuses_signed and (
+            "Authorization" in self.headers or "X-Amz-Signature" in self.path
+        ):
+            fault = "denied"
         if self.proxy.key and self.proxy.key not in self.headers.get("Authorization", ""):
             fault = "denied"
         self.proxy.seen.append((self.command, self.path, fault))
-        if fault == "reset":
+        if self.path.startswith(MOVED):
+            self._answer_moved()
+        elif fault == "moved" and self.command == "GET" and "list-type" not in self.path:
+            self._send(fault, 302, [("Location", f"{self.proxy.url}{MOVED}{self.path}")], b"")
+        elif fault == "reset":
             self._reset()
         elif fault in CODES:
             self._refuse(*CODES[fault])
@@ -120,6 +135,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(fault, body)
 
     do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
+
+    def _answer_moved(self) -> None:
+        kept = {"Range": self.headers["Range"]} if self.headers["Range"] else {}
+        path = self.path.removeprefix(MOVED).partition("?")[0]
+        self._send(None, *self.proxy.pass_on(self.command, path, kept, b""))
 
     def _answer(self, fault: str | None, body: bytes) -> None:
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP}

@@ -1,5 +1,6 @@
 """Readers of one node whose environments name different servers, or different users of one."""
 
+import os
 import pickle
 import re
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 import pytest
 from gcs_server import GcsServer
 from oracle import SCHEMA, assert_batch, write_store
-from pushing import push
+from pushing import pull, push
 
 from store import SchemaError, StoreError, TraceStore, UnreachableError
+from store.cli.main import main
+from store.remote.faults import ConflictError
 from store.remote.objects import open_objects
-from store.remote.source import SETTINGS, source_name, source_settings
+from store.remote.source import SETTINGS, UNSIGNED, source_name, source_settings
 
 GS_URL = "gs://bucket/traces.zarr"
 S3_URL = "s3://bucket/traces.zarr"
@@ -143,3 +146,92 @@ def test_files_that_settings_name_are_of_the_readers_directory(monkeypatch, tmp_
         assert set(settings.values()) == {str(tmp_path / folder / "key.json")}
         found.append(source_name(GS_URL, settings))
     assert found[0] != found[1]
+
+
+PROFILES = {
+    "config": "[default]\nregion = eu-west-1\n[profile lab]\nregion = us-west-2\n"
+    "endpoint_url = http://127.0.0.1:9\n[profile single]\nsso_session = lab\n",
+    "credentials": "[default]\naws_access_key_id = AKIADEFAULT\naws_secret_access_key = %x\n"
+    "[lab]\naws_access_key_id = AKIALAB\naws_secret_access_key = y\naws_session_token = z\n",
+}
+
+
+@pytest.fixture
+def profiles(monkeypatch, tmp_path):
+    """A home with profiles of AWS, and an environment without keys."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".aws").mkdir()
+    for name, text in PROFILES.items():
+        (tmp_path / ".aws" / name).write_text(text)
+    return tmp_path / ".aws"
+
+
+def test_profiles_of_aws_are_read(profiles, monkeypatch):
+    """The usual one, or the one that is named; what the environment says counts."""
+    keys = {"AWS_ACCESS_KEY_ID": "AKIADEFAULT", "AWS_SECRET_ACCESS_KEY": "%x"}
+    assert source_settings(S3_URL) == {"AWS_REGION": "eu-west-1"} | keys
+    assert source_settings(GS_URL) == {}
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert source_settings(S3_URL) == {
+        "AWS_ACCESS_KEY_ID": "AKIALAB",
+        "AWS_SECRET_ACCESS_KEY": "y",
+        "AWS_SESSION_TOKEN": "z",
+        "AWS_REGION": "eu-north-1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    }
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
+    assert source_settings(S3_URL)["AWS_ACCESS_KEY_ID"] == "AKIAENV"
+    assert "AWS_SESSION_TOKEN" not in source_settings(S3_URL)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert source_settings(S3_URL).keys() == {"AWS_SKIP_SIGNATURE", "AWS_REGION"}
+
+
+@pytest.mark.parametrize(
+    "name, found", [("nobody", "none of the name 'nobody'"), ("single", "export-credentials")]
+)
+def test_a_profile_without_keys_is_named(profiles, monkeypatch, name, found):
+    monkeypatch.setenv("AWS_PROFILE", name)
+    with pytest.raises(SchemaError, match=found):
+        source_settings(S3_URL)
+
+
+def test_a_damaged_profile_is_named_and_shows_nothing(profiles):
+    (profiles / "credentials").write_text("hidden\n")
+    with pytest.raises(SchemaError, match="credentials: expected profiles") as caught:
+        source_settings(S3_URL)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_public_bucket_is_read_without_credentials(bucket, open_at, rows, tmp_path, monkeypatch):
+    """No request has a signature: not those of the client, nor the plain ones for chunks."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    bucket.proxy.refuses_signed = True
+    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url, AWS_SKIP_SIGNATURE="true")
+    assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+    path = tmp_path / "copy.zarr"
+    monkeypatch.delenv("AWS_SKIP_SIGNATURE")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+    for name in UNSIGNED.values():  # which the command sets
+        monkeypatch.setenv(name, "")
+    assert main(["pull", bucket.url(), str(path), "--anonymous"]) == 0
+    assert_batch(TraceStore.open(path).read(range(4)), [row for _, row in rows[:4]])
+
+
+def test_a_bucket_whose_objects_are_elsewhere_is_read(bucket, open_at, rows, tmp_path):
+    """Every read is sent on to a server that knows neither conditions nor signatures."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
+    bucket.proxy.faults = lambda method, path: "moved"
+    store = open_at(bucket.url(), AWS_ENDPOINT_URL=bucket.proxy.url)
+    assert_batch(store.read(range(4)), [row for _, row in rows[:4]])
+    pull(bucket.open(), tmp_path / "copy.zarr")
+    copy = TraceStore.open(tmp_path / "copy.zarr")
+    assert_batch(copy.read(range(4)), [row for _, row in rows[:4]])
+    (key,) = [key for key in bucket.open().list() if key.startswith("label/c/")]
+    with pytest.raises(ConflictError):
+        bucket.open().get_range(key, 0, 1, etag='"of another state"')
