@@ -71,6 +71,7 @@ class Push(Command):
         "take over from a push that was stopped on another machine or in another folder; only if "
         "it is not at work any more"
     )
+    no_card: bool = flag("write no README.md beside the store")
     dry_run: bool = flag("print what would be done; push nothing")
     endpoint: str | None = ENDPOINT
     jobs: int = JOBS
@@ -97,6 +98,7 @@ class Push(Command):
                     objects,
                     dry_run=self.dry_run,
                     restart=self.restart,
+                    with_card=not self.no_card,
                     n_threads=self.jobs,
                     progress=progress,
                 )

@@ -19,6 +19,7 @@ from store.format.values import is_integer
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.remote.append import Append
+from store.remote.card import CARD, card_text, is_card
 from store.remote.claim import claimed
 from store.remote.commit import Remote, check_conditions, commit, read_remote
 from store.remote.lineage import Sums, check_lineage, sums_of
@@ -80,6 +81,7 @@ def push_store(
     *,
     dry_run: bool = False,
     restart: bool = False,
+    with_card: bool = True,
     n_threads: int = N_THREADS,
     progress: BytesProgress = lambda done, total: None,
 ) -> Pushed:
@@ -95,6 +97,8 @@ def push_store(
         Look only.
     restart
         Take over from a push that was stopped elsewhere. No other push may be at work.
+    with_card
+        Whether to write a README.md beside the store, unless somebody else's is there.
     n_threads
         Files at a time.
     progress
@@ -117,14 +121,20 @@ def push_store(
     read_manifest(path)  # raises if there is no store, before a directory is locked
     with WriterLock(path.absolute()):
         store = TraceStore.open(path)
-        return _Push(store, objects, n_threads, progress).run(dry_run, restart)
+        return _Push(store, objects, with_card, n_threads, progress).run(dry_run, restart)
 
 
 class _Push:
     def __init__(
-        self, store: TraceStore, objects: Objects, n_threads: int, progress: BytesProgress
+        self,
+        store: TraceStore,
+        objects: Objects,
+        with_card: bool,
+        n_threads: int,
+        progress: BytesProgress,
     ) -> None:
         self.store = store
+        self.with_card = with_card
         self.path = store.path
         self.manifest = store.manifest
         self.objects = objects
@@ -144,7 +154,7 @@ class _Push:
         """To where no store is."""
         present = self.objects.list()
         self._check_ours(present)
-        uploads = list(self._whole_store())
+        uploads = [*self._whole_store(), *self._card(present)]
         pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows)
         pushed.add(uploads)
         if dry_run:
@@ -156,7 +166,7 @@ class _Push:
             self._check_unchanged(None)
             present = self.objects.list()
             if was_here:
-                self._remove(present.keys() - {upload.key for upload in uploads})
+                self._remove(present.keys() - {CARD} - {upload.key for upload in uploads})
             tally = Tally(self.progress, pushed.n_bytes)
             pushed.n_present = self._upload(uploads, present, tally, was_here)
             commit(self.objects, self.manifest, None, self._record(sums, sums))
@@ -183,11 +193,12 @@ class _Push:
         ):
             self._check_unchanged(remote)
             append = Append(self.store, remote.manifest, old, self.objects, scratch)
-            pushed.add([*append.new, *append.grown])
             present = self.objects.list()
+            grown = [*append.grown, *self._card(present)]
+            pushed.add([*append.new, *grown])
             tally = Tally(self.progress, pushed.n_bytes)
             pushed.n_present = self._upload(append.new, present, tally, was_here)
-            self._upload(append.grown, present, tally, was_here)
+            self._upload(grown, present, tally, was_here)
             record = self._record(sums_of(self.store), append.sums)
             commit(self.objects, append.manifest, remote, record)
         return pushed
@@ -218,7 +229,7 @@ class _Push:
             )
 
     def _check_ours(self, present: dict[str, Head]) -> None:
-        foreign = next((key for key in present if not could_be_ours(key)), None)
+        foreign = next((key for key in present if key != CARD and not could_be_ours(key)), None)
         if foreign is not None:
             raise SchemaError(
                 f"{self.objects.location}: expected a store or nothing, found {foreign!r:.80}; "
@@ -231,6 +242,12 @@ class _Push:
             yield Upload(key, self._file(key))
         for key, text in metadata_files(self.manifest).items():
             yield Upload(key, text)
+
+    def _card(self, present: Mapping[str, Head]) -> Iterator[Upload]:
+        """The README.md, unless there is one that a person wrote."""
+        if self.with_card and (CARD not in present or is_card(self.objects.get(CARD))):
+            text = card_text(self.store, str(self.objects.location))
+            yield Upload(CARD, text.encode(), is_new=False)
 
     def _file(self, key: str) -> Path:
         path = self.path / key

@@ -12,6 +12,7 @@ from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed
 from store import LockedError, SchemaError, StoreWriter, UnreachableError
 from store.format.contents import could_be_ours
 from store.format.manifest import read_manifest
+from store.remote.card import CARD
 from store.remote.commit import check_conditions, read_remote
 
 
@@ -47,6 +48,24 @@ def test_a_store_is_pushed_and_pulled_as_it_is(objects, path, tmp_path):
     assert not pull(objects, tmp_path / "copy.zarr").is_done
 
 
+def test_a_card_says_what_is_there(objects, path):
+    """Anew with each push; one that a person wrote stays, and there may be none."""
+    push(path, objects, with_card=False)
+    assert CARD not in objects.list()
+    for n_rows in (4, 5):
+        grow(path, n_rows)
+        push(path, objects)
+        card = objects.get(CARD).decode()
+        assert f"\n{n_rows} traces of" in card
+        assert all(f"| `{name}` | {one.dtype} |" in card for name, one in SMALL.stored.items())
+        assert f'TraceStore.open("{objects.location}")' in card
+    objects.delete(CARD)
+    objects.put_new(CARD, b"by hand")
+    grow(path, 6)
+    push(path, objects)
+    assert objects.get(CARD) == b"by hand"
+
+
 def test_another_zarr_client_reads_the_bucket(bucket, objects, path):
     """It is a plain Zarr v3 store there as well, with segments or not."""
     from obstore.store import S3Store
@@ -80,10 +99,11 @@ def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
         now = as_files(objects, removed(tmp_path / "now"), zarr_json=manifest)
         for name, data in content(before).items():
             is_small = name.startswith(("_offsets", "_checksums")) or name.endswith("zarr.json")
+            is_small |= name == CARD
             assert is_small or content(now)[name] == data, name
         assert_rows(now, read_manifest(before).n_rows, is_older=True)  # as its readers see it
         assert not push(path, objects).is_done
-    assert all(map(could_be_ours, objects.list().keys() - {"zarr.json"}))
+    assert all(map(could_be_ours, objects.list().keys() - {"zarr.json", CARD}))
     assert not path.with_name("s.zarr.push").exists()
 
 
