@@ -33,7 +33,7 @@ http {{
     fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen 127.0.0.1:{port}; root {root}; limit_rate {rate};
+        listen 127.0.0.1:{port}{tls}; root {root}; limit_rate {rate};
         location / {{ if ($args ~ "list-type=2") {{ proxy_pass http://127.0.0.1:{list_port}; }} }}
     }}
 }}
@@ -47,7 +47,11 @@ def find_nginx() -> str | None:
 
 @contextmanager
 def served(
-    root: Path, folder: Path, latency_ms: float = 0.0, stream_mb_s: float = 0.0
+    root: Path,
+    folder: Path,
+    latency_ms: float = 0.0,
+    stream_mb_s: float = 0.0,
+    with_tls: bool = False,
 ) -> Iterator[str]:
     """Serve the folders of `root` as buckets; gives the server's address.
 
@@ -61,6 +65,8 @@ def served(
         That each request waits; 0: none.
     stream_mb_s
         Megabytes a second of one answer; 0: no limit.
+    with_tls
+        By https://; then `SSL_CERT_FILE` of the environment names who signed for the server.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lister = ThreadingHTTPServer(("127.0.0.1", 0), _lister_of(root))
@@ -76,18 +82,36 @@ def served(
             port=port,
             list_port=lister.server_port,
             rate=f"{int(stream_mb_s * 1000)}k" if stream_mb_s else 0,
+            tls=_certificate(folder) if with_tls else "",
         )
     )
     nginx = subprocess.Popen([str(find_nginx()), "-c", str(config.absolute())])
     try:
         _wait_for(port)
         with _far_away(port, latency_ms / 1000) if latency_ms else _near(port) as seen_port:
-            yield f"http://127.0.0.1:{seen_port}"
+            yield f"http{'s' * with_tls}://127.0.0.1:{seen_port}"
     finally:
         nginx.terminate()
         nginx.wait()
         lister.shutdown()
         lister.server_close()
+
+
+def _certificate(folder: Path) -> str:
+    """Make a certificate, and an authority that signs it; what nginx is told of it."""
+    folder = folder.absolute()
+    names = folder / "names"
+    names.write_text("subjectAltName=IP:127.0.0.1")
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    for line in (
+        f"req -x509 {key} -days 9 -subj /CN=authority -keyout ca.key -out ca.pem",
+        f"req {key} -subj /CN=server -keyout key.pem -out request.pem",
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -days 9 -extfile names -out cert.pem",
+    ):
+        subprocess.run(["openssl", *line.split()], cwd=folder, check=True, capture_output=True)
+    os.environ["SSL_CERT_FILE"] = str(folder / "ca.pem")
+    files = f"ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem"
+    return f" ssl; {files}"
 
 
 def _lister_of(root: Path) -> type[BaseHTTPRequestHandler]:

@@ -8,7 +8,8 @@ The peers read copies of the same rows in their own formats. `order` says how th
 "global": any row may come next. "blocks": LitData shuffles files, and rows within each. They are
 given the same cache. Left out: zarr-python and MosaicML streaming, measured once, with less than a
 tenth of the anchor's speed, and MosaicML's less than a thirtieth.
-`--far` puts the server as far away as a bucket is: 50 ms a request, 90 MB/s an answer.
+`--far` puts the server as far away as a bucket is: 50 ms a request, 90 MB/s an answer. `--tls` has
+it speak https://, as buckets do. `cpu_s_per_GB` is of all processes but the server, in the median.
 """
 
 import os
@@ -17,10 +18,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -51,16 +53,17 @@ def main(args: Namespace) -> None:
     """All contenders, size by size."""
     results = []
     distance = (LATENCY_MS, STREAM_MB_S) if args.far else (0.0, 0.0)
-    with served_bucket(args.dir, *distance) as bucket:
+    with served_bucket(args.dir, *distance, args.tls) as bucket:
         for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
             results += measure(args, bucket, size, row_bytes, item_bytes, batch_size)
-    name, named_by = "remote_far" if args.far else "remote", ("rows", "contender")
+    name = "_".join(["remote", *["far"] * args.far, *["tls"] * args.tls])
+    named_by = ("rows", "contender")
     finish(name, args.results, results, "median_GB_per_s", ratio_to(RAW), named_by)
 
 
 @contextmanager
 def served_bucket(
-    folder: Path, latency_ms: float = 0.0, stream_mb_s: float = 0.0
+    folder: Path, latency_ms: float = 0.0, stream_mb_s: float = 0.0, with_tls: bool = False
 ) -> Iterator[Path]:
     """A folder that clients see as the bucket `BUCKET`; see `served` for the distance."""
     if find_nginx() is None:
@@ -69,7 +72,7 @@ def served_bucket(
         import obstore  # noqa: F401
     bucket = folder / "bucket" / BUCKET
     bucket.mkdir(parents=True, exist_ok=True)
-    with served(bucket.parent, folder / "nginx", latency_ms, stream_mb_s) as url:
+    with served(bucket.parent, folder / "nginx", latency_ms, stream_mb_s, with_tls) as url:
         os.environ |= environment(url)
         yield bucket
 
@@ -84,7 +87,7 @@ def environment(endpoint: str) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": "anything",
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
+        "AWS_ALLOW_HTTP": str(endpoint.startswith("http:")).lower(),
     }
 
 
@@ -111,10 +114,17 @@ def measure(
             continue
         contenders[f"{name} {installed(package)}"] = opened
         orders[f"{name} {installed(package)}"] = order
-    turns = {name: partial(once_opened, opened) for name, opened in contenders.items()}
+    cpu_s: dict[str, list[float]] = {name: [] for name in contenders}
+    turns = {name: partial(once_opened, opened, cpu_s[name]) for name, opened in contenders.items()}
     seconds = take_turns(turns, args.epochs)
     rows = ratios(seconds, len(flat), flat.n_bytes, RAW)
-    return [{"rows": size, "order": orders[row["contender"]]} | row for row in rows]
+    gigabytes = flat.n_bytes / 1e9
+    return [
+        {"rows": size, "order": orders[row["contender"]]}
+        | row
+        | {"cpu_s_per_GB": round(median(cpu_s[row["contender"]]) / gigabytes, 3)}
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True)
@@ -153,10 +163,24 @@ class Data:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def once_opened(opened: Opened, number: int) -> float:
-    """Seconds of an epoch. Opening what it reads is not timed."""
+def once_opened(opened: Opened, cpu_s: list[float], number: int) -> float:
+    """Seconds of an epoch, whose processor time is noted. Opening what it reads is not timed."""
     with opened(number) as epoch:
-        return clocks(epoch)[0]
+        before = processor_s()
+        seconds = clocks(epoch)[0]
+        cpu_s.append(processor_s() - before)
+        return seconds
+
+
+def processor_s() -> float:
+    """Processor seconds of this process, those that ended under it, and the fetching process."""
+    total = sum(os.times()[:4])
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if b"store.remote.fetcher" in status.with_name("cmdline").read_bytes():
+                fields = status.read_text().rpartition(")")[2].split()
+                total += sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def raw(data: Data, store: TraceStore) -> Opened:
@@ -267,6 +291,7 @@ PEERS: dict[str, tuple[str, str, Callable[[Data], Opened]]] = {
 
 
 FAR = f"each request waits {LATENCY_MS:g} ms, each answer comes at {STREAM_MB_S:g} MB/s"
+OPTIONS = {"--far": (False, FAR), "--tls": (False, "the server speaks https://")}
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=2000, epochs=3, options={"--far": (False, FAR)}))
+    run(main, parser(__doc__, size_mb=2000, epochs=3, options=OPTIONS))
