@@ -6,7 +6,7 @@ ever, so there every call raises at once.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -170,19 +170,6 @@ class Client:
                 data = answer.bytes()
             _check_length(len(data), end - start)
             return memoryview(data)
-
-        return self._do(key, work)
-
-    def get_ranges(
-        self, key: str, starts: Sequence[int], ends: Sequence[int]
-    ) -> Sequence[memoryview]:
-        """Several ranges of an object, each exactly; the client has them fetched in parallel."""
-
-        def work() -> Sequence[memoryview]:
-            found = self._obs.get_ranges(self._store, key, starts=starts, ends=ends, coalesce=0)
-            for data, start, end in zip(found, starts, ends, strict=True):
-                _check_length(len(data), end - start)
-            return [memoryview(data) for data in found]
 
         return self._do(key, work)
 

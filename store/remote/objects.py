@@ -6,7 +6,6 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
-import operator
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -241,18 +240,9 @@ class Objects:
         UnreachableError
             A range did not come whole within the stated time.
         """
-        starts = [*map(int, starts)]
-        ends = [*map(int, ends)]
-        begun = self.patience.clock()
-        if etag is None and len(starts) > 1 and all(map(operator.lt, starts, ends)):
-            # in one call, which costs a fraction of a thread for each; what fails is asked again
-            with suppress(TransientFault):
-                return self.client.get_ranges(key, starts, ends)
-        left_s = self.patience.limit_s - (self.patience.clock() - begun)
-        others = Objects(self.client, replace(self.patience, limit_s=left_s))
-        get = partial(others.get_range, key, etag=etag)
+        get = partial(self.get_range, key, etag=etag)
         do = self._pool.map if len(starts) > 1 else map
-        return [*do(get, starts, ends)]
+        return [*do(get, map(int, starts), map(int, ends))]
 
     def stream_ranges(
         self, key: str, starts: Sequence[int], ends: Sequence[int]

@@ -10,6 +10,7 @@ import pytest
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
 from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Patience
+from store.remote.range_reader import Link
 from store.remote.source import parse_url
 
 DATA = bytes(range(256)) * 64
@@ -22,21 +23,25 @@ def objects(bucket):
     return objects
 
 
-def test_several_ranges_come_in_one_call_or_one_by_one(objects, monkeypatch):
-    """Where the one call fails, each is asked for again, with the patience of one."""
-    expected = [DATA[0:3], DATA[9:300]]
-    found = objects.get_ranges("data", [0, 9], [3, 300])
-    assert [bytes(part) for part in found] == expected
+def test_ranges_are_streamed_with_the_client_or_without_it(objects, monkeypatch):
+    """Over plain connections; where these do not serve, the client is asked, for one or for all."""
+    starts, ends = [0, 9, 20], [3, 300, 30]
+    expected = [DATA[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def streamed():
+        return [bytes(part) for part in objects.stream_ranges("data", starts, ends)]
+
     with monkeypatch.context() as patched:
-        patched.setattr(objects.client, "get_range", lambda *_: pytest.fail("asked one by one"))
-        assert len(objects.get_ranges("data", [0, 9], [3, 300])) == 2
+        patched.setattr(objects.client, "get_range", lambda *_: pytest.fail("the client was asked"))
+        assert streamed() == expected
+    monkeypatch.setattr(Link, "ask", lambda *_: raise_(ConnectionError()))
+    for _ in range(3):  # kept connections, new ones, and none any more
+        assert streamed() == expected
+    assert not objects._reader.is_usual("data")
 
-    def fail(*_):
-        raise TransientFault("503")
 
-    monkeypatch.setattr(objects.client, "get_ranges", fail)
-    found = objects.get_ranges("data", [0, 9], [3, 300])
-    assert [bytes(part) for part in found] == expected
+def raise_(error):
+    raise error
 
 
 def test_what_was_written_is_read(objects, tmp_path):
@@ -180,7 +185,6 @@ def test_pauses_grow_and_none_ends_after_the_limit():
         now[0] += seconds
 
     def attempt():
-        from store.remote.faults import TransientFault
 
         now[0] += 1.0
         raise TransientFault("a fault")
