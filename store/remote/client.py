@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ CONNECT_S = 4.0
 PART_BYTES = 8 * 1024 * 1024
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # others: HTTPStore
 SIGNED = timedelta(hours=1)
+NOT_SIGNED = UNSIGNED["s3"].lower()
 NO_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
 MAX_PARTS = 9_000  # S3 has at most 10,000
 T = TypeVar("T")
@@ -73,40 +73,37 @@ class Client:
         # the most special name that the client has for it: others give way
         names = {"endpoint": ENDPOINTS.get(location.scheme, ("",))[0]}
         config = {names.get(name, name).lower(): value for name, value in options.items()}
-        settings = {
-            # none given: a service account may name one
+        limits = {
+            # without an endpoint: a service account may name one
             "allow_http": location.scheme != "https"
             and not str(options.get("endpoint", "")).startswith("https://"),
             "connect_timeout": timedelta(seconds=min(attempt_s, CONNECT_S)),
             "timeout": timedelta(seconds=attempt_s),
             "read_timeout": timedelta(seconds=min(attempt_s, stall_s)),
         }
-        once = {"max_retries": 0, "retry_timeout": timedelta(seconds=attempt_s)}
+        self._is_public = config.get(NOT_SIGNED, "").lower() == "true"
         try:
-            if location.is_read_only:
-                web: Any = obstore.store.HTTPStore
-                self._store: Any = web.from_url(
-                    str(location), client_options=settings, retry_config=once
-                )
-                return
-            kind = partial(
-                getattr(obstore.store, STORES[location.scheme]),
-                location.bucket,
-                prefix=location.prefix or None,
-                client_options=settings,
-                retry_config=once,
-            )
-            self._store = kind(config=config)
+            self._store = self._open(config, limits)
             self._signer = self._store
-            self._is_public = config.get(UNSIGNED["s3"].lower(), "").lower() == "true"
             if self._is_public:  # any keys: they give the address, without what they sign
-                self._signer = kind(config={**config, UNSIGNED["s3"].lower(): "false", **NO_KEYS})
+                self._signer = self._open({**config, NOT_SIGNED: "false", **NO_KEYS}, limits)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             # not `from error`: the client's text may show what it was configured with
             raise SchemaError(
                 f"{location}: expected settings that the client takes, found others "
                 f"({type(error).__name__}); check {', '.join(options) or 'the environment'}"
             ) from None
+
+    def _open(self, config: dict[str, Any], limits: dict[str, Any]) -> Any:
+        """The client's object for the bucket; repetitions are ours."""
+        stores = self._obs.store
+        once = {"max_retries": 0, "retry_timeout": timedelta(seconds=self.attempt_s)}
+        given = {"client_options": limits, "retry_config": once}
+        location = self.location
+        if location.is_read_only:
+            return stores.HTTPStore.from_url(str(location), **given)
+        kind = getattr(stores, STORES[location.scheme])
+        return kind(location.bucket, prefix=location.prefix or None, config=config, **given)
 
     def where(self, key: str) -> str:
         """The address of an object, as messages have it."""
