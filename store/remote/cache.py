@@ -1,13 +1,10 @@
-"""The accounts of a cache directory: what is there, who waits for what, and what is evicted.
+"""The requests of readers to a cache directory, and the threads that fetch what they lack.
 
-All of it is in one process, under one lock. A chunk's slot is taken before the chunk is fetched,
-and the slots together are never more than the limit allows. A request is admitted when there is
-room for everything that it lacks, so no two readers wait for each other. What is announced is
-fetched ahead, what is needed first before the rest; only chunks that are needed later are evicted
-for it.
+All of it is in one process, under one lock. A request is admitted when there is room for everything
+that it lacks, so no two readers wait for each other. What is announced is fetched ahead, what is
+needed first before the rest; only chunks that are needed later are evicted for it.
 """
 
-import shutil
 import threading
 import time
 from collections import deque
@@ -22,23 +19,18 @@ import numpy as np
 
 from store.errors import StoreError, UnreachableError
 from store.remote.cached_column import CachedColumn, Job
-from store.remote.cached_store import INDEX_DIR, CachedStore, is_state_of
-from store.remote.chunk_index import WritableIndex, are_here, positions_of
+from store.remote.cached_store import CachedStore
+from store.remote.chunk_index import WritableIndex, are_here
 from store.remote.faults import disk_fault
-from store.remote.mirror import SLAB_FILE, STORES_DIR
-from store.remote.slab import BLOCK, Slab, slots
-from store.remote.wants import UNKNOWN, Want, Wants, choose_victims, next_uses, unknown_use
+from store.remote.inventory import Inventory
+from store.remote.wants import Want, Wants, unknown_use
 
-__all__ = ["BASE_BYTES", "Counts", "DiskCache", "Ticket"]
+__all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
 N_THREADS = 16
 N_OPENERS = 16
-BASE_BYTES = 64 * 1024  # of the directory's own files
-PAST_SHARE = 1 / 32  # of the limit: so far readers may lie behind each other
-EVICT_SHARE = 32  # at least so much of the limit is evicted in one go
-CLOSED_SHARE = 8  # files of stores that nobody reads take no more of the limit
 
 
 @dataclass
@@ -95,7 +87,6 @@ class DiskCache:
 
     def __init__(self, directory: Path, limit: int) -> None:
         self.directory = directory
-        self.limit = limit
         self.counts = Counts()
         self.clock = 1.0  # of the announcements; 0 as a time: none
         lock = threading.RLock()
@@ -111,58 +102,9 @@ class DiskCache:
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
         self.columns: list[CachedColumn] = []
-        self.indexes: dict[Path, WritableIndex] = {}
-        self.folders: dict[Path, int] = {}  # of stores -> bytes of their files, oldest first
-        self._open_folders: set[Path] = set()
-        self.slab = Slab(directory / SLAB_FILE)
-        self._adopt()
+        self.inventory = Inventory(directory, limit, self._want_again)
         for _ in range(N_THREADS):
             threading.Thread(target=self._work, daemon=True).start()
-
-    def _adopt(self) -> None:
-        """Count what earlier processes have left, before anything is written."""
-        stores = self.directory / STORES_DIR
-        stores.mkdir(exist_ok=True)
-        for folder in sorted(stores.iterdir(), key=lambda path: path.stat().st_mtime):
-            for file in sorted((folder / INDEX_DIR).glob("*")):
-                if file.suffix == ".new":
-                    file.unlink()
-                else:
-                    self.indexes[file] = WritableIndex(file)
-            files = (path for path in folder.rglob("*") if path.is_file())
-            self.folders[folder] = sum(path.stat().st_blocks * 512 for path in files)
-        self._drop_overlaps()
-        self._resize()
-
-    def _drop_overlaps(self) -> None:
-        """Forget chunks whose slots are another's as well, or beyond the file: a node went down."""
-        owners, cells, starts, stops = self._slots()
-        order = np.argsort(starts, kind="stable")
-        ends = np.maximum.accumulate(stops[order])
-        is_wrong = stops[order] > self.slab.file_bytes + BLOCK
-        overlaps = starts[order][1:] < ends[:-1]
-        is_wrong[1:] |= overlaps
-        is_wrong[:-1] |= overlaps
-        wrong = order[is_wrong]
-        for number, index in enumerate(self.indexes.values()):
-            index.clear(cells[wrong[owners[wrong] == number]])
-
-    def _slots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """All slots that are taken: the number of its index, cell, start and stop of each."""
-        parts = [(np.empty(0, np.int64),) * 4]
-        for number, index in enumerate(self.indexes.values()):
-            some = np.flatnonzero((index.words > 0) | index.is_coming)
-            starts = np.where(
-                index.is_coming[some] & (index.words[some] == 0),
-                index.coming_to[some],
-                positions_of(index.words[some]),
-            )
-            sizes = slots(index.sizes[some].astype(np.int64))
-            parts.append((np.full(len(some), number), some, starts, starts + sizes))
-        owners, cells, starts, stops = (
-            np.concatenate(column) for column in zip(*parts, strict=True)
-        )
-        return owners, cells, starts, stops
 
     def close(self) -> None:
         """Have the threads end."""
@@ -175,86 +117,30 @@ class DiskCache:
     def set_limit(self, limit: int) -> None:
         """Take another limit; what is too much goes at once."""
         with self._changed:
-            self.limit = limit
-            self._resize()
+            self.inventory.resize(limit)
             self._tell_of_room()
 
-    def _resize(self) -> None:
-        """Have the slab take what the limit leaves beside files."""
-        closed = [folder for folder in self.folders if folder not in self._open_folders]
-        for folder in closed:
-            if sum(map(self.folders.__getitem__, closed)) * CLOSED_SHARE <= self.limit:
-                break
-            self._remove(folder)
-            closed = closed[1:]
-        files = BASE_BYTES + sum(self.folders.values())
-        room = max(0, self.limit - files)
-        n_bytes = room - room // 256  # what the file system takes to note where blocks are
-        n_bytes -= n_bytes % BLOCK
-        owners, cells, _, stops = self._slots()
-        is_beyond = stops > n_bytes
-        for number, index in enumerate(self.indexes.values()):
-            beyond = cells[is_beyond & (owners == number)]
-            beyond = beyond[~index.is_coming[beyond]]
-            self._count_evicted(index, beyond)
-            index.clear(beyond)
-        _, _, starts, stops = self._slots()
-        self.slab.resize(n_bytes, starts, stops)
-
-    def _remove(self, folder: Path) -> None:
-        """Remove a store that nobody reads."""
-        for file in [file for file in self.indexes if folder in file.parents]:
-            index = self.indexes[file]
-            self._evict_cells(index, index.movable())
-            self.indexes.pop(file).forget()
-        shutil.rmtree(folder, ignore_errors=True)
-        del self.folders[folder]
+    @property
+    def limit(self) -> int:
+        """Bytes that it may take."""
+        return self.inventory.limit
 
     def open_store(self, store: CachedStore) -> None:
-        """Keep the files of a store; take over what nobody reads of its other states.
-
-        A state that has grown has all shards of the state before, and more. Chunks that are taken
-        over are compared with their checksums before they are read, like all that an earlier
-        process has left here.
-        """
+        """See `Inventory`."""
         with self._changed:
-            self._open_folders.add(store.folder)
-            self.folders.pop(store.folder, None)
-            self.folders[store.folder] = store.fixed_bytes()
-            self._resize()
+            self.inventory.open_store(store)
             self._tell_of_room()
 
     def close_store(self, store: CachedStore) -> None:
-        """Have the chunks of a store that nobody reads go before others."""
+        """See `Inventory`."""
         with self._changed:
-            self._open_folders.discard(store.folder)
             self.columns = [column for column in self.columns if column.store is not store]
-            for index in self._indexes_of(store.folder):
-                index.is_open = False
-
-    def _indexes_of(self, folder: Path) -> list[WritableIndex]:
-        return [index for file, index in self.indexes.items() if folder in file.parents]
+            self.inventory.close_store(store)
 
     def open_column(self, store: CachedStore, path: str, n: int) -> WritableIndex:
-        """The index of a column, with what is here of it."""
-        file = store.folder / INDEX_DIR / path
+        """See `Inventory`."""
         with self._changed:
-            index = self.indexes.get(file)
-            if index is None or len(index.words) != max(1, n) or not file.exists():
-                if index is not None:
-                    self._evict_cells(index, index.movable())
-                index = self.indexes[file] = WritableIndex(file, n)
-                self._take_over(store, path, index)
-            index.is_open = True
-            return index
-
-    def _take_over(self, store: CachedStore, path: str, index: WritableIndex) -> None:
-        for folder in [one for one in self.folders if one not in self._open_folders]:
-            other = self.indexes.get(folder / INDEX_DIR / path)
-            if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
-                some = other.movable()
-                some = some[some < len(index.words)]
-                index.adopt(other, some[index.words[some] == 0])
+            return self.inventory.open_column(store, path, n)
 
     def add_column(self, column: CachedColumn) -> None:
         """Count the chunks of a column."""
@@ -340,83 +226,19 @@ class DiskCache:
         self, column: CachedColumn, missing: np.ndarray, needed_after: float = -1.0
     ) -> list[Job] | None:
         """Jobs that bring cells, which are coming from now on; None: there is no room for all."""
-        index = column.index
         cut = column.cut(missing)
         if not cut:
             return []
         cells = np.concatenate([cells for _, cells, _ in cut])
         sizes = np.concatenate([sizes for _, _, sizes in cut])
-        is_old = index.words[cells] > 0
-        if (is_old & (index.sizes[cells] != sizes)).any():  # of another state of the store
-            wrong = cells[is_old & (index.sizes[cells] != sizes)]
-            self._evict_cells(index, wrong)
-            is_old = index.words[cells] > 0
-        index.is_coming[cells] = True
-        new = cells[~is_old]
-        found = self._room(slots(sizes[~is_old]), needed_after)
-        if found is None:
-            index.is_coming[cells] = False
+        positions = self.inventory.take(column.index, cells, sizes, self.clock, needed_after)
+        if positions is None:
             return None
-        index.sizes[new] = sizes[~is_old]
-        index.coming_to[new] = found
-        positions = np.where(is_old, positions_of(index.words[cells]), 0)
-        positions[~is_old] = found
         ends = np.cumsum([len(part) for _, part, _ in cut])
         return [
             Job(column, shard, part, positions[end - len(part) : end])
             for (shard, part, _), end in zip(cut, ends.tolist(), strict=True)
         ]
-
-    def _room(self, sizes: np.ndarray, needed_after: float) -> list[int] | None:
-        """Slots of these sizes; others are evicted for them, but only if they are needed later."""
-        wanted = sizes.tolist()
-        total = sum(wanted)
-        while True:
-            found = self.slab.take(wanted)
-            if found is not None:
-                return found
-            missing = max(total - self.slab.free_bytes, self.limit // EVICT_SHARE)
-            if not self._evict(missing, total - self.slab.free_bytes, needed_after):
-                return None
-
-    def _evict(self, wanted: int, least: int, needed_after: float) -> bool:
-        """Evict so many bytes, of those that are needed last; whether that was any, and enough."""
-        past = self.clock - PAST_SHARE * self.limit
-        indexes = list(self.indexes.values())
-        found: list[tuple[np.ndarray, np.ndarray]] = []
-        for index in indexes:
-            some = index.movable()
-            uses = np.full(len(some), 2 * UNKNOWN)
-            if index.is_open:
-                uses = next_uses(index.next_use[some], index.after[some], past)
-            chosen = uses > needed_after
-            found.append((some[chosen], uses[chosen]))
-        if not found:
-            return False
-        cells, uses = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        owners = np.repeat(np.arange(len(found)), [len(some) for some, _ in found])
-        taken = np.concatenate(
-            [
-                slots(i.sizes[some].astype(np.int64))
-                for i, (some, _) in zip(indexes, found, strict=True)
-            ]
-        )
-        if not len(cells) or taken.sum() < least:
-            return False
-        victims = choose_victims(uses, taken, wanted)
-        for number in np.unique(owners[victims]).tolist():
-            self._evict_cells(indexes[number], cells[victims[owners[victims] == number]])
-        return True
-
-    def _evict_cells(self, index: WritableIndex, some: np.ndarray) -> None:
-        """Evict chunks: readers see it before their slots are taken by others."""
-        self._count_evicted(index, some)
-        positions, sizes = index.clear(some)
-        self.slab.give_back(positions, slots(sizes))
-        self._want_again(index, some)
-
-    def _count_evicted(self, index: WritableIndex, some: np.ndarray) -> None:
-        self.counts.evicted_bytes += int(index.sizes[some].sum())
 
     def _want_again(self, index: WritableIndex, some: np.ndarray) -> None:
         """Have chunks that were evicted fetched again before they are read.
@@ -481,8 +303,8 @@ class DiskCache:
     def stats(self) -> Counts:
         """The counts now."""
         with self._changed:
-            files = BASE_BYTES + sum(self.folders.values())
-            self.counts.used_bytes = files + self.slab.n_bytes - self.slab.free_bytes
+            self.counts.used_bytes = self.inventory.used_bytes
+            self.counts.evicted_bytes = self.inventory.evicted_bytes
             return self.counts
 
     def _wait(self, deadline: float, n_bytes: int) -> None:
@@ -492,10 +314,11 @@ class DiskCache:
                 f"{self.directory}: expected a fetching process, found that it is ending; "
                 "open the store again"
             )
+        slab = self.inventory.slab
         if time.monotonic() > deadline:
             raise UnreachableError(
                 f"{self.directory}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, found "
-                f"{self.slab.n_bytes - self.slab.free_bytes:,} of {self.slab.n_bytes:,} in use; "
+                f"{slab.n_bytes - slab.free_bytes:,} of {slab.n_bytes:,} in use; "
                 "give the cache more bytes"
             )
         self._changed.wait(0.5)
@@ -565,7 +388,7 @@ class DiskCache:
         )
         fetched = again = 0
         try:
-            fetched, again = job.column.fetch(job, self.slab)
+            fetched, again = job.column.fetch(job, self.inventory.slab)
             error = None
         except StoreError as found:
             error = found
@@ -580,18 +403,12 @@ class DiskCache:
         with self._changed:
             self.counts.fetched_bytes += fetched
             self.counts.fetched_twice_bytes += again
-            ends = job.positions + slots(index.sizes[job.cells].astype(np.int64))
-            fits = ends <= self.slab.n_bytes  # it may have become smaller meanwhile
-            if error is not None:
-                fits[:] = False
-                for ticket in self._admitted:
-                    if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
-                        ticket.error = error
-            index.publish(job.cells[fits], job.positions[fits], next(self._ticks))
-            gone = job.cells[~fits]
-            index.clear(gone)
-            index.is_coming[gone] = False
-            self.slab.give_back(job.positions[~fits], (ends - job.positions)[~fits])
-            if len(gone):
+            for ticket in self._admitted if error is not None else ():
+                if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
+                    ticket.error = error
+            came = error is None
+            tick = next(self._ticks)
+            self.inventory.settle(index, job.cells, job.positions, tick, came)
+            if not are_here(index.words[job.cells]).all():
                 self._tell_of_room()
             self._changed.notify_all()

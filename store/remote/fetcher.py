@@ -222,7 +222,7 @@ class Server:
 
     def fixed_bytes(self) -> int:
         """What all open stores take beside chunks."""
-        from store.remote.cache import BASE_BYTES
+        from store.remote.inventory import BASE_BYTES
 
         opened = [one.store for one in list(self.stores.values()) if one.store is not None]
         return BASE_BYTES + sum(store.fixed_bytes() for store in opened)

@@ -309,7 +309,7 @@ def test_stores_that_are_opened_and_closed_are_counted_once(served):
         deadline = time.monotonic() + 5
         while served.server.stores and time.monotonic() < deadline:
             time.sleep(0.02)
-        used.add(sum(served.server.cache.folders.values()))
+        used.add(sum(served.server.cache.inventory.folders.values()))
     assert len(used) == 1
 
 

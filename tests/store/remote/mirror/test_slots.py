@@ -119,8 +119,10 @@ def test_rows_are_right_while_their_chunks_go(node, rows):
             assert min(pool.map(read, range(3))) > 3
         evictor.join()
         cache = server.cache
-        _, _, starts, stops = cache._slots()
-        assert cache.slab.n_bytes - cache.slab.free_bytes == (stops - starts).sum()
+        _, _, starts, stops = cache.inventory.slots_taken()
+        assert (
+            cache.inventory.slab.n_bytes - cache.inventory.slab.free_bytes == (stops - starts).sum()
+        )
         cache.set_limit(0)
         assert disk_bytes(node.cache_dir / "chunks") == 0
 
@@ -148,7 +150,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
             patched.setattr(slab, "write_at", full)
             with pytest.raises(StoreError, match="No space left"):
                 store.read([9], ["states"])
-            assert not any(index.pins.any() for index in server.cache.indexes.values())
+            assert not any(index.pins.any() for index in server.cache.inventory.indexes.values())
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
@@ -220,7 +222,7 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         cache = node.server.cache
         (column,) = cache.columns
         cache.need(column, np.arange(30))
-        limit = sum(cache.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
+        limit = sum(cache.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
         cache.set_limit(limit)
         began = time.monotonic()
         assert np.array_equal(store.read([63])[0]["x"], values[63])

@@ -1,0 +1,285 @@
+"""What is in a cache directory, and where: stores, their indexes, and the slots of their chunks.
+
+Nothing here waits or has a lock. A slot is taken before its chunk is fetched, and all slots and
+files together are never more than the limit allows.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from store.remote.cached_store import INDEX_DIR, CachedStore, is_state_of
+from store.remote.chunk_index import WritableIndex, positions_of
+from store.remote.mirror import SLAB_FILE, STORES_DIR
+from store.remote.slab import BLOCK, Slab, slots
+from store.remote.wants import UNKNOWN, choose_victims, next_uses
+
+__all__ = ["BASE_BYTES", "Inventory"]
+
+BASE_BYTES = 64 * 1024  # of the directory's own files
+PAST_SHARE = 1 / 32  # of the limit: so far apart readers may be
+EVICT_SHARE = 32  # at least so much of the limit is evicted in one go
+CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the limit
+Evicted = Callable[[WritableIndex, np.ndarray], None]
+
+
+class Inventory:
+    """The stores of a cache directory, and their chunks.
+
+    Parameters
+    ----------
+    directory
+        The cache directory.
+    limit
+        Bytes that it may take.
+    evicted
+        Called with an index and the cells of it that were evicted.
+
+    Attributes
+    ----------
+    indexes
+        Of columns, by their files.
+    folders
+        Of stores -> bytes of their files, oldest first.
+    evicted_bytes
+        Of all chunks that were evicted.
+    """
+
+    def __init__(self, directory: Path, limit: int, evicted: Evicted) -> None:
+        self.directory = directory
+        self.limit = limit
+        self.evicted = evicted
+        self.evicted_bytes = 0
+        self.indexes: dict[Path, WritableIndex] = {}
+        self.folders: dict[Path, int] = {}
+        self._open_folders: set[Path] = set()
+        self.slab = Slab(directory / SLAB_FILE)
+        self._adopt()
+
+    @property
+    def used_bytes(self) -> int:
+        """Of files, and of slots that are taken."""
+        files = BASE_BYTES + sum(self.folders.values())
+        return files + self.slab.n_bytes - self.slab.free_bytes
+
+    def _adopt(self) -> None:
+        """Count what earlier processes have left, before anything is written."""
+        stores = self.directory / STORES_DIR
+        stores.mkdir(exist_ok=True)
+        for folder in sorted(stores.iterdir(), key=lambda path: path.stat().st_mtime):
+            for file in sorted((folder / INDEX_DIR).glob("*")):
+                if file.suffix == ".new":
+                    file.unlink()
+                else:
+                    self.indexes[file] = WritableIndex(file)
+            files = (path for path in folder.rglob("*") if path.is_file())
+            self.folders[folder] = sum(path.stat().st_blocks * 512 for path in files)
+        self._drop_overlaps()
+        self.resize(self.limit)
+
+    def _drop_overlaps(self) -> None:
+        """Forget chunks whose slots are another's as well, or beyond the file: a node went down."""
+        owners, cells, starts, stops = self.slots_taken()
+        order = np.argsort(starts, kind="stable")
+        ends = np.maximum.accumulate(stops[order])
+        is_wrong = stops[order] > self.slab.file_bytes + BLOCK
+        overlaps = starts[order][1:] < ends[:-1]
+        is_wrong[1:] |= overlaps
+        is_wrong[:-1] |= overlaps
+        wrong = order[is_wrong]
+        for number, index in enumerate(self.indexes.values()):
+            index.clear(cells[wrong[owners[wrong] == number]])
+
+    def slots_taken(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """All slots that are taken: the number of its index, cell, start and stop of each."""
+        parts = [(np.empty(0, np.int64),) * 4]
+        for number, index in enumerate(self.indexes.values()):
+            some = np.flatnonzero((index.words > 0) | index.is_coming)
+            starts = np.where(
+                index.is_coming[some] & (index.words[some] == 0),
+                index.coming_to[some],
+                positions_of(index.words[some]),
+            )
+            sizes = slots(index.sizes[some].astype(np.int64))
+            parts.append((np.full(len(some), number), some, starts, starts + sizes))
+        owners, cells, starts, stops = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
+        )
+        return owners, cells, starts, stops
+
+    def resize(self, limit: int) -> None:
+        """Have the slab take what the limit leaves beside files; what is too much is evicted."""
+        self.limit = limit
+        closed = [folder for folder in self.folders if folder not in self._open_folders]
+        for folder in closed:
+            if sum(map(self.folders.__getitem__, closed)) * CLOSED_SHARE <= self.limit:
+                break
+            self._remove(folder)
+            closed = closed[1:]
+        files = BASE_BYTES + sum(self.folders.values())
+        room = max(0, self.limit - files)
+        n_bytes = room - room // 256  # what the file system takes to note where blocks are
+        n_bytes -= n_bytes % BLOCK
+        owners, cells, _, stops = self.slots_taken()
+        is_beyond = stops > n_bytes
+        for number, index in enumerate(self.indexes.values()):
+            beyond = cells[is_beyond & (owners == number)]
+            beyond = beyond[~index.is_coming[beyond]]
+            self._count_evicted(index, beyond)
+            index.clear(beyond)
+        _, _, starts, stops = self.slots_taken()
+        self.slab.resize(n_bytes, starts, stops)
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a store that nobody reads."""
+        for file in [file for file in self.indexes if folder in file.parents]:
+            index = self.indexes[file]
+            self.evict(index, index.movable())
+            self.indexes.pop(file).forget()
+        shutil.rmtree(folder, ignore_errors=True)
+        del self.folders[folder]
+
+    def open_store(self, store: CachedStore) -> None:
+        """Keep the files of a store; take over what its other states have, if they have no reader.
+
+        A state that has grown has all shards of the state before, and more. Chunks that are taken
+        over are compared with their checksums before they are read, like all that an earlier
+        process has left here.
+        """
+        self._open_folders.add(store.folder)
+        self.folders.pop(store.folder, None)
+        self.folders[store.folder] = store.fixed_bytes()
+        self.resize(self.limit)
+
+    def close_store(self, store: CachedStore) -> None:
+        """Have the chunks of a store without readers be evicted before others."""
+        self._open_folders.discard(store.folder)
+        for file, index in self.indexes.items():
+            if store.folder in file.parents:
+                index.is_open = False
+
+    def open_column(self, store: CachedStore, path: str, n: int) -> WritableIndex:
+        """The index of a column, with what is here of it."""
+        file = store.folder / INDEX_DIR / path
+        index = self.indexes.get(file)
+        if index is None or len(index.words) != max(1, n) or not file.exists():
+            if index is not None:
+                self.evict(index, index.movable())
+            index = self.indexes[file] = WritableIndex(file, n)
+            self._take_over(store, path, index)
+        index.is_open = True
+        return index
+
+    def _take_over(self, store: CachedStore, path: str, index: WritableIndex) -> None:
+        for folder in [one for one in self.folders if one not in self._open_folders]:
+            other = self.indexes.get(folder / INDEX_DIR / path)
+            if other is not None and is_state_of(folder, store.folder, store.manifest.uuid):
+                some = other.movable()
+                some = some[some < len(index.words)]
+                index.adopt(other, some[index.words[some] == 0])
+
+    def take(
+        self,
+        index: WritableIndex,
+        cells: np.ndarray,
+        sizes: np.ndarray,
+        now: float,
+        needed_after: float,
+    ) -> np.ndarray | None:
+        """Have cells be coming into slots of these sizes.
+
+        Parameters
+        ----------
+        cells, sizes
+            int64 `(n,)`.
+        now
+            The time of the announcements.
+        needed_after
+            Chunks are evicted for them only if they are needed after this.
+
+        Returns
+        -------
+        The positions of the slots, int64 `(n,)`; None: there is no room for all.
+        """
+        is_old = index.words[cells] > 0
+        wrong = is_old & (index.sizes[cells] != sizes)  # of another state of the store
+        if wrong.any():
+            self.evict(index, cells[wrong])
+            is_old = index.words[cells] > 0
+        index.is_coming[cells] = True
+        new = cells[~is_old]
+        found = self._room(slots(sizes[~is_old]), now, needed_after)
+        if found is None:
+            index.is_coming[cells] = False
+            return None
+        index.sizes[new] = sizes[~is_old]
+        index.coming_to[new] = found
+        positions = np.where(is_old, positions_of(index.words[cells]), 0)
+        positions[~is_old] = found
+        return positions
+
+    def settle(
+        self, index: WritableIndex, cells: np.ndarray, positions: np.ndarray, tick: int, came: bool
+    ) -> None:
+        """Cells that were coming are there, or, where they did not come, not any more."""
+        ends = positions + slots(index.sizes[cells].astype(np.int64))
+        fits = ends <= self.slab.n_bytes  # the slab may have become smaller
+        fits &= came
+        index.publish(cells[fits], positions[fits], tick)
+        gone = cells[~fits]
+        index.clear(gone)
+        index.is_coming[gone] = False
+        self.slab.give_back(positions[~fits], (ends - positions)[~fits])
+
+    def _room(self, sizes: np.ndarray, now: float, needed_after: float) -> list[int] | None:
+        """Slots of these sizes; others are evicted for them, but only if they are needed later."""
+        wanted = sizes.tolist()
+        total = sum(wanted)
+        while True:
+            found = self.slab.take(wanted)
+            if found is not None:
+                return found
+            missing = max(total - self.slab.free_bytes, self.limit // EVICT_SHARE)
+            if not self._evict(missing, total - self.slab.free_bytes, now, needed_after):
+                return None
+
+    def _evict(self, wanted: int, least: int, now: float, needed_after: float) -> bool:
+        """Evict so many bytes, of those that are needed last; whether that was any, and enough."""
+        past = now - PAST_SHARE * self.limit
+        indexes = list(self.indexes.values())
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for index in indexes:
+            some = index.movable()
+            uses = np.full(len(some), 2 * UNKNOWN)
+            if index.is_open:
+                uses = next_uses(index.next_use[some], index.after[some], past)
+            chosen = uses > needed_after
+            found.append((some[chosen], uses[chosen]))
+        if not found:
+            return False
+        cells, uses = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        owners = np.repeat(np.arange(len(found)), [len(some) for some, _ in found])
+        taken = np.concatenate(
+            [
+                slots(i.sizes[some].astype(np.int64))
+                for i, (some, _) in zip(indexes, found, strict=True)
+            ]
+        )
+        if not len(cells) or taken.sum() < least:
+            return False
+        victims = choose_victims(uses, taken, wanted)
+        for number in np.unique(owners[victims]).tolist():
+            self.evict(indexes[number], cells[victims[owners[victims] == number]])
+        return True
+
+    def evict(self, index: WritableIndex, some: np.ndarray) -> None:
+        """Evict chunks: readers see it before their slots are taken by others."""
+        self._count_evicted(index, some)
+        positions, sizes = index.clear(some)
+        self.slab.give_back(positions, slots(sizes))
+        self.evicted(index, some)
+
+    def _count_evicted(self, index: WritableIndex, some: np.ndarray) -> None:
+        self.evicted_bytes += int(index.sizes[some].sum())
