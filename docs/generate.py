@@ -1,17 +1,21 @@
 """Lay out the pages of the site in build/docs, for Zensical; `make docs` calls it.
 
 The pages of docs/ are copied, with README, CONTRIBUTING and CHANGELOG beside them. What the code
-knows is written from it: the `--help` of every command and the table of the columns. The tables of
-results and the scripts that pages link to come along.
+knows is written from it: the `--help` of every command, the table of the columns, and what each
+method computes. The tables of results and the scripts that pages link to come along.
 """
 
+import inspect
 import io
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
@@ -36,11 +40,16 @@ TABLE_HEAD = """\
 |---|---|---|---|---|---|
 | `trace_id` | () | utf8 | id of the row, unique in the store | all | - |
 """
+SECTIONS = (
+    "The site that `make docs` builds has a section for each method here: what it computes, and "
+    "how it differs from its paper.\n"
+)
 CLI_HEAD = """\
 # Commands
 
 `python -m store` and `python -m train` are also installed as `trace-store` and `trace-train`.
 """
+NUMPY_SECTION = re.compile(r"^\w+\n-{4,}$", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!https://|#)([^)#\s]+)")
 
 
@@ -63,6 +72,30 @@ def columns_table() -> str:
         cells = (f"`{name}`", shape, column.dtype, column.doc, ", ".join(column.made_by), read_by)
         rows.append(f"| {' | '.join(cells)} |\n")
     return TABLE_HEAD + "".join(rows)
+
+
+def method_sections() -> str:
+    """What each method computes, from the docstrings; methods of one module share a section."""
+    methods = {name: find(name) for name in [*DETECTORS, *PROBES]}
+    text = ""
+    for module, group in groupby(methods, key=lambda name: module_of(methods[name])):
+        names = list(group)
+        classes = [name for name in names if inspect.isclass(methods[name])]  # a probe is a value
+        parts = [f"### {', '.join(f'`{name}`' for name in names)}", prose(module)]
+        parts += [f"**`{name}`**: {prose(methods[name])}" for name in classes]
+        text += "\n\n".join(parts) + "\n\n"
+    return text
+
+
+def module_of(method: object) -> ModuleType:
+    """The module of `models` that defines a method."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("models.")]
+    return next(one for one in modules if any(each is method for each in vars(one).values()))
+
+
+def prose(described: object) -> str:
+    """A docstring before its sections of parameters and shapes."""
+    return NUMPY_SECTION.split(inspect.getdoc(described) or "")[0].strip()
 
 
 def commands_page() -> str:
@@ -99,7 +132,10 @@ def lay_out(page: Path) -> None:
             shutil.copy(target, SITE / place)
         return place
 
-    text = page.read_text().replace(TABLE, columns_table())
+    text = page.read_text()
+    for place, section in ((TABLE, columns_table), (SECTIONS, method_sections)):
+        if place in text:
+            text = text.replace(place, section())
     (SITE / site_path(page)).write_text(LINK.sub(moved, text))
 
 

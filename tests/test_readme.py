@@ -3,21 +3,29 @@ somewhere."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
+from docs.generate import SECTIONS, method_sections
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
-from store.traces.columns import TRACE_COLUMNS
+from store.cli.main import parse
+from store.traces.layers import attach_layers
 from train.config import parse_arguments
-from train.data.requirements import kind_of, names_to_train, open_data, roles_of
+from train.data.requirements import names_to_train, open_data, roles_of
+from train.outside.methods import forget
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 GENERATED = [ROOT / "docs" / "cli.md"]  # of the site; `make docs` writes and checks them
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+PROGRAM = re.compile(r"\b(python -m \w+|trace-store|trace-train)\b(.*)")
 
 # when torch-geometric 2.8 is imported
 PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
@@ -33,11 +41,28 @@ def name_of(document):
     return str(document.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/guide.md", "docs/detectors.md"])
-def test_python_blocks_run(tmp_path, name):
-    """One after the other, in an empty folder; those of the guide after those of the README."""
-    documents = [ROOT / name] if name != "docs/guide.md" else [README, ROOT / name]
-    code = "\n".join(code for document in documents for code in blocks(document, "python"))
+def documents_with(language):
+    return [document for document in DOCUMENTS if blocks(document, language)]
+
+
+def commands_of(document):
+    """The command lines of our programs in a document: program and arguments."""
+    code = [code for language in ("sh", "bash") for code in blocks(document, language)]
+    for line in "\n".join(code).replace("\\\n", " ").replace("{}", "1").splitlines():
+        if PROGRAM.search(line):
+            text = shlex.join(shlex.split(line, comments=True))
+            for program, typed in PROGRAM.findall(text):
+                yield (
+                    program,
+                    list(takewhile(lambda word: word not in ("|", ">"), shlex.split(typed))),
+                )
+
+
+@pytest.mark.parametrize("document", documents_with("python"), ids=name_of)
+def test_python_blocks_run(tmp_path, document):
+    """One after the other, in an empty folder; docs/python.md goes on from the README."""
+    documents = [README, document] if document.name == "python.md" else [document]
+    code = "\n".join(code for one in documents for code in blocks(one, "python"))
     script = tmp_path / "blocks.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
     done = subprocess.run(
@@ -71,23 +96,17 @@ def test_the_store_of_the_tour_can_be_trained_on(tmp_path):
 
 
 def test_each_detector_is_listed_with_its_columns():
-    """And each of these columns with its kind: text, fixed or ragged, with as many axes."""
+    """In the document; in the site also with what its module says of it."""
     text = (ROOT / "docs" / "detectors.md").read_text()
+    assert SECTIONS in text
+    sections = method_sections()
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    needed = {"question_id", "label"}
     for name in [*DETECTORS, *PROBES, *BASELINES, *CONTROLS]:
         columns = set(roles_of(find(name)))
-        needed |= columns
         listed = re.findall(r"`(\w+)`", " ".join(row_of(rows, name)))
         assert columns - {"question_id"} <= set(listed), name
-    section = text.partition("## The columns")[2].partition("\n## ")[0]
-    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
-    shapes = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    assert needed <= shapes.keys()
-    for name, shape in shapes.items():
-        column = TRACE_COLUMNS[name]
-        known = kind_of(column.dtype, column.axis, len(column.item_axes))
-        assert known == kind_of_shape(shape), name
+    for name in [*DETECTORS, *PROBES]:
+        assert re.search(rf"^### .*`{name}`", sections, re.MULTILINE), name
 
 
 def row_of(rows, name):
@@ -95,54 +114,58 @@ def row_of(rows, name):
     return next(row for row in rows if f"`{name}`" in row[0])
 
 
-def kind_of_shape(shape):
-    """'(T, L, d), ragged' in the words of `kind_of`."""
-    if shape == "text":
-        return shape
-    axes = re.search(r"\((.*)\)", shape)
-    n_axes = len(re.sub(r"\(.*?\)", "", axes[1]).split(", ")) if axes else 0
-    layout = "ragged" if shape.endswith("ragged") else "fixed"
-    n_item_axes = n_axes - (layout == "ragged")
-    return f"{layout} with {n_item_axes} item axes"
-
-
 def test_no_python_block_is_left_out():
-    """Documents that are not run have none."""
-    with_python = {name_of(document) for document in DOCUMENTS if blocks(document, "python")}
-    assert with_python == {"README.md", "docs/guide.md", "docs/detectors.md"}
+    names = {"README.md", "docs/import.md", "docs/own_detector.md", "docs/python.md"}
+    assert {name_of(document) for document in documents_with("python")} == names
 
 
-def test_bash_blocks_run(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "printed"), [("extract", "hidden_states"), ("tutorial", "lstm_solo")]
+)
+def test_bash_blocks_run(tmp_path, name, printed):
     """As a user runs them in a checkout, but leaving nothing there."""
-    (tmp_path / "store").symlink_to(ROOT / "store")
+    for room in ("store", "models", "train"):
+        (tmp_path / room).symlink_to(ROOT / room)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    codes = [code for document in DOCUMENTS for code in blocks(document, "bash")]
-    assert codes
-    for code in codes:
-        done = subprocess.run(
-            ["bash", "-euc", code],
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "hidden_states" in done.stdout
+    code = "\n".join(blocks(ROOT / "docs" / f"{name}.md", "bash"))
+    done = subprocess.run(
+        ["bash", "-euc", code],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
 
 
-def test_commands_exist():
-    """Each `make` target and each `python -m` command that a document names answers."""
+def test_no_bash_block_is_left_out():
+    names = {"docs/extract.md", "docs/tutorial.md"}
+    assert {name_of(document) for document in documents_with("bash")} == names
+
+
+def test_targets_of_make_exist():
     text = "\n".join(code for document in DOCUMENTS for code in blocks(document, "sh"))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"make ([a-z-]+)", text)) <= set(targets)
-    commands = set(
-        re.findall(r"python -m (store \w+|train (?:compare|evaluate|predict)|train)", text)
-    )
-    assert {"store extract", "train", "train evaluate", "train predict"} <= commands
-    for command in sorted(commands):
-        arguments = [sys.executable, "-m", *command.split(), "--help"]
-        subprocess.run(arguments, cwd=ROOT, capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("document", documents_with("sh"), ids=name_of)
+def test_commands_are_understood(document, tmp_path, monkeypatch):
+    """Each command line, with its options, by the parser of its program; nothing is run."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "runs" / "traces").mkdir(parents=True)
+    (tmp_path / "runs" / "traces" / "run.json").write_text('{"epochs": 3}')
+    monkeypatch.chdir(tmp_path)
+    for program, words in commands_of(document):
+        if program in ("python -m store", "trace-store"):
+            parse(attach_layers(words))
+        elif words and words[0] in ("compare", "evaluate", "predict"):
+            import_module(f"train.commands.{words[0]}").build_parser().parse_args(words[1:])
+        elif program in ("python -m train", "trace-train"):
+            parse_arguments(words)
+            forget()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
