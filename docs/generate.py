@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
 from itertools import groupby
 from pathlib import Path
@@ -40,15 +40,14 @@ TABLE_HEAD = """\
 |---|---|---|---|---|---|
 | `trace_id` | () | utf8 | id of the row, unique in the store | all | - |
 """
-SECTIONS = (
-    "The site that `make docs` builds has a section for each method here: what it computes, and "
-    "how it differs from its paper.\n"
-)
+METHODS = "The site that `make docs` builds has the table and a section for each method here.\n"
+METHODS_HEAD = "| name | reads | what it is |\n|---|---|---|\n"
 CLI_HEAD = """\
 # Commands
 
 `python -m store` and `python -m train` are also installed as `trace-store` and `trace-train`.
 """
+PAPER = re.compile(r"arXiv:(\d{4}\.\d{5})")
 NUMPY_SECTION = re.compile(r"^\w+\n-{4,}$", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!https://|#)([^)#\s]+)")
 
@@ -67,7 +66,7 @@ def columns_table() -> str:
     names = readers()
     rows = []
     for name, column in TRACE_COLUMNS.items():
-        read_by = ", ".join(f"`{one}`" for one in names.get(name, [])) or "-"
+        read_by = listed(names.get(name, [])) or "-"
         shape = column.shape.replace("*", r"\*")
         cells = (f"`{name}`", shape, column.dtype, column.doc, ", ".join(column.made_by), read_by)
         rows.append(f"| {' | '.join(cells)} |\n")
@@ -75,16 +74,24 @@ def columns_table() -> str:
 
 
 def method_sections() -> str:
-    """What each method computes, from the docstrings; methods of one module share a section."""
+    """The detectors and probes: a table, then what each computes, from the docstrings."""
     methods = {name: find(name) for name in [*DETECTORS, *PROBES]}
-    text = ""
+    table, sections = METHODS_HEAD, ""
     for module, group in groupby(methods, key=lambda name: module_of(methods[name])):
         names = list(group)
+        summary, _, details = prose(module).partition("\n\n")
+        for name in names:
+            table += f"| `{name}` | {listed(roles_of(methods[name]))} | {summary} |\n"
         classes = [name for name in names if inspect.isclass(methods[name])]  # a probe is a value
-        parts = [f"### {', '.join(f'`{name}`' for name in names)}", prose(module)]
+        parts = [f"### {listed(names)}", summary, details]
         parts += [f"**`{name}`**: {prose(methods[name])}" for name in classes]
-        text += "\n\n".join(parts) + "\n\n"
-    return text
+        sections += "\n\n".join(part for part in parts if part) + "\n\n"
+    return f"{table}\n{sections}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
 
 
 def module_of(method: object) -> ModuleType:
@@ -95,7 +102,8 @@ def module_of(method: object) -> ModuleType:
 
 def prose(described: object) -> str:
     """A docstring before its sections of parameters and shapes."""
-    return NUMPY_SECTION.split(inspect.getdoc(described) or "")[0].strip()
+    text = NUMPY_SECTION.split(inspect.getdoc(described) or "")[0].strip()
+    return PAPER.sub(r"[\g<0>](https://arxiv.org/abs/\1)", text)
 
 
 def commands_page() -> str:
@@ -133,7 +141,7 @@ def lay_out(page: Path) -> None:
         return place
 
     text = page.read_text()
-    for place, section in ((TABLE, columns_table), (SECTIONS, method_sections)):
+    for place, section in ((TABLE, columns_table), (METHODS, method_sections)):
         if place in text:
             text = text.replace(place, section())
     (SITE / site_path(page)).write_text(LINK.sub(moved, text))

@@ -77,8 +77,8 @@ class Config:
         "label a trace 1 if its score is below this (default: use the labels as stored)"
     )
     columns: str | None = option(
-        "columns that replace others, as hs_last=MY_STATES,...; docs/detectors.md says which "
-        "columns a method reads (default: none)",
+        "columns that replace others, as hs_last=MY_STATES,...; docs/columns.md says which columns "
+        "a method reads (default: none)",
     )
     layers: str | None = option(
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
