@@ -3,9 +3,12 @@ somewhere."""
 
 import os
 import re
+import runpy
 import shlex
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from importlib import import_module
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -28,9 +31,6 @@ DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.m
 
 MAINS = {"python -m store": store_main, "python -m train": train_main}
 PROGRAM = re.compile(r"\b(python -m \w+|trace-store|trace-train)\b(.*)")
-
-# when torch-geometric 2.8 is imported
-PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
 
 
 def blocks(document, language):
@@ -57,33 +57,35 @@ def commands_of(document):
                 yield program, list(takewhile(lambda word: word != "|", shlex.split(typed)))
 
 
-@pytest.mark.parametrize("document", documents_with("python"), ids=name_of)
-def test_python_blocks_run(tmp_path, document):
-    """One after the other, in an empty folder; docs/python.md goes on from the README."""
-    documents = [README, document] if document.name == "python.md" else [document]
-    code = "\n".join(code for one in documents for code in blocks(one, "python"))
-    script = tmp_path / "blocks.py"
-    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", PYG, script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def run_python_blocks(document, folder):
+    """One after the other, in this process."""
+    script = folder / f"{document.stem}.py"
+    script.write_text("\n".join(blocks(document, "python")))
+    with chdir(folder):
+        runpy.run_path(str(script))
 
 
-def test_the_store_of_the_tour_can_be_trained_on(tmp_path):
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory):
+    """A folder in which the Python blocks of the README have run."""
+    folder = tmp_path_factory.mktemp("tour")
+    run_python_blocks(README, folder)
+    return folder
+
+
+@pytest.mark.parametrize("document", documents_with("python")[1:], ids=name_of)
+def test_python_blocks_run(document, tour, tmp_path):
+    """In a folder of their own; docs/python.md goes on with the store of the README."""
+    shutil.copytree(tour / "traces.zarr", tmp_path / "traces.zarr")
+    run_python_blocks(document, tmp_path)
+
+
+def test_the_store_of_the_tour_can_be_trained_on(tour):
     """By the command that the README gives, with the detectors whose columns the store has."""
-    script = tmp_path / "tour.py"
-    tour = "\n".join(blocks(README, "python"))
-    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{tour}")
-    subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, check=True)
     (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
     config = parse_arguments(command.split()).config
     assert config.store == "traces.zarr"
-    data = open_data(config, tmp_path / config.store)
+    data = open_data(config, tour / config.store)
     assert names_to_train(config, data) == [
         "lstm_solo",
         "saplma",
