@@ -201,6 +201,13 @@ def test_files_that_are_named_exist(document):
             assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("room", ["store", "models", "train", "benchmarks"])
+def test_documents_that_code_names_exist(room):
+    for path in (ROOT / room).rglob("*.py"):
+        for name in re.findall(r"\bdocs/\w+\.md", path.read_text()):
+            assert (ROOT / name).exists(), f"{path}: {name}"
+
+
 def test_the_readme_is_short():
     assert README.read_text().count("\n") <= 150
 
