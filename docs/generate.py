@@ -1,17 +1,21 @@
 """Lay out the pages of the site in build/docs, for Zensical; `make docs` calls it.
 
 The pages of docs/ are copied, with README, CONTRIBUTING and CHANGELOG beside them. What the code
-knows is written from it: the `--help` of every command and the table of the columns. The tables of
-results and the scripts that pages link to come along.
+knows is written from it: the `--help` of every command, the table of the columns, and what each
+method computes. The tables of results and the scripts that pages link to come along.
 """
 
+import inspect
 import io
 import os
 import re
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
+from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
@@ -36,11 +40,15 @@ TABLE_HEAD = """\
 |---|---|---|---|---|---|
 | `trace_id` | () | utf8 | id of the row, unique in the store | all | - |
 """
+METHODS = "The site that `make docs` builds has the table and a section for each method here.\n"
+METHODS_HEAD = "| name | reads | what it is |\n|---|---|---|\n"
 CLI_HEAD = """\
 # Commands
 
 `python -m store` and `python -m train` are also installed as `trace-store` and `trace-train`.
 """
+PAPER = re.compile(r"arXiv:(\d{4}\.\d{5})")
+NUMPY_SECTION = re.compile(r"^\w+\n-{4,}$", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!https://|#)([^)#\s]+)")
 
 
@@ -58,11 +66,44 @@ def columns_table() -> str:
     names = readers()
     rows = []
     for name, column in TRACE_COLUMNS.items():
-        read_by = ", ".join(f"`{one}`" for one in names.get(name, [])) or "-"
+        read_by = listed(names.get(name, [])) or "-"
         shape = column.shape.replace("*", r"\*")
         cells = (f"`{name}`", shape, column.dtype, column.doc, ", ".join(column.made_by), read_by)
         rows.append(f"| {' | '.join(cells)} |\n")
     return TABLE_HEAD + "".join(rows)
+
+
+def method_sections() -> str:
+    """The detectors and probes: a table, then what each computes, from the docstrings."""
+    methods = {name: find(name) for name in [*DETECTORS, *PROBES]}
+    table, sections = METHODS_HEAD, ""
+    for module, group in groupby(methods, key=lambda name: module_of(methods[name])):
+        names = list(group)
+        summary, _, details = prose(module).partition("\n\n")
+        for name in names:
+            table += f"| `{name}` | {listed(roles_of(methods[name]))} | {summary} |\n"
+        classes = [name for name in names if inspect.isclass(methods[name])]  # a probe is a value
+        parts = [f"### {listed(names)}", summary, details]
+        parts += [f"**`{name}`**: {prose(methods[name])}" for name in classes]
+        sections += "\n\n".join(part for part in parts if part) + "\n\n"
+    return f"{table}\n{sections}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+
+
+def module_of(method: object) -> ModuleType:
+    """The module of `models` that defines a method."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("models.")]
+    return next(one for one in modules if any(each is method for each in vars(one).values()))
+
+
+def prose(described: object) -> str:
+    """A docstring before its sections of parameters and shapes."""
+    text = NUMPY_SECTION.split(inspect.getdoc(described) or "")[0].strip()
+    return PAPER.sub(r"[\g<0>](https://arxiv.org/abs/\1)", text)
 
 
 def commands_page() -> str:
@@ -99,7 +140,10 @@ def lay_out(page: Path) -> None:
             shutil.copy(target, SITE / place)
         return place
 
-    text = page.read_text().replace(TABLE, columns_table())
+    text = page.read_text()
+    for place, section in ((TABLE, columns_table), (METHODS, method_sections)):
+        if place in text:
+            text = text.replace(place, section())
     (SITE / site_path(page)).write_text(LINK.sub(moved, text))
 
 

@@ -1,5 +1,7 @@
-"""The columns of traces: one table, which documents, extraction, imports and training read."""
+"""What the site generates: the columns of traces, which extraction, imports and training read as
+well, the commands and the names of Python."""
 
+import store
 from docs.generate import TABLE, columns_table, commands_page, readers
 from store.sources.huggingface.kept import build_schema
 from store.traces.columns import SIZES, TRACE_COLUMNS, columns_of
@@ -33,3 +35,8 @@ def test_the_table_has_every_column_and_a_place():
 def test_the_page_of_commands_has_every_command():
     page = commands_page()
     assert page.count("\n## python -m ") == page.count("usage: python -m ") > 20
+
+
+def test_the_reference_of_python_has_every_name():
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert all(f"::: store.{name}\n" in text for name in store.__all__)

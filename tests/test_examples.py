@@ -108,10 +108,10 @@ def test_traces_are_written(folder, run):
 
 
 def test_the_detector_is_that_of_the_document():
-    """docs/detectors.md shows the file, but for its docstring."""
+    """docs/own_detector.md shows the file, but for its docstring."""
     text = (EXAMPLES / "my_detector.py").read_text()
     code = text[text.index("import torch") :]
-    assert f"```python\n{code}```" in (ROOT / "docs" / "detectors.md").read_text()
+    assert f"```python\n{code}```" in (ROOT / "docs" / "own_detector.md").read_text()
 
 
 @pytest.mark.slow

@@ -3,24 +3,34 @@ somewhere."""
 
 import os
 import re
+import runpy
+import shlex
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
+from importlib import import_module
+from itertools import groupby, takewhile
 from pathlib import Path
 
 import pytest
 
+from docs.generate import METHODS, method_sections
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
-from store.traces.columns import TRACE_COLUMNS
+from store.cli.main import main as store_main
+from store.cli.main import parse
+from store.traces.layers import attach_layers
+from train.commands.main import main as train_main
 from train.config import parse_arguments
-from train.data.requirements import kind_of, names_to_train, open_data, roles_of
+from train.data.requirements import names_to_train, open_data, roles_of
+from train.outside.methods import forget
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-GENERATED = [ROOT / "docs" / "cli.md"]  # of the site; `make docs` writes and checks them
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-# when torch-geometric 2.8 is imported
-PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+MAINS = {"python -m store": store_main, "python -m train": train_main}
+PROGRAM = re.compile(r"\b(python -m \w+|trace-store|trace-train)\b(.*)")
 
 
 def blocks(document, language):
@@ -33,33 +43,49 @@ def name_of(document):
     return str(document.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/guide.md", "docs/detectors.md"])
-def test_python_blocks_run(tmp_path, name):
-    """One after the other, in an empty folder; those of the guide after those of the README."""
-    documents = [ROOT / name] if name != "docs/guide.md" else [README, ROOT / name]
-    code = "\n".join(code for document in documents for code in blocks(document, "python"))
-    script = tmp_path / "blocks.py"
-    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", PYG, script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def documents_with(language):
+    return [document for document in DOCUMENTS if blocks(document, language)]
 
 
-def test_the_store_of_the_tour_can_be_trained_on(tmp_path):
+def commands_of(document):
+    """The command lines of our programs in a document: program and arguments."""
+    code = [code for language in ("sh", "bash") for code in blocks(document, language)]
+    for line in "\n".join(code).replace("\\\n", " ").replace("{}", "1").splitlines():
+        if PROGRAM.search(line):
+            text = shlex.join(shlex.split(line, comments=True))
+            for program, typed in PROGRAM.findall(text):
+                yield program, list(takewhile(lambda word: word != "|", shlex.split(typed)))
+
+
+def run_python_blocks(document, folder):
+    """One after the other, in this process."""
+    script = folder / f"{document.stem}.py"
+    script.write_text("\n".join(blocks(document, "python")))
+    with chdir(folder):
+        runpy.run_path(str(script))
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory):
+    """A folder in which the Python blocks of the README have run."""
+    folder = tmp_path_factory.mktemp("tour")
+    run_python_blocks(README, folder)
+    return folder
+
+
+@pytest.mark.parametrize("document", documents_with("python")[1:], ids=name_of)
+def test_python_blocks_run(document, tour, tmp_path):
+    """In a folder of their own; docs/python.md goes on with the store of the README."""
+    shutil.copytree(tour / "traces.zarr", tmp_path / "traces.zarr")
+    run_python_blocks(document, tmp_path)
+
+
+def test_the_store_of_the_tour_can_be_trained_on(tour):
     """By the command that the README gives, with the detectors whose columns the store has."""
-    script = tmp_path / "tour.py"
-    tour = "\n".join(blocks(README, "python"))
-    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{tour}")
-    subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, check=True)
     (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
     config = parse_arguments(command.split()).config
     assert config.store == "traces.zarr"
-    data = open_data(config, tmp_path / config.store)
+    data = open_data(config, tour / config.store)
     assert names_to_train(config, data) == [
         "lstm_solo",
         "saplma",
@@ -70,79 +96,70 @@ def test_the_store_of_the_tour_can_be_trained_on(tmp_path):
     ]
 
 
-def test_each_detector_is_listed_with_its_columns():
-    """And each of these columns with its kind: text, fixed or ragged, with as many axes."""
+def test_each_method_is_listed_with_its_columns():
+    """Detectors and probes in the site, where their docstrings follow."""
     text = (ROOT / "docs" / "detectors.md").read_text()
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    needed = {"question_id", "label"}
+    assert METHODS in text
+    rows = f"{method_sections()}\n{text[text.index('| baseline |') :]}".splitlines()
     for name in [*DETECTORS, *PROBES, *BASELINES, *CONTROLS]:
-        columns = set(roles_of(find(name)))
-        needed |= columns
-        listed = re.findall(r"`(\w+)`", " ".join(row_of(rows, name)))
-        assert columns - {"question_id"} <= set(listed), name
-    section = text.partition("## The columns")[2].partition("\n## ")[0]
-    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
-    shapes = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    assert needed <= shapes.keys()
-    for name, shape in shapes.items():
-        column = TRACE_COLUMNS[name]
-        known = kind_of(column.dtype, column.axis, len(column.item_axes))
-        assert known == kind_of_shape(shape), name
-
-
-def row_of(rows, name):
-    """The first row of the tables that lists a detector."""
-    return next(row for row in rows if f"`{name}`" in row[0])
-
-
-def kind_of_shape(shape):
-    """'(T, L, d), ragged' in the words of `kind_of`."""
-    if shape == "text":
-        return shape
-    axes = re.search(r"\((.*)\)", shape)
-    n_axes = len(re.sub(r"\(.*?\)", "", axes[1]).split(", ")) if axes else 0
-    layout = "ragged" if shape.endswith("ragged") else "fixed"
-    n_item_axes = n_axes - (layout == "ragged")
-    return f"{layout} with {n_item_axes} item axes"
+        row = next(row for row in rows if re.match(rf"\| [^|]*`{name}`", row))
+        assert set(roles_of(find(name))) - {"question_id"} <= set(re.findall(r"`(\w+)`", row)), name
+        assert f"`{name}`" in text
 
 
 def test_no_python_block_is_left_out():
-    """Documents that are not run have none."""
-    with_python = {name_of(document) for document in DOCUMENTS if blocks(document, "python")}
-    assert with_python == {"README.md", "docs/guide.md", "docs/detectors.md"}
+    names = {"README.md", "docs/import.md", "docs/own_detector.md", "docs/python.md"}
+    assert {name_of(document) for document in documents_with("python")} == names
 
 
-def test_bash_blocks_run(tmp_path):
-    """As a user runs them in a checkout, but leaving nothing there."""
+@pytest.mark.parametrize(
+    ("name", "printed"), [("extract", "hidden_states"), ("tutorial", "lstm_solo")]
+)
+def test_bash_blocks_run(tmp_path, monkeypatch, capsys, name, printed):
+    """As a user runs them in a checkout, but leaving nothing there; our programs in this process,
+    which spares their imports."""
     (tmp_path / "store").symlink_to(ROOT / "store")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    codes = [code for document in DOCUMENTS for code in blocks(document, "bash")]
-    assert codes
-    for code in codes:
-        done = subprocess.run(
-            ["bash", "-euc", code],
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "hidden_states" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    code = "\n".join(blocks(ROOT / "docs" / f"{name}.md", "bash")).replace("\\\n", " ")
+    for is_ours, lines in groupby(code.splitlines(), key=lambda line: bool(PROGRAM.match(line))):
+        if is_ours:
+            for program, typed in PROGRAM.findall("\n".join(lines)):
+                assert MAINS[program](shlex.split(typed)) == 0
+        else:
+            shell = ["bash", "-euc", "\n".join(lines)]
+            subprocess.run(shell, check=True, stdout=subprocess.DEVNULL)
+    assert printed in capsys.readouterr().out
 
 
-def test_commands_exist():
-    """Each `make` target and each `python -m` command that a document names answers."""
+def test_no_bash_block_is_left_out():
+    names = {"docs/extract.md", "docs/tutorial.md"}
+    assert {name_of(document) for document in documents_with("bash")} == names
+
+
+def test_targets_of_make_exist():
     text = "\n".join(code for document in DOCUMENTS for code in blocks(document, "sh"))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"make ([a-z-]+)", text)) <= set(targets)
-    commands = set(
-        re.findall(r"python -m (store \w+|train (?:compare|evaluate|predict)|train)", text)
-    )
-    assert {"store extract", "train", "train evaluate", "train predict"} <= commands
-    for command in sorted(commands):
-        arguments = [sys.executable, "-m", *command.split(), "--help"]
-        subprocess.run(arguments, cwd=ROOT, capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("document", documents_with("sh"), ids=name_of)
+def test_commands_are_understood(document, tmp_path, monkeypatch):
+    """Each command line, with its options, by the parser of its program; nothing is run."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "runs" / "traces").mkdir(parents=True)
+    (tmp_path / "runs" / "traces" / "run.json").write_text('{"epochs": 3}')
+    monkeypatch.chdir(tmp_path)
+    for program, words in commands_of(document):
+        if program in ("python -m store", "trace-store"):
+            parse(attach_layers(words))
+            if "--" in words:  # of launch: the command that it cuts into parts
+                parse(attach_layers(words[words.index("--") + 1 :]))
+        elif words and words[0] in ("compare", "evaluate", "predict"):
+            import_module(f"train.commands.{words[0]}").build_parser().parse_args(words[1:])
+        elif program in ("python -m train", "trace-train"):
+            parse_arguments(words)
+            forget()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
@@ -153,7 +170,7 @@ def test_links_lead_to_files(document):
             continue
         path, _, heading = target.partition("#")
         linked = (document.parent / path).resolve() if path else document
-        assert linked.exists() or linked in GENERATED, target
+        assert linked.exists(), target
         assert not heading or heading in headings(linked), target
 
 
@@ -182,6 +199,13 @@ def test_files_that_are_named_exist(document):
     for path in re.findall(r"`((?:store|models|train|tests|benchmarks|docs)/[\w./-]+)`", text):
         if "my_" not in path and not path.startswith("benchmarks/results/NAME"):
             assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("room", ["store", "models", "train", "benchmarks"])
+def test_documents_that_code_names_exist(room):
+    for path in (ROOT / room).rglob("*.py"):
+        for name in re.findall(r"\bdocs/\w+\.md", path.read_text()):
+            assert (ROOT / name).exists(), f"{path}: {name}"
 
 
 def test_the_readme_is_short():

@@ -27,10 +27,11 @@ pickles and .pt) become the columns that --map names: a column of the field has 
 other that of the array; ids are trace_id and question_id. --inspect shows what is in a file, and
 proposes a command.
 
-Raw traces of six generations, A to F (docs/guide.md), are read: states by step or per layer, tokens
-of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1. Files
-without question ids are numbered: the position over all files, sorted by name. Each generation
-makes a store of its own; of a folder with several, the commands for the others are printed.
+Raw traces of six generations, A to F (docs/import.md), are read: states by step or per layer,
+tokens of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1.
+Files without question ids are numbered: the position over all files, sorted by name. Each
+generation makes a store of its own; of a folder with several, the commands for the others are
+printed.
 
 Stopped, the same command continues where it stopped. Exit status 0: all read; 1: some files or
 records were left out; 75: a part (--part) failed that may succeed if it is tried again, e.g. on a

@@ -1,6 +1,6 @@
 """Which generation of the extractor wrote a raw record.
 
-The letters are those of `docs/guide.md`. What decides is how the arrays lie and how many tokens
+The letters are those of `docs/import.md`. What decides is how the arrays lie and how many tokens
 stand beside how many states; keys tell apart only what is aligned alike.
 """
 
