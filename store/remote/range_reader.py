@@ -172,15 +172,17 @@ class Link:
         self.is_kept = True
         self.deadline = 0.0
         self.socket = socket.create_connection((address.host, address.port), CONNECT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.flags: int = 0
+        if address.scheme == "https":
+            self.socket = context.wrap_socket(self.socket, server_hostname=address.host)
+            self.socket.settimeout(stall_s)
+            return
         # the kernel waits, also for all of an answer: in Python it would be asked for each part
+        self.flags = socket.MSG_WAITALL
+        self.socket.settimeout(None)
         seconds, rest = divmod(stall_s, 1)
         limit = struct.pack("ll", int(seconds), int(rest * 1e6))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.flags: int = socket.MSG_WAITALL
-        if address.scheme == "https":
-            self.flags = 0
-            self.socket = context.wrap_socket(self.socket, server_hostname=address.host)
-        self.socket.settimeout(None)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 

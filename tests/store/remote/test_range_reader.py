@@ -1,6 +1,9 @@
 """Ranges over plain connections: exactly the bytes, or the word that the client has to be asked."""
 
+import datetime
+import ipaddress
 import socket
+import ssl
 import threading
 from contextlib import suppress
 
@@ -25,11 +28,13 @@ class Scripted:
         Connections that were made.
     """
 
-    def __init__(self, answer) -> None:
+    def __init__(self, answer, context: ssl.SSLContext | None = None) -> None:
         self.answer = answer
+        self.context = context
         self.n_links = 0
         self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/x"
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.socket.getsockname()[1]}/x"
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -42,6 +47,11 @@ class Scripted:
             threading.Thread(target=self._talk, args=(link,), daemon=True).start()
 
     def _talk(self, link: socket.socket) -> None:
+        if self.context is not None:
+            try:
+                link = self.context.wrap_socket(link, server_side=True)
+            except OSError:  # who is not trusted
+                return
         with suppress(OSError), link, link.makefile("rb") as lines:  # the other end may leave
             for line in lines:
                 if line.startswith(b"Range:"):
@@ -53,8 +63,8 @@ class Scripted:
 def send_plain(link, start, stop, head=PLAIN, body=None):
     """What a server of objects answers, or with another head or body."""
     data = DATA[start:stop]
-    link.sendall(head.format(a=start, b=stop - 1, n=len(data), all=len(DATA)).encode())
-    link.sendall(data if body is None else body(data))
+    text = head.format(a=start, b=stop - 1, n=len(data), all=len(DATA))
+    link.sendall(text.encode() + (data if body is None else body(data)))
     return True
 
 
@@ -62,8 +72,8 @@ def send_plain(link, start, stop, head=PLAIN, body=None):
 def serve():
     servers = []
 
-    def start(answer) -> Scripted:
-        servers.append(Scripted(answer))
+    def start(answer, context=None) -> Scripted:
+        servers.append(Scripted(answer, context))
         return servers[-1]
 
     yield start
@@ -176,3 +186,39 @@ def test_behind_a_proxy_the_client_is_asked(serve, monkeypatch, variable):
 def test_without_an_address_the_client_is_asked():
     assert not reader(None).is_usual("key")
     assert read(reader(None), (0, 10)) == [None]
+
+
+def certificate(folder) -> ssl.SSLContext:
+    """A server's context, with a certificate in `folder` that it signed for itself."""
+    pytest.importorskip("cryptography", reason="pip install '.[test-remote]'")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "server")])
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+    made = made.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+    text = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(text))
+    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(text, *private))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def test_secure_connections_are_read_too(serve, tmp_path, monkeypatch):
+    """If the server is trusted; one that falls silent is left in time."""
+    context = certificate(tmp_path)
+    assert read(reader(serve(send_plain, context).url), (0, 10)) == [None]
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    one = reader(serve(send_plain, context).url)
+    spans = [(0, 1), (5, 200_000)]
+    for _ in range(2):
+        assert read(one, *spans) == [DATA[start:stop] for start, stop in spans]
+    silent = serve(UNUSUAL["silence"], context)
+    assert read(reader(silent.url, stall_s=0.2), (0, 10)) == [None]
