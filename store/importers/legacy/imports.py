@@ -13,25 +13,20 @@ from store.format.schema import Column
 from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
-from store.importers.legacy.contents import FileReader, Traces
-from store.importers.legacy.generations import UNCLEAR, WITHOUT_IDS, belongs_to
-from store.importers.legacy.kinds import describe_files, describe_kind, import_command
-from store.importers.legacy.partners import Partners, QuestionIds
-from store.importers.legacy.positions import Positions
-from store.importers.legacy.preprocessed import GraphTraces, PreprocessedTraces, SequenceTraces
-from store.importers.legacy.raw import RawTraces
+from store.importers.legacy.contents import FileReader, Traces, survey_files
+from store.importers.legacy.kinds import describe_files, import_command
+from store.importers.legacy.preprocessed import GraphTraces, Partners, PreprocessedTraces
+from store.importers.legacy.raw import UNCLEAR, WITHOUT_IDS, belongs_to
 from store.importers.pickles import MAX_BYTES
 from store.importers.report import FileReport
 from store.importers.source import FileSource, Options, Row, check_scores_of_part
 from store.reports import count
 from store.traces.columns import columns_of
 
-__all__ = [
-    "ImportReport",
-    "ImportSource",
-    "Survey",
-    "survey_files",
-]
+__all__ = ["ImportReport", "ImportSource"]
+
+BY_STEP = ("raw A", "raw B", "raw C", "raw D")
+COLUMNS = columns_of(command="import")
 
 
 @dataclass
@@ -84,81 +79,15 @@ class ImportReport(FileReport):
         self.other_kinds |= {kind: list(files) for kind, files in left_out["kinds"].items()}
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What the files are.
-
-    Attributes
-    ----------
-    files
-        Those to read: either all preprocessed ones, graphs first, or all raw ones.
-    is_preprocessed
-        Whether they are preprocessed.
-    question_ids
-        Kind -> file -> question of each of its traces, for the preprocessed ones.
-    smallest_edge
-        A threshold that all graphs were built with or above.
-    """
-
-    files: list[Given]
-    is_preprocessed: bool
-    question_ids: QuestionIds
-    smallest_edge: float
-
-
-def survey_files(files: Sequence[Given], reader: FileReader) -> Survey:
-    """Look into the torch files, which are mapped; damaged ones are refused.
-
-    Raises
-    ------
-    SchemaError
-        There are raw and preprocessed files.
-    """
-    question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
-    raw = []
-    smallest_edge = 0.0
-    for item in files:
-        if item.kind != "torch":
-            raw.append(item)
-            continue
-        try:
-            traces = reader.read(item)
-            if isinstance(traces, GraphTraces):
-                smallest_edge = max(smallest_edge, traces.smallest_edge())
-        except DAMAGE as error:
-            reader.refuse(item, error)
-            continue
-        if isinstance(traces, RawTraces):
-            raw.append(item)
-        else:
-            question_ids[traces.kind][item] = traces.question_ids
-    preprocessed = list(chain.from_iterable(question_ids.values()))
-    if raw and preprocessed:
-        paths = [item.path for item in raw]
-        others = [item.path for item in preprocessed]
-        raise SchemaError(
-            f"expected files of one kind, found {describe_kind('raw', paths, others)} and "
-            f"{describe_kind('preprocessed', others, paths)}; "
-            "import the two kinds into two stores"
-        )
-    return Survey(preprocessed or raw, bool(preprocessed), question_ids, smallest_edge)
-
-
-BY_STEP = ("raw A", "raw B", "raw C", "raw D")
-COLUMNS = columns_of(command="import")
-
-
 class ImportSource(FileSource):
     """The traces in files of the older formats.
 
     Where both preprocessed graphs and preprocessed sequences (lstm) are given, the k-th graphs of a
     question and its k-th sequence are one trace; sequences without graphs follow as traces without
-    tokens.
+    tokens. Of a part, sequences follow their graphs.
 
     Parameters
     ----------
-    options
-        Of a part, sequences follow their graphs.
     keep_attention
         Keep the full attention maps of raw traces, as the column `attentions`.
     attn_threshold
@@ -188,8 +117,11 @@ class ImportSource(FileSource):
         report = ImportReport()
         self._reader = FileReader(keep_attention, max_bytes, report.refused)
         self._survey = survey_files(given, self._reader)
-        partner_reader = FileReader(keep_attention, max_bytes, report.refused)
-        self._partners = Partners(self._survey.question_ids, partner_reader)
+        sequences = FileReader(keep_attention, max_bytes, report.refused)
+        self._partners = Partners(
+            self._survey.question_ids, lambda item, i: sequences.read(item).row(i)
+        )
+        self._n_records: dict[Given, int] = {}  # of files whose records are known by position
         self._kind = ""  # not known until a record is whole
         self._attn_threshold = attn_threshold
         super().__init__(given, options, report, self._survey.files)
@@ -199,7 +131,6 @@ class ImportSource(FileSource):
         # every part of preprocessed files has the columns of the first graphs
         row = super()._first_row(self._survey.files if self._survey.is_preprocessed else files)
         self._kind = self.report.kind = self._reader.last_kind
-        self._positions = Positions(self._survey.files, self._kind, self._reader)
         return row
 
     def _describe(self) -> dict[str, Any]:
@@ -239,11 +170,29 @@ class ImportSource(FileSource):
             yield i, traces
 
     def _find_position(self, item: Given) -> None:
-        """Find the position of a file's first record; refuse the file if it is not known."""
+        """Find the position of a file's first record; refuse the file if it is not known.
+
+        It counts the records of all files before, in the order of the whole import: it is the same
+        in every part, and in an import that goes on. None is guessed.
+        """
+        files = self._survey.files
         try:
-            self._first_position = self._positions.first_of(item)
+            self._first_position = sum(map(self._count, files[: files.index(item)]))
         except SchemaError as error:
             self._reader.refuse(item, error)
+
+    def _count(self, item: Given) -> int:
+        """Return the records of a file that go into this store; raises where nothing tells."""
+        if item not in self._n_records:
+            try:
+                traces = self._reader.read(item)
+            except DAMAGE as error:
+                raise _not_known(item) from error
+            if traces.kind == UNCLEAR:
+                raise _not_known(item)
+            is_own = belongs_to(traces.kind, self._kind)
+            self._n_records[item] = len(traces) if is_own else 0
+        return self._n_records[item]
 
     def _is_of_kind(self, traces: Traces, item: Given) -> bool:
         """Return whether a file belongs to those before it; refuse it if not."""
@@ -283,6 +232,13 @@ class ImportSource(FileSource):
         if row["question_id"] is None:
             row["question_id"] = str(i)  # of the first record, of which only the types count
         return None, row
+
+
+def _not_known(item: Given) -> SchemaError:
+    return SchemaError(
+        "expected ids, or positions after the records of the files before, found no ids, and "
+        f"{item.path} before it cannot be read; restore that file"
+    )
 
 
 def _set_position(row: Row, position: int) -> None:

@@ -15,7 +15,7 @@ from oracle import bits
 
 from store import TraceStore
 from store.cli.main import main
-from store.importers.arrays.tables import JsonLinesFile
+from store.importers.arrays.contents import Table
 from store.importers.files import find_given
 from store.write.writer import StoreWriter
 
@@ -758,7 +758,7 @@ def test_too_little_memory_before_an_import_ends_it(run, tmp_path, monkeypatch, 
     write_lines(tmp_path / "f.jsonl", [record])
     assert run("o.zarr", "f.jsonl", "--map", mapped)[0] == 0
 
-    records = JsonLinesFile.records
+    records = Table.records
     errors = [RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
 
     def fail_once(*arguments):
@@ -766,7 +766,7 @@ def test_too_little_memory_before_an_import_ends_it(run, tmp_path, monkeypatch, 
             raise errors.pop()
         return records(*arguments)
 
-    monkeypatch.setattr(JsonLinesFile, "records", fail_once)
+    monkeypatch.setattr(Table, "records", fail_once)
     assert "expected more memory" in run.refused("p.zarr", "f.jsonl", "--map", mapped)
 
 

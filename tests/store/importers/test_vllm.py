@@ -12,7 +12,7 @@ from served_llama import build_llama
 
 from store import TraceStore
 from store.cli.main import main
-from store.importers.arrays.safetensors import SafetensorsFile
+from store.importers.arrays.safetensors import open_safetensors
 from store.traces.origin import TRACE_CONVENTION
 
 SAMPLE = Path(__file__).parents[2] / "data" / "vllm"
@@ -157,7 +157,7 @@ def answers(tmp_path):
 
 def rewrite(path, change):
     """Change the arrays of a file."""
-    file = SafetensorsFile(path)
+    file = open_safetensors(path)
     arrays = {name: np.array(file.read(name)) for name in file.keys}
     path.write_bytes(safetensors_bytes(change(arrays)))
 
