@@ -19,7 +19,7 @@ from store.errors import SchemaError
 from store.format.schema import Column
 from store.importers.arrays.contents import Arrays
 from store.importers.arrays.imports import SINGLE
-from store.importers.arrays.mapping import Mapped, column_of
+from store.importers.arrays.mapping import Mapped, column_of, value_of
 from store.importers.arrays.safetensors import open_safetensors
 from store.importers.damage import DAMAGE
 from store.importers.files import SAFETENSORS, Given
@@ -38,20 +38,15 @@ _ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))  # 
 
 def is_vllm(item: Given) -> bool:
     """Return whether a file has vLLM's two tensors; raises what is wrong with the file."""
-    return (
-        item.kind == "safetensors" and {STATES, TOKENS} <= open_safetensors(item.path).keys.keys()
-    )
+    if item.kind != "safetensors":
+        return False
+    return open_safetensors(item.path).keys.keys() >= {STATES, TOKENS}
 
 
 class VllmSource(FileSource):
-    """The traces in vLLM's files.
+    """The traces in vLLM's files; without requests, states and tokens alone.
 
-    Parameters
-    ----------
-    requests
-        Of `read_requests`; None for states and tokens alone.
-    options
-        The numbers of the layers are vLLM's `eagle_aux_hidden_state_layer_ids`.
+    The numbers of the layers in the options are vLLM's `eagle_aux_hidden_state_layer_ids`.
     """
 
     def __init__(self, given: Sequence[Given], requests: Requests | None, options: Options) -> None:
@@ -104,9 +99,7 @@ class VllmSource(FileSource):
                 f"expected a request with the id {own_id!r:.100} in --requests, found none"
             )
         request = self._requests.get(own_id, {})
-        token_ids = tokens.astype(np.int32)
-        if not np.array_equal(token_ids, tokens):
-            raise SchemaError(f"{TOKENS}: expected ids that int32 holds, found {tokens.max()}")
+        token_ids = value_of(Mapped("tokens", TOKENS), tokens)
         prompt_len = checked_prompt(request, token_ids)
         _check_states(states, token_ids)
         row: Row = {"question_id": str(request.get("question_id", own_id)), "tokens": token_ids}

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from store.importers.files import find_older
-from store.importers.legacy.imports import ImportSource
+from store.importers.legacy import ImportSource
 from store.importers.pickles import MAX_BYTES
 from store.importers.source import Options
 from store.labels.score_table import ScoreTable

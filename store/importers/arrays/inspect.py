@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.arrays import READ, open_contents
 from store.importers.arrays.axes import has_rows, readings, untold
 from store.importers.arrays.contents import (
     LIST,
@@ -19,7 +20,6 @@ from store.importers.arrays.contents import (
     key_of,
 )
 from store.importers.arrays.mapping import KNOWN, Mapped, column_of, parse_map, value_of
-from store.importers.arrays.open import READ, open_contents
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import ARRAYS, PICKLES, Given
 from store.importers.legacy.contents import FileReader

@@ -26,20 +26,20 @@ MAX_TENSORS = 100_000
 MAX_AXES = 32
 LENGTH_BYTES = 8
 METADATA = "__metadata__"
-DTYPES = {  # name in the header -> dtype
-    "BOOL": np.dtype("?"),
-    "U8": np.dtype("u1"),
-    "I8": np.dtype("i1"),
-    "U16": np.dtype("<u2"),
-    "I16": np.dtype("<i2"),
-    "U32": np.dtype("<u4"),
-    "I32": np.dtype("<i4"),
-    "U64": np.dtype("<u8"),
-    "I64": np.dtype("<i8"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(bfloat16),
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
+DTYPES = {  # name in the header -> what NumPy makes a dtype of
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F16": "<f2",
+    "BF16": bfloat16,
+    "F32": "<f4",
+    "F64": "<f8",
 }
 
 
@@ -63,8 +63,9 @@ def open_safetensors(path: Path) -> Arrays:
     arrays: dict[str, StoredArray] = {}
     ranges: dict[str, tuple[int, int]] = {}
     for name, entry in _entries(text).items():
-        dtype, shape, ranges[name] = _checked(name, entry)
-        read = partial(_map, path, dtype, shape, first + ranges[name][0])
+        dtype, shape, (start, stop) = _checked(name, entry)
+        ranges[name] = (start, stop)
+        read = partial(_map, path, dtype, shape, first + start)
         arrays[name] = StoredArray(Key(dtype.name, shape), read)
     _check_ranges(ranges, size - first, first)
     return Arrays(path, "safetensors", arrays)
@@ -72,7 +73,9 @@ def open_safetensors(path: Path) -> Arrays:
 
 def _map(path: Path, dtype: np.dtype, shape: Shape, start: int) -> np.ndarray:
     """Return a mapped array, read-only; without items there is nothing to map."""
-    return np.memmap(path, dtype, "r", start, shape) if math.prod(shape) else np.empty(shape, dtype)
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", start, shape)
 
 
 def _entries(text: bytes) -> dict[str, Any]:
@@ -104,13 +107,14 @@ def _checked(name: str, entry: Any) -> tuple[np.dtype, Shape, tuple[int, int]]:
     if not _are_counts(offsets) or len(offsets) != 2:
         raise CorruptError(f"{where}: expected two offsets, found {offsets!r:.80}")
     start, stop = offsets
-    n_bytes = math.prod(shape) * DTYPES[code].itemsize
+    dtype = np.dtype(DTYPES[code])
+    n_bytes = math.prod(shape) * dtype.itemsize
     if n_bytes != stop - start:
         raise CorruptError(
             f"{where}: expected {n_bytes} bytes for {code} {shape!r:.80}, "
             f"found offsets {start} to {stop}"
         )
-    return DTYPES[code], tuple(shape), (start, stop)
+    return dtype, tuple(shape), (start, stop)
 
 
 def _are_counts(values: object) -> bool:

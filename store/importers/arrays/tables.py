@@ -71,7 +71,8 @@ def _parquet_batches(path: Path, max_bytes: int, keys: Collection[str] | None) -
         for i in range(file.num_row_groups):
             n_bytes = file.metadata.row_group(i).total_byte_size
             check_bytes(n_bytes, max_bytes, f"row group {i}")
-        yield from file.iter_batches(PARQUET_ROWS, columns=None if keys is None else list(keys))
+        columns = None if keys is None else list(keys)
+        yield from file.iter_batches(PARQUET_ROWS, columns=columns)
 
 
 @contextmanager

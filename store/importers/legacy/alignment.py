@@ -28,21 +28,11 @@ UNKNOWN = -1  # the id of a token that the file does not hold
 
 @dataclass(frozen=True)
 class Span:
-    """How many tokens a record speaks of.
+    """How many tokens a record speaks of."""
 
-    Attributes
-    ----------
-    n_states
-        T, tokens with states.
-    n_whole
-        Tokens of the prompt and of the answer that was kept.
-    prompt_len
-        P, tokens of the prompt; None if it is not known.
-    """
-
-    n_states: int
-    n_whole: int
-    prompt_len: int | None
+    n_states: int  # T, tokens with states
+    n_whole: int  # tokens of the prompt and of the answer that was kept
+    prompt_len: int | None  # P, tokens of the prompt; None if it is not known
 
     @property
     def n_answer(self) -> int | None:
@@ -88,16 +78,11 @@ class Span:
     def align_uncut(
         self, full: np.ndarray, tokens: np.ndarray | None, n_cut: int | None
     ) -> np.ndarray:
-        """Return the id of each token that has a state, int32 `(T,)`, a view of a longer sequence.
+        """Return the id of each token that has a state, int32 `(T,)`, a view of `full`.
 
-        Parameters
-        ----------
-        full
-            int32; prompt, answer, and the tokens that were cut off behind it.
-        tokens
-            Of the kept part, whole or the answer alone, which must be in `full`; None if not given.
-        n_cut
-            How many were cut off; None if not given.
+        That is prompt, answer, and the tokens that were cut off behind it: `n_cut` if known.
+        `tokens` are of the kept part, whole or the answer alone, and must be in it; None if not
+        given.
         """
         expected = [self.n_states, self.n_whole]
         if n_cut is not None:

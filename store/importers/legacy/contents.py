@@ -94,21 +94,11 @@ def _is_raw(record: object) -> bool:
 
 
 class Survey(NamedTuple):
-    """What the files are.
+    """What the files are."""
 
-    Attributes
-    ----------
-    files
-        Those to read: either all preprocessed ones, graphs first, or all raw ones.
-    question_ids
-        Kind -> file -> question of each of its traces, for the preprocessed ones.
-    smallest_edge
-        A threshold that all graphs were built with or above.
-    """
-
-    files: list[Given]
-    question_ids: QuestionIds
-    smallest_edge: float
+    files: list[Given]  # to read: either all preprocessed ones, graphs first, or all raw ones
+    question_ids: QuestionIds  # of the preprocessed ones
+    smallest_edge: float  # a threshold that all graphs were built with or above
 
     @property
     def is_preprocessed(self) -> bool:

@@ -56,8 +56,8 @@ class PreprocessedTraces(ABC):
 
     def row(self, i: int) -> Row:
         """Return the columns of trace i; raise SchemaError if it contradicts itself."""
-        row: Row = {"question_id": self.question_ids[i], "label": self._labels[i]}
-        return row | self._states(self.values[i])
+        states = self._states(self.values[i])
+        return {"question_id": self.question_ids[i], "label": self._labels[i], **states}
 
     @abstractmethod
     def _states(self, value: Any) -> Row:
@@ -152,19 +152,11 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Partners:
-    """The k-th graphs of each question, with the k-th sequence of that question.
-
-    Attributes
-    ----------
-    sequence_of
-        Place of graphs -> place of their sequence.
-    joined
-        The places of these sequences.
-    """
+    """The k-th graphs of each question, with the k-th sequence of that question."""
 
     def __init__(self, question_ids: QuestionIds, row_of: Callable[[Given, int], Row]) -> None:
         self._row_of = row_of
-        self.sequence_of: dict[Place, Place] = {}
+        self.sequence_of: dict[Place, Place] = {}  # by the place of graphs
         sequences = _places(question_ids[SequenceTraces.kind])
         for question_id, graphs in _places(question_ids[GraphTraces.kind]).items():
             self.sequence_of.update(zip(graphs, sequences[question_id], strict=False))

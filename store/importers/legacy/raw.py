@@ -62,19 +62,13 @@ class Sizes(NamedTuple):
 class Facts(NamedTuple):
     """What a record shows of itself; each is None where its parts do not fit together.
 
-    Attributes
-    ----------
-    generation
-        "raw A" to "raw F"; None where its tokens cannot belong to its states.
-    has_text_of_each_token
-        Whether it has a text for each id that it holds; None without texts. The others of an
-        extractor's version have texts of the same part: a list that happens to have the length of
-        another part is damaged.
+    Records of one version of the extractor have texts of the same part: a list that happens to have
+    the length of another part is damaged.
     """
 
-    generation: str | None
+    generation: str | None  # "raw A" to "raw F"
     sizes: Sizes | None
-    has_text_of_each_token: bool | None
+    has_text_of_each_token: bool | None  # of each id that it holds
 
     @classmethod
     def of(cls, record: Any) -> "Facts":
@@ -128,8 +122,10 @@ def _sizes_of(record: Mapping) -> Sizes | None:
     states = record["hidden_states"]
     array = states[0][0] if is_by_step(record) else states[0]
     n_layers = len(states), len(record["attentions"])
-    is_whole = n_layers[0] - n_layers[1] in (0, 1)  # 1: the embedding's
-    return Sizes(n_layers, array.shape[-1], str(array.dtype)) if is_whole else None
+    n_more = n_layers[0] - n_layers[1]
+    if n_more not in (0, 1):  # 1: the embedding's
+        return None
+    return Sizes(n_layers, array.shape[-1], str(array.dtype))
 
 
 def _has_text_of_each_token(record: Mapping) -> bool:
@@ -144,21 +140,11 @@ def _most_common(items: Iterable[T | None], default: U) -> T | U:
 
 @dataclass
 class RawTraces:
-    """The records of one file.
-
-    Attributes
-    ----------
-    records
-        As they were read; one of them may contradict itself.
-    keep_attention
-        Whether the rows hold the full attention maps.
-    max_bytes
-        Most bytes of the arrays of one record.
-    """
+    """The records of one file, as they were read; one of them may contradict itself."""
 
     records: list
-    keep_attention: bool
-    max_bytes: int
+    keep_attention: bool  # whether the rows hold the full attention maps
+    max_bytes: int  # of the arrays of one record, at most
     _first: dict[int, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -185,7 +171,8 @@ class RawTraces:
 
     @cached_property
     def _generation(self) -> str:
-        return _most_common((facts.generation for facts in self._facts), UNCLEAR)
+        found = [facts.generation for facts in self._facts]
+        return _most_common(found, UNCLEAR)
 
     @cached_property
     def _own(self) -> list[tuple[Mapping, Facts]]:
@@ -199,11 +186,13 @@ class RawTraces:
 
     @cached_property
     def _common_sizes(self) -> Sizes | None:
-        return _most_common((facts.sizes for facts in self._facts), None)
+        found = [facts.sizes for facts in self._facts]
+        return _most_common(found, None)
 
     @cached_property
     def _have_text_of_each_token(self) -> bool | None:
-        return _most_common((facts.has_text_of_each_token for _, facts in self._own), None)
+        found = [facts.has_text_of_each_token for _, facts in self._own]
+        return _most_common(found, None)
 
     @property
     def typical_first(self) -> list[int]:
@@ -213,7 +202,8 @@ class RawTraces:
     @cached_property
     def _keys(self) -> frozenset[str]:
         """What a record of the file may be expected to have: some other has it."""
-        return frozenset(chain.from_iterable(record for record, _ in self._own))
+        records = [record for record, _ in self._own]
+        return frozenset(chain.from_iterable(records))
 
     @cached_property
     def _id_key(self) -> str | None:

@@ -17,21 +17,11 @@ __all__ = ["RawStates", "attention_columns", "is_by_step", "read_states", "state
 
 
 class RawStates(NamedTuple):
-    """What the model computed for one record, of the first beam.
+    """What the model computed for one record, of the first beam."""
 
-    Attributes
-    ----------
-    states
-        `(T, d)` for each layer that has attention maps.
-    maps
-        Attention `(H, T, T)` for each layer.
-    prompt_len
-        Tokens of the first step, which took the whole prompt; None for arrays per layer.
-    """
-
-    states: list[np.ndarray]
-    maps: list[np.ndarray]
-    prompt_len: int | None
+    states: list[np.ndarray]  # (T, d) for each layer that has attention maps
+    maps: list[np.ndarray]  # attention (H, T, T) for each layer
+    prompt_len: int | None  # of the first step, which took the prompt; None for arrays per layer
 
 
 def is_by_step(record: Mapping) -> bool:
@@ -54,12 +44,13 @@ def read_states(record: Mapping, max_bytes: int) -> RawStates:
         states = _arrays(record, "hidden_states", 2)
         maps = _arrays(record, "attentions", 3)
         _check_size(chain(states, maps), max_bytes)
-    if len(states) - len(maps) not in (0, 1):
+    n_layers = len(maps)
+    if len(states) not in (n_layers, n_layers + 1):
         raise SchemaError(
-            f"hidden_states: expected states of the {len(maps)} layers of attentions, "
+            f"hidden_states: expected states of the {n_layers} layers of attentions, "
             f"or one more before them, the embedding's, found {len(states)}"
         )
-    return RawStates(states[-len(maps) :], maps, prompt_len)
+    return RawStates(states[-n_layers:], maps, prompt_len)
 
 
 def _layers(record: Mapping, key: str) -> Sequence:
@@ -84,8 +75,9 @@ def _joined_steps(record: Mapping, max_bytes: int) -> RawStates:
     maps_by_step = _first_beams(record, "attentions", 4)
     steps_of_layers = chain(states_by_step, maps_by_step)
     _check_size(chain.from_iterable(steps_of_layers), max_bytes)
-    prompt_len = states_by_step[0][0].shape[0]
-    _check_prompt(record, prompt_len, maps_by_step[0][0].shape[1])
+    first_map = maps_by_step[0][0]
+    prompt_len = len(states_by_step[0][0])
+    _check_prompt(record, prompt_len, first_map.shape[1])
     _check_steps(states_by_step, prompt_len)
     states = [np.concatenate(steps) for steps in states_by_step]
     n_tokens = len(states[0])
@@ -174,9 +166,10 @@ def attention_columns(raw: RawStates, prompt_len: int | None, keep: bool) -> Row
 
     One layer after the other is reduced in float32 and cast to float16.
     """
+    n_heads = len(raw.maps[0])
     n_tokens = len(raw.states[0])
-    shape = (len(raw.maps[0]), n_tokens, n_tokens)
-    if not shape[0]:
+    shape = (n_heads, n_tokens, n_tokens)
+    if not n_heads:
         raise SchemaError("attentions: expected one head at least, found none")
     for layer in raw.maps:
         if layer.shape != shape:
@@ -184,12 +177,13 @@ def attention_columns(raw: RawStates, prompt_len: int | None, keep: bool) -> Row
                 f"attentions: expected shape {shape} in every layer, found {layer.shape}"
             )
     reduced = [_reduce(layer, prompt_len) for layer in raw.maps]
-    columns: Row = {
-        name: np.concatenate([layer[name] for layer in reduced], axis=1) for name in reduced[0]
-    }
+    columns: Row = {}
+    for name in reduced[0]:
+        layers = [layer[name] for layer in reduced]
+        columns[name] = np.concatenate(layers, axis=1)
     if keep:
         squares = np.stack(raw.maps).transpose(2, 3, 0, 1)  # (T, T, L, H)
-        columns["attentions"] = squares.reshape(-1, len(raw.maps), shape[0])
+        columns["attentions"] = squares.reshape(-1, len(raw.maps), n_heads)
     return columns
 
 

@@ -43,19 +43,9 @@ class TooLargeError(RefusedError):
 class CheckedReader:
     """A file object for an unpickler that reads no more than it should.
 
-    Parameters
-    ----------
-    size
-        Most bytes that `file` can hold, which are not compressed any more.
-    n_stored
-        Bytes on the disk, where they are compressed.
-
-    Attributes
-    ----------
-    max_opcodes
-        Most opcodes of a pickle: compressed ones multiply, and each takes some memory.
-    takes_memory
-        Whether the memory is what allows no more of them.
+    `size` is the most that the file can hold once it is unpacked, `n_stored` its bytes on the disk,
+    where they are compressed. A pickle has `max_opcodes` at most: compressed ones multiply, and
+    each takes some memory; `takes_memory` says that this allows no more of them.
     """
 
     def __init__(

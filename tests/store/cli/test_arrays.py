@@ -118,9 +118,8 @@ def test_as_many_layers_as_tokens_are_not_told_apart(run, tmp_path, n_layers):
     ways = "[records,tokens,layers,hidden]' or 'hidden_states=hs[records,layers,tokens,hidden]'"
     assert ways in err
     named = "hidden_states=hs[records,layers,tokens,hidden],tokens=t"
-    assert np.array_equal(
-        run.made("o.zarr", "q.npz", "--map", named)[1]["hidden_states"], hidden[1].swapaxes(0, 1)
-    )
+    store = run.made("o.zarr", "q.npz", "--map", named)
+    assert np.array_equal(store[1]["hidden_states"], hidden[1].swapaxes(0, 1))
 
 
 def test_scores_of_other_traces_are_counted(run, tmp_path):
@@ -163,9 +162,8 @@ def test_axes_in_another_order_are_named_too(run, tmp_path):
     """Layers before tokens, as models give them: the shape alone would be taken as it is."""
     hidden = np.random.default_rng(0).normal(size=(6, 3, 5, 2))
     np.savez(tmp_path / "s.npz", h=hidden, y=np.arange(6) % 2)
-    assert "'hidden_states=h[records,layers,tokens,hidden]'" in run.refused(
-        "o.zarr", "s.npz", "--map", "hidden_states=h,label=y"
-    )
+    err = run.refused("o.zarr", "s.npz", "--map", "hidden_states=h,label=y")
+    assert "'hidden_states=h[records,layers,tokens,hidden]'" in err
     named = "hidden_states=h[records, layers, tokens, hidden],label=y,mine=h[records,a,b,c]"
     store = run.made("o.zarr", "s.npz", "--map", named)
     assert np.array_equal(store["2"]["hidden_states"], hidden[2].transpose(1, 0, 2))
@@ -176,10 +174,8 @@ def test_lengths_that_differ_tell_tokens(run, tmp_path):
     """So does a column with one number for each token; records without states tell nothing."""
     states = [[[0.5] * 8] * n for n in (4, 4, 3)]
     write_lines(tmp_path / "r.jsonl", [{"h": one} for one in states])
-    assert [
-        len(trace["hidden_states"])
-        for trace in run.made("r.zarr", "r.jsonl", "--map", "hidden_states=h")
-    ] == [4, 4, 3]
+    store = run.made("r.zarr", "r.jsonl", "--map", "hidden_states=h")
+    assert [len(trace["hidden_states"]) for trace in store] == [4, 4, 3]
     np.savez(tmp_path / "t.npz", h=np.ones((9, 4, 8)), t=np.ones((9, 4), int), y=np.ones(9))
     assert run("t.zarr", "t.npz", "--map", "hidden_states=h,tokens=t,label=y")[0] == 0
     assert run("u.zarr", "t.npz", "--map", "hidden_states=h,label=y")[0] == 2
@@ -211,9 +207,8 @@ def test_labels_that_contradict_scores_are_refused(run, tmp_path):
 def test_labels_of_requests_that_contradict_their_scores_are_refused(run, tmp_path):
     vllm_file(tmp_path / "v", "r1", 5)
     write_lines(tmp_path / "req.jsonl", [{"id": "r1", "label": 1, "score": 0.9}])
-    assert "contradict each other in 1 of 1 trace ('r1')" in run.refused(
-        "o.zarr", "v", "--requests", "req.jsonl"
-    )
+    err = run.refused("o.zarr", "v", "--requests", "req.jsonl")
+    assert "contradict each other in 1 of 1 trace ('r1')" in err
 
 
 @pytest.mark.parametrize("name", ["correct", "is_correct"])
@@ -222,12 +217,8 @@ def test_what_is_correct_is_proposed_as_a_score(run, tmp_path, name):
     np.savez("f.npz", hs_last=np.ones((4, 2, 4)), **{name: np.arange(4) > 0})
     _, out, _ = run("--inspect", "f.npz")
     assert f"  score={name}: higher is better\n" in out
-    assert list(run.made("o.zarr", *shlex.split(out.splitlines()[-1])[5:]).column("label")) == [
-        1,
-        0,
-        0,
-        0,
-    ]
+    store = run.made("o.zarr", *shlex.split(out.splitlines()[-1])[5:])
+    assert list(store.column("label")) == [1, 0, 0, 0]
 
 
 def test_npy_files_of_a_folder_are_one_table(run, tmp_path):
@@ -250,9 +241,8 @@ def test_json_lines_become_traces(run, tmp_path):
         {"id": "e", "hs": [[2.0] * 8] * 2, "y": 5, "refs": []},
     ]
     write_lines(tmp_path / "t.jsonl", records)
-    status, out, _ = run(
-        "o.zarr", "t.jsonl", "--map", "trace_id=id,hs_last=hs,label=y,references=refs"
-    )
+    mapped = "trace_id=id,hs_last=hs,label=y,references=refs"
+    status, out, _ = run("o.zarr", "t.jsonl", "--map", mapped)
     assert status == 1
     lines = out.splitlines()
     assert lines[:3] == ["o.zarr: 2 traces", "  1 without a label", "  4 files or records left out"]
@@ -616,14 +606,15 @@ def test_states_of_integers_are_floating(run, tmp_path):
     assert store.schema.columns["hs_last"].dtype == "float32"
 
 
+def sequences(*ids):
+    """The content of a preprocessed file of the older formats."""
+    n = len(ids)
+    return {"sequences": torch.zeros(n, 2, 4), "labels": torch.zeros(n), "question_ids": [*ids]}
+
+
 def test_inspect_of_an_older_file_names_its_command(run, tmp_path):
     """Its kind, keys and number of traces, through the reader that runs nothing."""
-    content = {
-        "sequences": torch.zeros(3, 2, 4),
-        "labels": torch.zeros(3),
-        "question_ids": ["q0", "q1", "q2"],
-    }
-    torch.save(content, tmp_path / "old.pt")
+    torch.save(sequences("q0", "q1", "q2"), tmp_path / "old.pt")
     status, out, _ = run("--inspect", "old.pt")
     assert status == 0
     assert "old.pt: " in out
@@ -651,9 +642,8 @@ def test_inspect_runs_no_pickle(run, tmp_path):
 
 def test_older_traces_beside_arrays_are_imported_as_before(run, tmp_path):
     """A folder may hold a model's weights, and tables of scores."""
-    content = {"sequences": torch.zeros(1, 2, 4), "labels": torch.zeros(1), "question_ids": ["q"]}
     (tmp_path / "d").mkdir()
-    torch.save(content, tmp_path / "d" / "old.pt")
+    torch.save(sequences("q"), tmp_path / "d" / "old.pt")
     (tmp_path / "d" / "model.safetensors").write_bytes(safetensors_bytes({"w": np.ones(2, "f4")}))
     (tmp_path / "d" / "scores.csv").write_text("question_id,score\nq,1\n")
     assert len(run.made("o.zarr", "d")) == 1
@@ -683,9 +673,8 @@ def test_scores_of_a_file_decide_the_labels(run, features, tmp_path):
     """Instead of those in the arrays."""
     (tmp_path / "s.csv").write_text("question_id,score\nq0,0.9\nq1,0.1\n")
     mapped = "hs_last=layers,label=y,question_id=qid"
-    assert list(
-        run.made("o.zarr", "f.npz", "--map", mapped, "--scores", "s.csv").column("label")
-    ) == [0, 0, 1, 1, -1, -1, -1]
+    store = run.made("o.zarr", "f.npz", "--map", mapped, "--scores", "s.csv")
+    assert list(store.column("label")) == [0, 0, 1, 1, -1, -1, -1]
 
 
 def test_parts_are_merged_to_the_whole(run, tmp_path):
@@ -716,14 +705,11 @@ def test_unlikely_files_are_inspected_without_a_traceback(run, tmp_path):
 
 def test_arrow_tables_become_traces(run, tmp_path):
     pa = pytest.importorskip("pyarrow")
-    table = pa.table(
-        {
-            "id": ["a", "b", "c"],
-            "hs": pa.array([[[i, 2.0]] * 2 for i in range(3)], pa.list_(pa.list_(pa.float32()))),
-            "tok": pa.array([[0], [0, 1], []], pa.list_(pa.int64())),
-            "y": [0, 1, None],
-        }
-    )
+    columns = {"id": ["a", "b", "c"], "y": [0, 1, None]}
+    hidden = [[[i, 2.0]] * 2 for i in range(3)]
+    columns["hs"] = pa.array(hidden, pa.list_(pa.list_(pa.float32())))
+    columns["tok"] = pa.array([[0], [0, 1], []], pa.list_(pa.int64()))
+    table = pa.table(columns)
     folder = tmp_path / "ds" / "train"
     folder.mkdir(parents=True)
     for name in ("state.json", "dataset_info.json"):
@@ -746,9 +732,8 @@ def test_a_file_whose_texts_are_no_utf8_is_named(run, tmp_path):
     texts = pa.array([b"\xff", b"\xff"]).view(pa.string())
     with pa.ipc.new_stream(str(tmp_path / "f.arrow"), pa.schema({"id": pa.string()})) as writer:
         writer.write_table(pa.table({"id": texts}))
-    assert "f.arrow: expected a whole trace, found UnicodeDecodeError" in run.refused(
-        "o.zarr", "f.arrow", "--map", "trace_id=id"
-    )
+    err = run.refused("o.zarr", "f.arrow", "--map", "trace_id=id")
+    assert "f.arrow: expected a whole trace, found UnicodeDecodeError" in err
 
 
 @pytest.mark.parametrize("mapped", ["hidden_states=h,tokens=t", "trace_id=id,label=y,score=s"])
@@ -776,14 +761,9 @@ def test_parquet_becomes_traces(run, tmp_path):
     pa = pytest.importorskip("pyarrow")
     n = 150
     hidden = [[[i, 2.0]] * (2 + i % 3) for i in range(n)]
-    table = pa.table(
-        {
-            "id": [f"t{i}" for i in range(n)],
-            "hs": pa.array(hidden, pa.list_(pa.list_(pa.float32()))),
-            "y": [i % 2 for i in range(n)],
-        }
-    )
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=70)
+    columns = {"id": [f"t{i}" for i in range(n)], "y": [i % 2 for i in range(n)]}
+    columns["hs"] = pa.array(hidden, pa.list_(pa.list_(pa.float32())))
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=70)
     assert "Parquet, 150 records" in run("--inspect", "t.parquet")[1]
     mapped = "trace_id=id,hidden_states=hs,label=y"
     store = run.made("o.zarr", "t.parquet", "--map", mapped)
@@ -791,9 +771,8 @@ def test_parquet_becomes_traces(run, tmp_path):
     assert store["t149"]["hidden_states"].dtype == np.float32
     assert run("p.zarr", "t.parquet", "--map", mapped, "--max-file-gb", "1e-6")[0] == 2
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:300])
-    assert "cut.parquet: expected Arrow data" in run.refused(
-        "p.zarr", "cut.parquet", "--map", "trace_id=id"
-    )
+    err = run.refused("p.zarr", "cut.parquet", "--map", "trace_id=id")
+    assert "cut.parquet: expected Arrow data" in err
 
 
 def test_hdf5_becomes_traces(run, tmp_path):
@@ -838,9 +817,8 @@ def test_hdf5_cannot_fill_the_memory_by_repeating(run, tmp_path, kind, column, v
     data = bytearray((tmp_path / "f.h5").read_bytes())
     data[offset : offset + 16_000] = data[offset : offset + 16] * 1000
     (tmp_path / "f.h5").write_bytes(data)
-    assert "v: expected at most 0.01 GB (--max-file-gb)" in run.refused(
-        "o.zarr", "f.h5", "--map", f"{column}=v", "--max-file-gb", "0.01"
-    )
+    err = run.refused("o.zarr", "f.h5", "--map", f"{column}=v", "--max-file-gb", "0.01")
+    assert "v: expected at most 0.01 GB (--max-file-gb)" in err
 
 
 def test_hdf5_lists_of_lists_are_not_read(run, tmp_path):
@@ -849,9 +827,8 @@ def test_hdf5_lists_of_lists_are_not_read(run, tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("v", (3,), h5py.vlen_dtype(h5py.vlen_dtype("i4")))
         file["y"] = np.zeros(3, int)
-    assert "'v': expected numbers, texts or lists of numbers, found object" in run.refused(
-        "o.zarr", "f.h5", "--map", "mine=v"
-    )
+    err = run.refused("o.zarr", "f.h5", "--map", "mine=v")
+    assert "'v': expected numbers, texts or lists of numbers, found object" in err
     assert run("o.zarr", "f.h5", "--map", "label=y")[0] == 0
 
 
@@ -912,21 +889,14 @@ def test_pickled_arrays_become_traces(run, tmp_path, form, suffix):
 def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
     """And keeps bfloat16; records in a list may differ in length."""
     torch.save(torch.ones(3, 2, 4).bfloat16(), tmp_path / "hs.pt")
-    assert (
-        run.made("o.zarr", "hs.pt", "--map", "hs_last=hs[records,layers,hidden]")
-        .schema.columns["hs_last"]
-        .dtype
-        == "bfloat16"
-    )
+    store = run.made("o.zarr", "hs.pt", "--map", "hs_last=hs[records,layers,hidden]")
+    assert store.schema.columns["hs_last"].dtype == "bfloat16"
     torch.save([torch.ones(n, 2, 4) for n in (3, 5)], tmp_path / "states.pt")
-    assert [
-        len(trace["hidden_states"])
-        for trace in run.made("p.zarr", "states.pt", "--map", "hidden_states=states")
-    ] == [3, 5]
+    store = run.made("p.zarr", "states.pt", "--map", "hidden_states=states")
+    assert [len(trace["hidden_states"]) for trace in store] == [3, 5]
     torch.save([torch.ones(4, 8) for _ in range(2)], tmp_path / "same.pt")
-    assert "'hs_last=same[records,layers,hidden]'" in run.refused(
-        "q.zarr", "same.pt", "--map", "hidden_states=same"
-    )
+    err = run.refused("q.zarr", "same.pt", "--map", "hidden_states=same")
+    assert "'hs_last=same[records,layers,hidden]'" in err
 
 
 @pytest.mark.parametrize(
@@ -957,35 +927,27 @@ def test_texts_in_a_list_do_not_make_rows_of_layers(run, tmp_path):
     """One trace may have as many references as layers."""
     content = {"hs": np.arange(24.0).reshape(3, 8), "refs": ["x", "y", "z"]}
     (tmp_path / "f.pkl").write_bytes(pickle.dumps(content))
-    assert "one trace of many layers or many traces of one layer" in run.refused(
-        "o.zarr", "f.pkl", "--map", "hs_last=hs,references=refs"
-    )
-    for name, references in (
-        ("layers", ['["x", "y", "z"]']),
-        ("records", ['["x"]', '["y"]', '["z"]']),
-    ):
+    err = run.refused("o.zarr", "f.pkl", "--map", "hs_last=hs,references=refs")
+    assert "one trace of many layers or many traces of one layer" in err
+    expected = {"layers": ['["x", "y", "z"]'], "records": ['["x"]', '["y"]', '["z"]']}
+    for name, references in expected.items():
         mapped = f"hs_last=hs[{name},hidden],references=refs"
-        assert (
-            list(run.made(f"{name}.zarr", "f.pkl", "--map", mapped).column("references"))
-            == references
-        )
+        store = run.made(f"{name}.zarr", "f.pkl", "--map", mapped)
+        assert list(store.column("references")) == references
     (tmp_path / "g.pkl").write_bytes(pickle.dumps(content | {"refs": ["x"]}))
-    assert run.made("p.zarr", "g.pkl", "--map", "hs_last=hs,references=refs")["g"][
-        "hs_last"
-    ].shape == (3, 8)
+    store = run.made("p.zarr", "g.pkl", "--map", "hs_last=hs,references=refs")
+    assert store["g"]["hs_last"].shape == (3, 8)
 
 
 def test_a_list_of_arrays_may_be_named_as_the_layers_of_one_trace(run, tmp_path):
     """Else each array in it is a record."""
     torch.save({"hs": [torch.full((8,), float(i)) for i in range(3)], "y": 1}, tmp_path / "f.pt")
     assert run("o.zarr", "f.pt", "--map", "hs_last=hs,label=y")[0] == 2
-    assert run.made("o.zarr", "f.pt", "--map", "hs_last=hs[layers,hidden],label=y")["f"]["hs_last"][
-        :, 0
-    ].tolist() == [0, 1, 2]
+    store = run.made("o.zarr", "f.pt", "--map", "hs_last=hs[layers,hidden],label=y")
+    assert store["f"]["hs_last"][:, 0].tolist() == [0, 1, 2]
     torch.save({"hs": [torch.ones(3, 8)] * 2, "y": [1, None], "a": [b"x", b"y"]}, tmp_path / "f.pt")
-    assert list(
-        run.made("p.zarr", "f.pt", "--map", "hs_last=hs,label=y,answer=a").column("label")
-    ) == [1, -1]
+    store = run.made("p.zarr", "f.pt", "--map", "hs_last=hs,label=y,answer=a")
+    assert list(store.column("label")) == [1, -1]
 
 
 def test_lists_in_pickles_are_arrays(run, tmp_path):

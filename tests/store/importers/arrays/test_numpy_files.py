@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from store.errors import CorruptError, RefusedError, SchemaError, StoreError
-from store.importers.arrays.open import open_contents
+from store.importers.arrays import open_contents
 from store.importers.files import Given, kind_of
 
 MAX = 10_000_000

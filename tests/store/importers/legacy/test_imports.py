@@ -710,7 +710,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path):
     for i in range(40):
         records = [Trace(n, LARGER).raw for n in range(i, i + 8)]
         write_pickle(tmp_path / f"in/{i}.pkl.gz", records)
-    stores = kill_at_random(tmp_path, "import", ["in"], ["store.importers.legacy.imports"], 3, 0.2)
+    stores = kill_at_random(tmp_path, "import", ["in"], ["store.importers.legacy"], 3, 0.2)
     assert stores
     for path in stores:
         assert bytes_of(TraceStore.open(path)) == bytes_of(TraceStore.open(tmp_path / "whole.zarr"))
