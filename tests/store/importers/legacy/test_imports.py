@@ -161,6 +161,9 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
     "texts one less": ("F", {"tokens_decoded": lambda v: v[:-1]}, "of generation raw F like most"),
     "no tokens": ("F", {"tokens": None}, "expected the key 'tokens'"),
     "tokens of floats": ("F", {"tokens": lambda v: np.zeros(3)}, "tokens: expected integers"),
+    "ids beyond int32": ("F", {"tokens": lambda v: v + 2**40}, "expected token ids that int32"),
+    "no numbers": ("F", {"hidden_states": lambda v: [x[:, :0] for x in v]}, "expected numbers for"),
+    "no heads": ("F", {"attentions": lambda v: [x[:0] for x in v]}, "expected one head at least"),
     "id of a number": ("F", {"question_id": lambda v: 3}, "question_id: expected a text"),
     "states of integers": (
         *("F", {"hidden_states": lambda v: [np.zeros((3, D), int)] * L}),
@@ -179,6 +182,15 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
     "another prompt": (
         *("B", {"prompt_length": lambda v: v - 1}),
         "prompt_length: expected 2 as in the first step of hidden_states, found 1",
+    ),
+    "another prompt than the tokens say": (
+        *("E", {"prompt_length": lambda v: 9}),
+        "prompt_length: expected 2, the 3 states before the 1 tokens of the answer, found 9",
+    ),
+    "a negative cut": ("B", {"tokens_after_cutoff": lambda v: -1}, "expected no negative number"),
+    "maps that see less": (
+        *("B", {"attentions": lambda v: [[x[..., :-1] for x in steps] for steps in v]}),
+        "attentions: expected 2 heads that see 2 tokens of 2, in float16, found shape (2, 2, 1)",
     ),
     # named again and again: a small file must not fill the memory
     "one layer often": (
@@ -201,7 +213,7 @@ def changed(name):
     letter, changes, said = CHANGES[name]
     record = Trace(1, numbered=True).record(letter)
     for key, change in changes.items():
-        value = record.pop(key)
+        value = record.pop(key, None)
         if change is not None:
             record[key] = change(value)
     return record, letter, said
@@ -498,19 +510,41 @@ def test_a_sequence_of_other_states_is_not_joined(tmp_path):
     assert "expected the states of the last token as in" in report.skipped.messages[0]
 
 
-def test_the_sequence_of_damaged_graphs_is_kept(tmp_path):
+DAMAGED_GRAPHS = {  # what becomes of a graph, and what is said of it
+    "no graph": (lambda graph: None, "graphs: expected graphs with x, edge_index and edge_attr"),
+    "a value less": (lambda graph: (graph.edge_index, graph.edge_attr[1:]), "one an edge, found"),
+    "edges to earlier tokens": (
+        lambda graph: (graph.edge_index.flip(0), graph.edge_attr),
+        "edge_index: expected edges from a token to itself or a later one of 3, found others",
+    ),
+    "an edge twice": (
+        lambda graph: (graph.edge_index[:, :1].expand(2, 6), graph.edge_attr),
+        "edge_index: expected every edge once, found one twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_GRAPHS)
+def test_the_sequence_of_damaged_graphs_is_kept(tmp_path, name):
     """And the other traces of their file."""
-    write_preprocessed(tmp_path / "in", [Trace(1), Trace(2), Trace(3)])
+    change, said = DAMAGED_GRAPHS[name]
+    write_preprocessed(tmp_path / "in", [Trace(2), Trace(1), Trace(3)])
     path = tmp_path / "in/gnn/preprocessed_a.pt"
     content = torch.load(path, weights_only=False)
-    content["graphs"][1] = [None, None]
+    first, second = content["graphs"][1]
+    changed = change(first)
+    if changed is not None:
+        first.edge_index, first.edge_attr = changed
+    content["graphs"][1] = [changed and first, second]
     torch.save(content, path)
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
-    assert list(store.ids) == ["tc_1", "tc_2", "tc_3"]
-    assert np.array_equal(store["tc_2"]["hs_last"], Trace(2).last)
-    lengths = [Trace(1).n_states("F"), 0, Trace(3).n_states("F")]
+    assert list(store.ids) == ["tc_2", "tc_1", "tc_3"]
+    assert np.array_equal(store["tc_1"]["hs_last"], Trace(1).last)
+    lengths = [Trace(2).n_states("F"), 0, Trace(3).n_states("F")]
     assert store.lengths("hidden_states").tolist() == lengths
-    assert "is kept without graphs" in report.skipped.messages[0]
+    [message] = report.skipped.messages
+    assert said in message
+    assert "is kept without graphs" in message
 
 
 DAMAGED = {
