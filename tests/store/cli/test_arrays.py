@@ -65,6 +65,121 @@ def features(tmp_path):
     return arrays
 
 
+N = 150  # rows: several batches of the formats that have them
+HIDDEN = np.random.default_rng(0).normal(size=(N, 2, 4)).astype("f4")
+LABELS = [-1, *(i % 2 for i in range(1, N))]  # the first has none
+ROWS = [
+    {"id": f"t{i}", "h": HIDDEN[i], "y": None if y < 0 else y, "q": f"é{i}", "tok": [*range(i % 3)]}
+    for i, y in enumerate(LABELS)
+]
+ARRAYS = {"h": HIDDEN, "y": np.array(LABELS)}
+TEXTS = {key: np.array([row[key] for row in ROWS]) for key in ("id", "q")}
+COLUMNS = {"id": "trace_id", "h": "hs_last", "y": "label", "q": "question", "tok": "tokens"}
+
+
+def write_npy(folder):
+    folder.mkdir()
+    for key, array in (ARRAYS | TEXTS).items():
+        np.save(folder / f"{key}.npy", array)
+
+
+def arrow_table():
+    pa = pytest.importorskip("pyarrow")
+    columns = {key: [row[key] for row in ROWS] for key in COLUMNS}
+    columns["h"] = pa.array(HIDDEN.tolist(), pa.list_(pa.list_(pa.float32())))
+    return pa, pa.table(columns)
+
+
+def write_arrow(path):
+    pa, table = arrow_table()
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=20)
+
+
+def write_dataset(folder):
+    """As `Dataset.save_to_disk` does, below the folder that is given."""
+    (folder / "train").mkdir(parents=True)
+    for name in ("state.json", "dataset_info.json"):
+        (folder / "train" / name).write_text("{}")
+    write_arrow(folder / "train/data-00000-of-00001.arrow")
+
+
+def write_parquet(path):
+    pytest.importorskip("pyarrow.parquet").write_table(arrow_table()[1], path, row_group_size=70)
+
+
+def write_hdf5(path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("h", data=HIDDEN, compression="gzip")
+        file["y"] = LABELS
+        for key in TEXTS:
+            file[key] = TEXTS[key].tolist()
+        tokens = file.create_dataset("tok", (N,), h5py.vlen_dtype("i4"))
+        for i, row in enumerate(ROWS):
+            tokens[i] = row["tok"]
+
+
+TENSORS = [torch.from_numpy(states) for states in HIDDEN]
+FORMATS = {  # file -> kind, keys, and what writes it
+    "f.npz": ("npz", "h y id q", lambda path: np.savez(path, **ARRAYS, **TEXTS)),
+    "npy": ("npy", "h y id q", write_npy),
+    "f.safetensors": (
+        *("safetensors", "h y"),
+        lambda path: path.write_bytes(safetensors_bytes(ARRAYS)),
+    ),
+    "f.jsonl": (
+        *("JSON lines", "id h y q tok"),
+        lambda path: write_lines(path, [row | {"h": row["h"].tolist()} for row in ROWS]),
+    ),
+    "f.arrow": ("Arrow", "id h y q tok", write_arrow),
+    "ds": ("Arrow", "id h y q tok", write_dataset),
+    "f.parquet": ("Parquet", "id h y q tok", write_parquet),
+    "f.h5": ("HDF5", "h y id q tok", write_hdf5),
+    "rows.pkl": ("pickle", "id h y q tok", lambda path: path.write_bytes(pickle.dumps(ROWS))),
+    "rows.pt": ("pickle", "id h y q tok", lambda path: torch.save(
+        [row | {"h": states} for row, states in zip(ROWS, TENSORS, strict=True)], path
+    )),
+    "arrays.pt": ("pickle", "h y", lambda path: torch.save(
+        {"h": torch.stack(TENSORS), "y": torch.tensor(LABELS), "meta": {"model": "m"}}, path
+    )),
+    "lists.pkl": ("pickle", "h y", lambda path: path.write_bytes(
+        pickle.dumps({"h": TENSORS, "y": LABELS, "meta": {"model": "m"}})
+    )),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_rows(run, tmp_path, name):
+    """Nested, ragged and missing values too; a file that is cut is never a shorter one."""
+    kind, keys, write = FORMATS[name]
+    write(tmp_path / name)
+    _, out, _ = run("--inspect", name)
+    assert f": {kind}, {N} records" in out
+    assert re.search(r"  h: \w+ \((150, )?2, 4\)\n", out)
+    assert "label=y" in out
+    if kind == "pickle":
+        assert "--inspect shows a --map for other arrays" in run.refused("o.zarr", name)
+    mapped = ",".join(f"{COLUMNS[key]}={key}" for key in keys.split())
+    store = run.made("o.zarr", name, "--map", mapped)
+    assert store.schema.columns["hs_last"].dtype == "float32"
+    assert list(store.column("label")) == LABELS
+    for row, trace in zip(ROWS, store, strict=True):
+        assert np.array_equal(trace["hs_last"], row["h"])
+        if "id" in keys:
+            assert (trace.id, trace["question"]) == (row["id"], row["q"])
+        if "tok" in keys:
+            assert trace["tokens"].tolist() == row["tok"]
+    if kind not in ("safetensors", "JSON lines", "Arrow"):  # which are mapped, or read line by line
+        assert run("p.zarr", name, "--map", mapped, "--max-file-gb", "1e-8")[0] == 2
+    for path in [tmp_path / name, *(tmp_path / name).rglob("*.*[yw]")]:
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    status, out, err = run("p.zarr", name, "--map", mapped)
+    assert status == (1 if kind in ("JSON lines", "Arrow") else 2)
+    assert "expected " in out + err
+
+
 def test_rows_of_an_npz_become_traces(run, features):
     status, out, _ = run(
         "o.zarr", "f.npz", "--map", "hs_last=layers,label=y,question_id=qid,extra=extra"
@@ -219,15 +334,6 @@ def test_what_is_correct_is_proposed_as_a_score(run, tmp_path, name):
     assert f"  score={name}: higher is better\n" in out
     store = run.made("o.zarr", *shlex.split(out.splitlines()[-1])[5:])
     assert list(store.column("label")) == [1, 0, 0, 0]
-
-
-def test_npy_files_of_a_folder_are_one_table(run, tmp_path):
-    (tmp_path / "npy").mkdir()
-    np.save("npy/hs.npy", np.ones((6, 8)))
-    np.save("npy/y.npy", np.arange(6) > 2)
-    store = run.made("o.zarr", "npy", "--map", "hs_last=hs,label=y")
-    assert store["3"]["hs_last"].shape == (1, 8)
-    assert list(store.column("label")) == [0, 0, 0, 1, 1, 1]
 
 
 def test_json_lines_become_traces(run, tmp_path):
@@ -703,30 +809,6 @@ def test_unlikely_files_are_inspected_without_a_traceback(run, tmp_path):
     assert f"e: none of the kinds that are read: {kinds}" in out
 
 
-def test_arrow_tables_become_traces(run, tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    columns = {"id": ["a", "b", "c"], "y": [0, 1, None]}
-    hidden = [[[i, 2.0]] * 2 for i in range(3)]
-    columns["hs"] = pa.array(hidden, pa.list_(pa.list_(pa.float32())))
-    columns["tok"] = pa.array([[0], [0, 1], []], pa.list_(pa.int64()))
-    table = pa.table(columns)
-    folder = tmp_path / "ds" / "train"
-    folder.mkdir(parents=True)
-    for name in ("state.json", "dataset_info.json"):
-        (folder / name).write_text(json.dumps({}))
-    with pa.ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), table.schema) as writer:
-        writer.write_table(table, max_chunksize=2)
-    assert "hs: float32 (2, 2)" in run("--inspect", "ds")[1]
-    store = run.made("o.zarr", "ds", "--map", "trace_id=id,hs_last=hs,tokens=tok,label=y")
-    assert store["b"]["hs_last"].tolist() == [[1, 2], [1, 2]]
-    assert store["b"]["hs_last"].dtype == np.float32
-    assert [len(trace["tokens"]) for trace in store] == [1, 2, 0]
-    assert list(store.column("label")) == [0, 1, -1]
-    data = (folder / "data-00000-of-00001.arrow").read_bytes()
-    (tmp_path / "cut.arrow").write_bytes(data[:400])
-    run.refused("p.zarr", "cut.arrow", "--map", "trace_id=id")
-
-
 def test_a_file_whose_texts_are_no_utf8_is_named(run, tmp_path):
     pa = pytest.importorskip("pyarrow")
     texts = pa.array([b"\xff", b"\xff"]).view(pa.string())
@@ -755,52 +837,6 @@ def test_too_little_memory_before_an_import_ends_it(run, tmp_path, monkeypatch, 
     assert "expected more memory" in run.refused("p.zarr", "f.jsonl", "--map", mapped)
 
 
-def test_parquet_becomes_traces(run, tmp_path):
-    """Arrays of any depth, from several batches; only what is mapped is read."""
-    pq = pytest.importorskip("pyarrow.parquet")
-    pa = pytest.importorskip("pyarrow")
-    n = 150
-    hidden = [[[i, 2.0]] * (2 + i % 3) for i in range(n)]
-    columns = {"id": [f"t{i}" for i in range(n)], "y": [i % 2 for i in range(n)]}
-    columns["hs"] = pa.array(hidden, pa.list_(pa.list_(pa.float32())))
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=70)
-    assert "Parquet, 150 records" in run("--inspect", "t.parquet")[1]
-    mapped = "trace_id=id,hidden_states=hs,label=y"
-    store = run.made("o.zarr", "t.parquet", "--map", mapped)
-    assert store["t149"]["hidden_states"].tolist() == [[row] for row in hidden[149]]
-    assert store["t149"]["hidden_states"].dtype == np.float32
-    assert run("p.zarr", "t.parquet", "--map", mapped, "--max-file-gb", "1e-6")[0] == 2
-    (tmp_path / "cut.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:300])
-    err = run.refused("p.zarr", "cut.parquet", "--map", "trace_id=id")
-    assert "cut.parquet: expected Arrow data" in err
-
-
-def test_hdf5_becomes_traces(run, tmp_path):
-    """Keys are the paths of datasets; texts, and records that differ in length, as well."""
-    h5py = pytest.importorskip("h5py")
-    states = np.random.default_rng(0).normal(size=(5, 3, 4)).astype("f2")
-    tokens = [np.arange(i + 1, dtype="i4") for i in range(5)]
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file.create_dataset("model/layers", data=states, compression="gzip")
-        file["y"] = np.arange(5) % 2
-        file["q"] = [f"é{i}" for i in range(5)]
-        ragged = file.create_dataset("tok", (5,), h5py.vlen_dtype("i4"))
-        for i, one in enumerate(tokens):
-            ragged[i] = one
-    _, out, _ = run("--inspect", "f.h5")
-    assert "f.h5: HDF5, 5 records" in out
-    assert "  model/layers: float16 (5, 3, 4)" in out
-    mapped = "hs_last=model/layers,label=y,question=q,tokens=tok"
-    assert run("o.zarr", "f.h5", "--map", mapped)[0] == 0
-    for i, trace in enumerate(TraceStore.open("o.zarr")):
-        assert np.array_equal(trace["hs_last"], states[i])
-        assert (trace["question"], trace["label"]) == (f"é{i}", i % 2)
-        assert np.array_equal(trace["tokens"], tokens[i])
-    (tmp_path / "cut.h5").write_bytes((tmp_path / "f.h5").read_bytes()[:900])
-    run.refused("p.zarr", "cut.h5", "--map", "label=y")
-    assert run("p.zarr", "f.h5", "--map", mapped, "--max-file-gb", "1e-8")[0] == 2
-
-
 @pytest.mark.parametrize("shape", [(1000,), (500, 2)])
 @pytest.mark.parametrize(
     ("kind", "column", "value"),
@@ -826,10 +862,10 @@ def test_hdf5_lists_of_lists_are_not_read(run, tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("v", (3,), h5py.vlen_dtype(h5py.vlen_dtype("i4")))
-        file["y"] = np.zeros(3, int)
+        file["model/y"] = np.zeros(3, int)  # a key is the path of a dataset
     err = run.refused("o.zarr", "f.h5", "--map", "mine=v")
     assert "'v': expected numbers, texts or lists of numbers, found object" in err
-    assert run("o.zarr", "f.h5", "--map", "label=y")[0] == 0
+    assert run("o.zarr", "f.h5", "--map", "label=model/y")[0] == 0
 
 
 def test_hdf5_reads_no_other_file(run, tmp_path):
@@ -855,35 +891,6 @@ def test_a_missing_library_is_named_with_its_extra(run, tmp_path, monkeypatch, n
     err = run.refused("o.zarr", name, "--map", "label=y")
     assert f"expected the extra arrays to read {'HDF5' if module == 'h5py' else 'Parquet'}" in err
     assert f"the package {module} is not installed" in err
-
-
-PICKLED = {
-    "records": lambda h, y: [{"h": one, "y": int(label)} for one, label in zip(h, y, strict=True)],
-    "arrays": lambda h, y: {"h": torch.stack(h), "y": torch.tensor(y)},
-    "lists": lambda h, y: {"h": h, "y": y, "meta": {"model": "m"}},
-    "numpy": lambda h, y: {"h": [one.numpy() for one in h], "y": np.array(y)},
-}
-
-
-@pytest.mark.parametrize("form", PICKLED)
-@pytest.mark.parametrize("suffix", ["pkl", "pt"])
-def test_pickled_arrays_become_traces(run, tmp_path, form, suffix):
-    """Lists of dicts, and dicts of arrays or of lists, through the reader that runs nothing."""
-    hidden = [torch.full((2, 4), float(i)) for i in range(6)]
-    content = PICKLED[form](hidden, [0, 1] * 3)
-    if suffix == "pkl":
-        (tmp_path / "f.pkl").write_bytes(pickle.dumps(content))
-    else:
-        torch.save(content, tmp_path / "f.pt")
-    assert "--inspect shows a --map for other arrays" in run.refused("o.zarr", f"f.{suffix}")
-    _, out, _ = run("--inspect", f"f.{suffix}")
-    assert f"f.{suffix}: pickle, 6 records" in out
-    assert "label=y" in out
-    store = run.made("o.zarr", f"f.{suffix}", "--map", "hs_last=h,label=y")
-    assert store.schema.columns["hs_last"].dtype == "float32"
-    for i, trace in enumerate(store):
-        assert np.array_equal(trace["hs_last"], hidden[i].numpy())
-        assert trace["label"] == i % 2
 
 
 def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
