@@ -809,6 +809,14 @@ def test_unlikely_files_are_inspected_without_a_traceback(run, tmp_path):
     assert f"e: none of the kinds that are read: {kinds}" in out
 
 
+def test_a_table_without_rows_has_no_keys(run, tmp_path):
+    pa, table = arrow_table()
+    with pa.ipc.new_stream(str(tmp_path / "f.arrow"), table.schema):
+        pass
+    err = run.refused("o.zarr", "f.arrow", "--map", "trace_id=id")
+    assert "f.arrow: expected a key 'id' for column 'trace_id'; the keys are none" in err
+
+
 def test_a_file_whose_texts_are_no_utf8_is_named(run, tmp_path):
     pa = pytest.importorskip("pyarrow")
     texts = pa.array([b"\xff", b"\xff"]).view(pa.string())
