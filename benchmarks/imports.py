@@ -113,7 +113,7 @@ def load_and_save(files: list[Path], out: Path) -> None:
 
 def import_files(files: list[Path], out: Path) -> None:
     from store.importers.files import given_files
-    from store.importers.legacy.imports import ImportSource
+    from store.importers.legacy import ImportSource
     from store.importers.source import Options
     from store.write.build import build_store
 

@@ -48,7 +48,7 @@ ALLOWED = {  # library -> where in store/ it may be imported
         "store.read",
         "store.feed",
         "store.sources",
-        "store.importers.legacy.layers",
+        "store.importers.legacy.states",
         "store.cli",
     },
     "zarr": {"store.format.zarr_json"},

@@ -18,7 +18,7 @@ from store.importers.files import (
     find_given,
     find_older,
 )
-from store.importers.legacy.imports import ImportSource
+from store.importers.legacy import ImportSource
 from store.importers.source import FileSource, Options
 from store.importers.vllm import VllmSource, is_vllm
 from store.importers.vllm_requests import read_requests

@@ -7,17 +7,18 @@ to see how they begin.
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from store.errors import CorruptError, NotFoundError, SchemaError
-from store.importers.arrays.numpy_files import is_npz
 from store.importers.pickles import kind_of_file
 
 __all__ = [
     "ARRAYS",
+    "NPY",
     "PICKLES",
     "SAFETENSORS",
     "Given",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 SAFETENSORS = ".safetensors"
+NPY = ".npy"
 MAGICS = {
     b"\x93NUMPY": "npy",
     b"ARROW1": "Arrow",
@@ -62,14 +64,9 @@ MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
 
 @dataclass(frozen=True)
 class Given:
-    """One thing to read.
+    """One thing to read: a file, or the folder of several that belong together.
 
-    Attributes
-    ----------
-    path
-        A file, or the folder of several that belong together.
-    kind
-        One of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "store", "unknown".
+    Its kind is one of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "store", "unknown".
     """
 
     path: Path
@@ -85,12 +82,8 @@ class Given:
 def find_given(sources: Sequence[str]) -> list[Given]:
     """Return what files, folders and patterns name, sorted by path.
 
-    Raises
-    ------
-    NotFoundError
-        A source names nothing.
-    CorruptError
-        The state of a saved dataset does not name its files.
+    Raises NotFoundError for a source that names nothing, CorruptError where the state of a saved
+    dataset does not name its files.
     """
     return _find(sources, _given_at, "files, a folder or a pattern")
 
@@ -98,12 +91,7 @@ def find_given(sources: Sequence[str]) -> list[Given]:
 def find_older(sources: Sequence[str]) -> list[Given]:
     """Return the files that sources name, sorted; of folders all in them that may be older traces.
 
-    Raises
-    ------
-    NotFoundError
-        A source names nothing.
-    SchemaError
-        A source is a store.
+    Raises NotFoundError for a source that names nothing, SchemaError for a store.
     """
     return _find(sources, _older_at, "a file, folder or pattern of files with traces")
 
@@ -250,7 +238,17 @@ def kind_of(path: Path) -> str:
     except CorruptError:
         return OLD_SUFFIXES.get(suffix, "unknown")
     may_be_npz = kind == "torch" and not suffix
-    return "npz" if may_be_npz and is_npz(path) else kind
+    return "npz" if may_be_npz and _is_npz(path) else kind
+
+
+def _is_npz(path: Path) -> bool:
+    """Return whether a zip file holds NumPy's arrays."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return False
+    return bool(names) and all(name.endswith(NPY) for name in names)
 
 
 def old_suffix(path: Path) -> str:
@@ -303,11 +301,6 @@ def check_apart(out: Path, sources: Sequence[str]) -> None:
     """Raise SchemaError for a store to be made among what is imported.
 
     It would be one of the things to import itself when the import goes on, or is repeated.
-
-    Parameters
-    ----------
-    sources
-        Files, folders and patterns.
     """
     place = out.resolve()
     for source in sources:

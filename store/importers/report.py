@@ -18,35 +18,18 @@ EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}  # their bits
 
 @dataclass
 class FileReport:
-    """What became of an import.
+    """What became of an import."""
 
-    Attributes
-    ----------
-    rows, unlabelled, not_finite
-        Traces written, those of them without a label, and those with a NaN or an infinity in an
-        array.
-    repeated
-        Traces of a question that had one before.
-    skipped
-        Files, records and requests that are in no row.
-    refused
-        File -> why nothing of it was read, where a format tells files from records.
-    scores_unused
-        Scores of traces and questions that are not there.
-    scores_misfit
-        What to do if no score at all is of a trace that is there; else empty.
-    """
-
-    rows: int = 0
-    unlabelled: int = 0
-    not_finite: int = 0
-    repeated: int = 0
-    skipped: LeftOut = field(default_factory=LeftOut)
-    refused: dict[str, str] = field(default_factory=dict)
+    rows: int = 0  # traces written
+    unlabelled: int = 0  # of them
+    not_finite: int = 0  # of them, with a NaN or an infinity in an array
+    repeated: int = 0  # of them, of a question that had one before
+    skipped: LeftOut = field(default_factory=LeftOut)  # files, records and requests in no row
+    refused: dict[str, str] = field(default_factory=dict)  # file -> why nothing of it was read
     bytes_done: int = 0
     bytes_all: int = 0
-    scores_unused: int = 0
-    scores_misfit: str = ""
+    scores_unused: int = 0  # of traces and questions that are not there
+    scores_misfit: str = ""  # what to do if no score at all is of a trace that is there
 
     @property
     def whole(self) -> bool:
@@ -72,7 +55,6 @@ class FileReport:
         yield self.not_finite, "with a NaN or an infinity (kept)"
 
     def _left_out_lines(self) -> Iterator[str]:
-        """Yield how much was left out, and the reasons."""
         if self.skipped.n:
             yield f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
         yield from self.skipped.lines()
@@ -120,14 +102,15 @@ class FileReport:
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether an array has no NaN and no infinity.
+    """Return whether a value is no array with a NaN or an infinity.
 
     NumPy's isfinite is slow for half precision: there such values have all bits of the exponent
     set.
     """
-    if not isinstance(value, np.ndarray) or value.dtype.name not in EXPONENTS:
-        is_float = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-        return not is_float or bool(np.isfinite(value).all())
+    if not isinstance(value, np.ndarray):
+        return True
+    if value.dtype.name not in EXPONENTS:
+        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
     exponent = np.uint16(EXPONENTS[value.dtype.name])
     bits = np.ascontiguousarray(value).view(np.uint16)
     return not ((bits & exponent) == exponent).any()

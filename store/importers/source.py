@@ -44,8 +44,7 @@ class Options(NamedTuple):
     Attributes
     ----------
     scores
-        Of a file of scores or labels. If given, it alone decides the labels; those in the records
-        do not count.
+        If given, they alone decide the labels; those in the records do not count.
     score_threshold
         Scores from here on count as right.
     layers
@@ -83,21 +82,10 @@ class Options(NamedTuple):
 
 
 class FileSource(Source):
-    """Rows from files.
+    """Rows from files; raises SchemaError where no trace can be read from any.
 
-    Parameters
-    ----------
-    given
-        All files of the import, which give the names and the digest.
-    report
-        Filled here.
-    ordered
-        Those to read, in their order; all if None.
-
-    Raises
-    ------
-    SchemaError
-        No trace can be read from any file.
+    All that are given make the names and the digest; those that are `ordered` are read, all if
+    None.
     """
 
     def __init__(
@@ -208,7 +196,7 @@ class FileSource(Source):
 
     def _complete(self, row: Row, trace_id: str, item: Given) -> None:
         """Add score and label, and the name of the file, to a row."""
-        score, label = self._judged_by_scores(row, trace_id) or self._judged_by_itself(row)
+        score, label = self._label_of(row, trace_id)
         if label not in (-1, 0, 1):
             raise SchemaError(
                 f"label: expected 1 (hallucination), 0 (right) or -1 (none), found {label}"
@@ -217,22 +205,19 @@ class FileSource(Source):
         row["label"] = np.int8(label)
         row["source_file"] = self._names[item]
 
-    def _judged_by_scores(self, row: Row, trace_id: str) -> tuple[float, int] | None:
-        """Return score and label by the file of scores; None without one."""
-        scores = self._options.scores
-        if scores is None:
-            return None
-        value = scores.value_of(trace_id, row["question_id"])
-        if value is None:
-            return np.nan, UNLABELLED
-        return scores.judge(value, self._options.score_threshold)
+    def _label_of(self, row: Row, trace_id: str) -> tuple[float | np.float32, int]:
+        """Return score and label by the file of scores, else those that the record has.
 
-    def _judged_by_itself(self, row: Row) -> tuple[float | np.float32, int]:
-        """Return the score and the label that a record has; a score alone decides the label."""
+        There a score alone decides the label.
+        """
+        scores, threshold = self._options.scores, self._options.score_threshold
+        if scores is not None:
+            value = scores.value_of(trace_id, row["question_id"])
+            return (np.nan, UNLABELLED) if value is None else scores.judge(value, threshold)
         score = np.float32(row.get("score", np.nan))
         if "label" in row:
             return score, int(row["label"])
-        return score, int(label_scores([score], self._options.score_threshold)[0])
+        return score, int(label_scores([score], threshold)[0])
 
     @property
     def remarks(self) -> dict[str, Any]:

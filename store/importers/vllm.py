@@ -17,9 +17,10 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.schema import Column
+from store.importers.arrays.contents import Arrays
 from store.importers.arrays.imports import SINGLE
-from store.importers.arrays.mapping import Mapped, column_of
-from store.importers.arrays.safetensors import SafetensorsFile
+from store.importers.arrays.mapping import Mapped, column_of, value_of
+from store.importers.arrays.safetensors import open_safetensors
 from store.importers.damage import DAMAGE
 from store.importers.files import SAFETENSORS, Given
 from store.importers.source import FileSource, Options, Row
@@ -37,18 +38,15 @@ _ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))  # 
 
 def is_vllm(item: Given) -> bool:
     """Return whether a file has vLLM's two tensors; raises what is wrong with the file."""
-    return item.kind == "safetensors" and {STATES, TOKENS} <= SafetensorsFile(item.path).keys.keys()
+    if item.kind != "safetensors":
+        return False
+    return open_safetensors(item.path).keys.keys() >= {STATES, TOKENS}
 
 
 class VllmSource(FileSource):
-    """The traces in vLLM's files.
+    """The traces in vLLM's files; without requests, states and tokens alone.
 
-    Parameters
-    ----------
-    requests
-        Of `read_requests`; None for states and tokens alone.
-    options
-        The numbers of the layers are vLLM's `eagle_aux_hidden_state_layer_ids`.
+    The numbers of the layers in the options are vLLM's `eagle_aux_hidden_state_layer_ids`.
     """
 
     def __init__(self, given: Sequence[Given], requests: Requests | None, options: Options) -> None:
@@ -73,8 +71,8 @@ class VllmSource(FileSource):
             described["trace_convention"] = TRACE_CONVENTION if self._has_answers else PROMPTS
         return described
 
-    def _records(self, item: Given) -> Iterator[tuple[int, SafetensorsFile]]:
-        file = SafetensorsFile(item.path)
+    def _records(self, item: Given) -> Iterator[tuple[int, Arrays]]:
+        file = open_safetensors(item.path)
         _check_tensors(file)
         yield 0, file
 
@@ -88,11 +86,11 @@ class VllmSource(FileSource):
         """Return whether a file has states of more than the prompt, from its header alone."""
         try:
             prompt_len = self._requests[self._name_of(item.path)]["prompt_len"]
-            return SafetensorsFile(item.path).keys[TOKENS].shape[0] > prompt_len
+            return open_safetensors(item.path).keys[TOKENS].shape[0] > prompt_len
         except DAMAGE:  # none is known; or it is reported as the file is read
             return False
 
-    def _row(self, item: Given, file: SafetensorsFile, i: int) -> tuple[str, Row]:
+    def _row(self, item: Given, file: Arrays, i: int) -> tuple[str, Row]:
         states = file.read(STATES)
         tokens = file.read(TOKENS)
         own_id = self._name_of(item.path)
@@ -101,9 +99,7 @@ class VllmSource(FileSource):
                 f"expected a request with the id {own_id!r:.100} in --requests, found none"
             )
         request = self._requests.get(own_id, {})
-        token_ids = tokens.astype(np.int32)
-        if not np.array_equal(token_ids, tokens):
-            raise SchemaError(f"{TOKENS}: expected ids that int32 holds, found {tokens.max()}")
+        token_ids = value_of(Mapped("tokens", TOKENS), tokens)
         prompt_len = checked_prompt(request, token_ids)
         _check_states(states, token_ids)
         row: Row = {"question_id": str(request.get("question_id", own_id)), "tokens": token_ids}
@@ -139,7 +135,7 @@ class VllmSource(FileSource):
                 yield f"request {name!r:.100}: expected the file {file:.120}, found none"
 
 
-def _check_tensors(file: SafetensorsFile) -> None:
+def _check_tensors(file: Arrays) -> None:
     """Raise SchemaError unless the tensors are vLLM's."""
     for name in (STATES, TOKENS):
         if name not in file.keys:

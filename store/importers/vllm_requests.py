@@ -12,7 +12,7 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.values import is_integer
-from store.importers.arrays.mapping import references_of
+from store.importers.arrays.mapping import Mapped, references_of, value_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import SAFETENSORS
 from store.importers.source import Row
@@ -42,12 +42,8 @@ def read_requests(path: Path) -> Requests:
     Each line has the name of its file without `.safetensors` (`id`, `request_id` or `trace_id`) or
     its path (`hidden_states_path`, `file`). All else is optional: `question`, `answer` (or
     `response`), `references`, `label`, `score`, `prompt_len`, `question_id`, `answer_len`,
-    `token_ids`. Or it is a response of the server, or has one.
-
-    Raises
-    ------
-    StoreError
-        It cannot be read, a line has no id, or two have the same.
+    `token_ids`. Or it is a response of the server, or has one. A file that cannot be read, a line
+    without an id, and an id twice are a StoreError.
     """
     requests: Requests = {}
     with name_file(path, "requests in JSON lines"), path.open(encoding="utf-8-sig") as lines:
@@ -125,12 +121,10 @@ def row_of(request: Mapping[str, Any], columns: set[str], tokens: np.ndarray) ->
         row["references"] = references_of(references or [], "references")
     if "logprob" in columns:
         row["logprob"] = _logprobs(request, tokens)
-    given = {name: request[name] for name in ("score", "label") if request.get(name) is not None}
-    for name, value in given.items():
-        is_number = isinstance(value, bool | int | float)
-        if not is_number or (name == "label" and value not in (-1, 0, 1)):
-            raise SchemaError(f"{name}: expected a number, found {value!r:.60}")
-    return row | given
+    for name in ("score", "label"):
+        if request.get(name) is not None:
+            row[name] = value_of(Mapped(name, name), request[name])
+    return row
 
 
 def _logprobs(request: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from store.importers.files import find_older
-from store.importers.legacy.imports import ImportSource
+from store.importers.legacy import ImportSource
 from store.importers.pickles import MAX_BYTES
 from store.importers.source import Options
+from store.labels.score_table import ScoreTable
+from store.write.build import build_store, open_begun
 
 GENERATIONS = "ABCDEF"
 BY_STEP = "ABCD"
@@ -243,3 +246,44 @@ def open_older(*sources, keep_attention=False, attn_threshold=None, max_bytes=MA
         attn_threshold=attn_threshold,
         max_bytes=max_bytes,
     )
+
+
+def imported(out, *sources, scores=None, **options):
+    """The store that an import makes or finishes, and its report."""
+    table = None if scores is None else ScoreTable.of_questions(scores)
+    source = open_older(*sources, scores=table, begun=open_begun(out), **options)
+    return build_store(out, source), source.report
+
+
+class Stopping:
+    """A source that is interrupted before a row, or at its end."""
+
+    def __init__(self, source, stop):
+        self.source, self.stop = source, stop
+        self.schema, self.provenance = source.schema, source.provenance
+
+    @property
+    def remarks(self):
+        return self.source.remarks
+
+    def rows(self, start=0):
+        for i, row in enumerate(self.source.rows(start)):
+            if i == self.stop:
+                break
+            yield row
+        raise KeyboardInterrupt
+
+
+def stop_import(out, *sources, stop, **options):
+    """Begin an import that is interrupted before a row."""
+    source = open_older(*sources, begun=open_begun(out), **options)
+    with pytest.raises(KeyboardInterrupt):
+        build_store(out, Stopping(source, stop))
+    assert not out.exists()
+
+
+def bytes_of(store):
+    """Every file but those that hold the store's identity."""
+    files = sorted(file for file in store.path.rglob("*") if file.is_file())
+    inner = [file for file in files if file.parent != store.path]
+    return {file.relative_to(store.path): file.read_bytes() for file in inner}

@@ -19,11 +19,8 @@ LOOKED_AT = 100  # records
 def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     """Return whether arrays have a row for each record, or are one record.
 
-    Raises
-    ------
-    SchemaError
-        The shapes of some arrays say the one, those of others the other, or nothing tells states
-        of many layers from those of one layer in many records.
+    Raises SchemaError where the shapes of some arrays say the one, those of others the other, or
+    nothing tells states of many layers from those of one layer in many records.
     """
     votes: dict[str, bool] = {}
     shapes: dict[str, bool] = {}

@@ -1,16 +1,16 @@
 """What a file of arrays holds: keys with types and shapes, and its records, read on demand.
 
-A file is of one of two kinds. In a *table* (JSON lines, Arrow, Parquet) every line is a record. A
-file of *arrays* (NumPy, safetensors, HDF5) is either one record, or has one array for each key with
-a row for each record; only who knows what the arrays mean can tell, so `records` asks. Opening a
-file reads what it says about itself; nothing of a file is ever executed.
+In a *table* (JSON lines, Arrow, Parquet, a pickled list of dicts) every line is a record. *Arrays*
+(NumPy, safetensors, HDF5, a pickled dict) are either one record, or have a row for each record;
+only who knows what they mean can tell, so `records` asks. Opening a file reads what it says about
+itself; nothing of a file is ever executed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,19 +19,23 @@ from store.errors import SchemaError
 __all__ = [
     "LIST",
     "TEXT",
-    "ArrayFile",
+    "Arrays",
     "BadRecord",
     "Contents",
     "Key",
+    "Record",
     "Shape",
+    "StoredArray",
+    "Table",
     "check_bytes",
     "first_whole",
     "key_of",
 ]
 
 TEXT = "text"  # dtype of strings, as people read it
-Shape = tuple[int, ...]
 LIST = "list"  # dtype of records that differ in length
+Shape = tuple[int, ...]
+Record = Mapping[str, Any]
 GB = 1e9
 
 
@@ -48,11 +52,18 @@ class Key:
     """
 
     dtype: str
-    shape: tuple[int, ...] = ()
+    shape: Shape = ()
 
     def __str__(self) -> str:
         """'float32 (100, 8)'."""
         return f"{self.dtype} {self.shape}" if self.shape else self.dtype
+
+
+class StoredArray(NamedTuple):
+    """An array in a file; `read` returns it, mapped where it can be; in a pickle any value."""
+
+    key: Key
+    read: Callable[[], Any]
 
 
 def key_of(value: Any) -> Key:
@@ -77,7 +88,7 @@ class BadRecord(dict[str, Any]):
         self.error = error
 
 
-def first_whole(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+def first_whole(records: Iterable[Record]) -> Record:
     """Return the first record that can be read; raises what is wrong with the first of others."""
     problem: Exception | None = None
     for record in records:
@@ -94,32 +105,27 @@ class Contents(ABC):
 
     Attributes
     ----------
+    kind
+        As people call it.
     keys
         Name -> what it holds, in the order of the file.
     is_table
         Whether each record is a value of every key by itself.
     """
 
-    kind: str
-    is_table = False
+    is_table: bool
 
-    def __init__(self, path: Path, keys: Mapping[str, Key]) -> None:
+    def __init__(self, path: Path, kind: str, keys: Mapping[str, Key]) -> None:
         self.path = path
-        self.keys = dict(keys)
+        self.kind = kind
+        self.keys = keys
 
     @abstractmethod
-    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Record]:
         """Yield the values of some keys, all of which are there, record by record, or a BadRecord.
 
-        Parameters
-        ----------
-        by_row
-            For arrays: whether every row of them is a record, or all of them are one.
-
-        Raises
-        ------
-        StoreError
-            Bytes are missing or contradict what the file says of itself.
+        Of arrays, every row is a record if `by_row`, else all are one. Raises a StoreError where
+        bytes are missing or contradict what the file says of itself.
         """
 
     def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
@@ -128,23 +134,54 @@ class Contents(ABC):
             yield {key: _sizes_of(value) for key, value in record.items()}
 
 
-class ArrayFile(Contents):
-    """A file with one whole array for each key."""
+class Table(Contents):
+    """A file whose `rows(keys)` yields the values of these keys, of None all, line by line.
 
-    @abstractmethod
+    It has the keys of the first whole record.
+    """
+
+    is_table = True
+
+    def __init__(
+        self, path: Path, kind: str, rows: Callable[[Collection[str] | None], Iterator[Record]]
+    ) -> None:
+        first = first_whole(rows(None))
+        super().__init__(path, kind, {name: key_of(value) for name, value in first.items()})
+        self._rows = rows
+
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Record]:
+        return self._rows(keys)
+
+
+class Arrays(Contents):
+    """A file with one whole array for each key; each record is passed through `checked`."""
+
+    is_table = False
+
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        arrays: Mapping[str, StoredArray],
+        checked: Callable[[Record], Record] | None = None,
+    ) -> None:
+        super().__init__(path, kind, {name: array.key for name, array in arrays.items()})
+        self._arrays = arrays
+        self._checked = checked
+
     def read(self, key: str) -> Any:
-        """Return an array, which may be mapped; in a pickle any value."""
+        """Return the array of a key."""
+        return self._arrays[key].read()
 
-    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Record]:
         n_rows = self._n_rows(keys) if by_row else 0
         arrays = {key: self.read(key) for key in keys}
         for key, array in arrays.items():
             _check_size(array, key)
-        if not by_row:
-            yield arrays
-            return
-        for i in range(n_rows):
-            yield {key: array[i] for key, array in arrays.items()}
+        records: Iterable[Record] = [arrays]
+        if by_row:
+            records = ({key: array[i] for key, array in arrays.items()} for i in range(n_rows))
+        yield from map(self._checked, records) if self._checked else records
 
     def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
         """Yield them once, for all records: the file says how long they are."""
@@ -155,12 +192,11 @@ class ArrayFile(Contents):
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""
         shapes = {key: self.keys[key].shape for key in keys}
-        lengths = {key: shape[0] if shape else None for key, shape in shapes.items()}
-        n_rows = next(iter(lengths.values()))
-        if n_rows is None or len(set(lengths.values())) > 1:
+        lengths = {shape[:1] for shape in shapes.values()}
+        if lengths == {()} or len(lengths) > 1:
             shown = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
             raise SchemaError(f"expected arrays with one row for each record, found {shown:.300}")
-        return n_rows
+        return lengths.pop()[0]
 
 
 def _sizes_of(value: Any) -> Shape:

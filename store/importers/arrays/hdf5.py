@@ -7,6 +7,7 @@ other files is refused.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +15,33 @@ import numpy as np
 
 from store.errors import RefusedError, SchemaError
 from store.extras import needs_extra
-from store.importers.arrays.contents import LIST, TEXT, ArrayFile, Key, check_bytes
+from store.importers.arrays.contents import LIST, TEXT, Arrays, Key, StoredArray, check_bytes
 from store.importers.arrays.numpy_files import damage
 
-__all__ = ["Hdf5File"]
+__all__ = ["open_hdf5"]
 
 BLOCK = 256  # values of variable length at once
 
 
-class Hdf5File(ArrayFile):
-    """The datasets of one file, none of which may unpack to more than `max_bytes`."""
-
-    kind = "HDF5"
-
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        names: list[str] = []
-        with _open(path) as file:
-            file.visit(names.append)  # follows no link that leads out of the file
-            found = {name: file[name] for name in names}
-            datasets = {name: item for name, item in found.items() if hasattr(item, "dtype")}
-            keys = {name: _key(item, name, max_bytes) for name, item in datasets.items()}
-        super().__init__(path, keys)
-
-    def read(self, key: str) -> Any:
-        """Return an array, unpacked into memory."""
-        with _open(self.path) as file:
-            dataset = file[key]
-            if not dataset.dtype.hasobject:
-                return dataset[()]
-            if _kind(dataset.dtype) not in (TEXT, LIST):
-                raise SchemaError(
-                    f"{key!r:.80}: expected numbers, texts or lists of numbers, found "
-                    f"{dataset.dtype.name}; leave it out of the map"
+def open_hdf5(path: Path, max_bytes: int) -> Arrays:
+    """Open the datasets of one file, none of which may unpack to more than `max_bytes`."""
+    arrays = {}
+    names: list[str] = []
+    with _open(path) as file:
+        file.visit(names.append)  # follows no link that leads out of the file
+        for name in names:
+            dataset = file[name]
+            if not hasattr(dataset, "dtype"):
+                continue
+            if dataset.is_virtual or dataset.external:
+                raise RefusedError(
+                    f"{name!r:.80}: expected data in this file, found it in others; copy it"
                 )
-            # a value is whole in the file, and may be there once for many
-            step = min(BLOCK, max(1, self._max_bytes // self.path.stat().st_size))
-            return _unpack(dataset, step, self._max_bytes) if dataset.shape else dataset[()]
+            check_bytes(dataset.nbytes, max_bytes, name)
+            read = partial(_read_dataset, path, name, max_bytes)
+            kind = _kind(dataset.dtype)
+            arrays[name] = StoredArray(Key(kind, tuple(dataset.shape or ())), read)
+    return Arrays(path, "HDF5", arrays)
 
 
 @contextmanager
@@ -61,13 +52,6 @@ def _open(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _key(dataset: Any, name: str, max_bytes: int) -> Key:
-    if dataset.is_virtual or dataset.external:
-        raise RefusedError(f"{name!r:.80}: expected data in this file, found it in others; copy it")
-    check_bytes(dataset.nbytes, max_bytes, name)
-    return Key(_kind(dataset.dtype), tuple(dataset.shape or ()))
-
-
 def _kind(dtype: np.dtype) -> str:
     import h5py
 
@@ -75,6 +59,22 @@ def _kind(dtype: np.dtype) -> str:
     if h5py.check_string_dtype(dtype) is not None:
         return TEXT
     return dtype.name if inner is None or inner.hasobject else LIST
+
+
+def _read_dataset(path: Path, key: str, max_bytes: int) -> Any:
+    """Return an array, unpacked into memory."""
+    with _open(path) as file:
+        dataset = file[key]
+        if not dataset.dtype.hasobject:
+            return dataset[()]
+        if _kind(dataset.dtype) not in (TEXT, LIST):
+            raise SchemaError(
+                f"{key!r:.80}: expected numbers, texts or lists of numbers, found "
+                f"{dataset.dtype.name}; leave it out of the map"
+            )
+        # a value is whole in the file, and may be there once for many
+        step = min(BLOCK, max(1, max_bytes // path.stat().st_size))
+        return _unpack(dataset, step, max_bytes) if dataset.shape else dataset[()]
 
 
 def _unpack(dataset: Any, step: int, max_bytes: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
+from store.importers.arrays import open_contents
 from store.importers.arrays.axes import LOOKED_AT, advice, has_rows, untold
 from store.importers.arrays.contents import BadRecord, Contents, Shape
 from store.importers.arrays.mapping import (
@@ -19,7 +20,6 @@ from store.importers.arrays.mapping import (
     is_fraction,
     value_of,
 )
-from store.importers.arrays.open import open_contents
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row, check_scores_of_part
@@ -39,20 +39,10 @@ SINGLE = {
 
 
 class MapSource(FileSource):
-    """The traces in files of arrays or tables.
+    """The traces in files of arrays or tables, with at most `max_bytes` of an array in memory.
 
     Without a key for ids, a trace has the number of its row as its question id, with the name of
     its file before it where there are several; a file that is one trace gives it its name.
-
-    Parameters
-    ----------
-    max_bytes
-        Most bytes of an array in memory.
-
-    Raises
-    ------
-    SchemaError
-        No trace can be read from any file, or none has all keys.
     """
 
     def __init__(

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.arrays import READ, open_contents
 from store.importers.arrays.axes import has_rows, readings, untold
 from store.importers.arrays.contents import (
     LIST,
@@ -19,7 +20,6 @@ from store.importers.arrays.contents import (
     key_of,
 )
 from store.importers.arrays.mapping import KNOWN, Mapped, column_of, parse_map, value_of
-from store.importers.arrays.open import READ, open_contents
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import ARRAYS, PICKLES, Given
 from store.importers.legacy.contents import FileReader
@@ -27,7 +27,7 @@ from store.importers.vllm import is_vllm
 from store.reports import count
 from store.traces.layers import LAYERS_AXIS
 
-__all__ = ["inspect_lines", "propose"]
+__all__ = ["inspect_lines"]
 
 SHOWN_FILES = 3  # of each kind
 SHOWN_KEYS = 40
@@ -114,10 +114,10 @@ def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
 
 
 def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
-    mapped = propose(contents)
+    mapped = _propose(contents.keys, {})
     by_row = contents.is_table or _has_rows(mapped, contents.keys)  # None: shapes do not tell
     if by_row is not None:
-        mapped = _fitting(mapped, contents, by_row)
+        mapped = _propose(contents.keys, _first_values(contents, by_row))
     yield f"{item.path}: {contents.kind}{_n_records(contents, mapped, by_row)}"
     yield from _key_lines(contents.keys)
     texts = [name for name, key in contents.keys.items() if key.dtype == TEXT]
@@ -199,17 +199,21 @@ def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"  for example: {', '.join(shown[:N_SHOWN])}"
 
 
-def propose(contents: Contents) -> list[Mapped]:
+def _propose(keys: Iterable[str], values: Mapping[str, Any]) -> list[Mapped]:
     """Propose a map for the keys of a file: columns of the field by their names and by others'.
 
-    There is at most one for each column; a key without a column keeps its name, if it can be one.
+    There is at most one for each column, which takes the value of the first record, where that is
+    known. A key that is none of them keeps its name, if it can be one.
     """
     mapped: dict[str, Mapped] = {}
-    for key in contents.keys:
+    for key in keys:
         name = key if key in KNOWN else _COLUMNS.get(key.lower(), key)
-        column = name if name not in mapped else key
-        if column not in mapped and _can_be_typed(column, key):
-            mapped[column] = Mapped(column, key)
+        for column in dict.fromkeys((name, key)):
+            item = Mapped(column, key)
+            is_free = column not in mapped and _can_be_typed(column, key)
+            if is_free and _fits(item, values.get(key)):
+                mapped[column] = item
+                break
     return list(mapped.values())
 
 
@@ -223,22 +227,6 @@ def _can_be_typed(column: str, key: str) -> bool:
         return False
 
 
-def _fitting(mapped: Sequence[Mapped], contents: Contents, by_row: bool) -> list[Mapped]:
-    """Return the pieces of a map whose columns take the values of the first record.
-
-    A key that has the name of a column of the field, but is none, keeps its name if it can.
-    """
-    values = _first_values([item.key for item in mapped], contents, by_row)
-    kept: dict[str, Mapped] = {}
-    for item in mapped:
-        for one in (item, Mapped(item.key, item.key)):
-            is_free = one.column not in kept and _can_be_typed(one.column, one.key)
-            if is_free and _fits(one, values.get(one.key)):
-                kept[one.column] = one
-                break
-    return list(kept.values())
-
-
 def _fits(item: Mapped, value: Any) -> bool:
     """Return whether a column takes a value; perhaps one that the first record lacks."""
     try:
@@ -247,11 +235,11 @@ def _fits(item: Mapped, value: Any) -> bool:
         return False
 
 
-def _first_values(keys: Sequence[str], contents: Contents, by_row: bool) -> Mapping[str, Any]:
+def _first_values(contents: Contents, by_row: bool) -> Mapping[str, Any]:
     """Return the values of the first record; small ones like them where those are arrays."""
     if contents.is_table:
-        return first_whole(contents.records(keys, True))
-    return {name: _like(contents.keys[name], by_row) for name in keys}
+        return first_whole(contents.records(list(contents.keys), True))
+    return {name: _like(key, by_row) for name, key in contents.keys.items()}
 
 
 def _like(key: Key, by_row: bool) -> Any:

@@ -63,20 +63,12 @@ _COMMA = re.compile(r",(?![^\[]*\])")  # between pieces, not between the names o
 
 @dataclass(frozen=True)
 class Mapped:
-    """One piece of a map.
-
-    Attributes
-    ----------
-    axis
-        Ragged axis that was given for a column that the field does not know.
-    names
-        Axes of the array, in its order, where the map names them; the first may be `RECORDS`.
-    """
+    """One piece of a map."""
 
     column: str  # or "trace_id"
     key: str
-    axis: str | None = None
-    names: tuple[str, ...] | None = None
+    axis: str | None = None  # the ragged one, given for a column that the field does not know
+    names: tuple[str, ...] | None = None  # axes of the array; the first may be `RECORDS`
 
     @property
     def axes(self) -> Axes | None:
@@ -155,15 +147,8 @@ def column_of(item: Mapped, value: Any) -> Column:
 def value_of(item: Mapped, value: Any, column: Column | None = None) -> Any:
     """Return the value of a column from that of a key: NumPy's or JSON's, of one record.
 
-    Parameters
-    ----------
-    column
-        The column in the schema, where that is known; plain numbers have its dtype.
-
-    Raises
-    ------
-    SchemaError
-        It is of another type, or does not fit the column's.
+    Plain numbers have the dtype of the column in the schema, where that is known. Raises
+    SchemaError for a value of another type, or one that does not fit the column's.
     """
     where = f"{item.key!r:.80}"
     if value is None:

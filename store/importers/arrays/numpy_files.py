@@ -9,80 +9,79 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from store.errors import CorruptError, RefusedError, SchemaError
-from store.importers.arrays.contents import TEXT, ArrayFile, Key, check_bytes
+from store.importers.arrays.contents import TEXT, Arrays, Key, StoredArray, check_bytes
+from store.importers.files import NPY, Given
 
-__all__ = ["NpyFolder", "NpzFile", "damage", "is_npz"]
+__all__ = ["damage", "open_npy", "open_npz"]
 
-NPY = ".npy"
 MAX_MEMBERS = 10_000
 MAX_HEADER = 10_000  # NumPy's own limit: what it parses as a literal
+_DAMAGE = (  # what NumPy, zipfile and h5py raise for damaged bytes
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    RuntimeError,
+    NotImplementedError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
-class NpzFile(ArrayFile):
-    """The arrays of one .npz file, none of which may unpack to more than `max_bytes`."""
-
-    kind = "npz"
-
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        with damage(), zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if len(members) > MAX_MEMBERS:
-                raise SchemaError(f"expected at most {MAX_MEMBERS} arrays, found {len(members)}")
-            keys = {}
-            for member in members:
-                with archive.open(member) as file:
-                    name = member.filename.removesuffix(NPY)
-                    keys[name] = _key(file, member.file_size, max_bytes, name)
-        super().__init__(path, keys)
-
-    def read(self, key: str) -> Any:
-        """Return an array, unpacked into memory."""
-        with damage(), zipfile.ZipFile(self.path) as archive, archive.open(key + NPY) as file:
-            array = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
-            if file.read(1):  # compares the checksum
-                raise CorruptError(f"{key}: expected one array, found more bytes after it")
-            return array
+def open_npz(path: Path, max_bytes: int) -> Arrays:
+    """Open the arrays of one .npz file, none of which may unpack to more than `max_bytes`."""
+    with damage(), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if len(members) > MAX_MEMBERS:
+            raise SchemaError(f"expected at most {MAX_MEMBERS} arrays, found {len(members)}")
+        arrays = {}
+        for member in members:
+            name = member.filename.removesuffix(NPY)
+            with archive.open(member) as file:
+                key = _key(file, member.file_size, max_bytes, name)
+            arrays[name] = StoredArray(key, partial(_read_member, path, name))
+    return Arrays(path, "npz", arrays)
 
 
-class NpyFolder(ArrayFile):
-    """The .npy files of one folder, each an array with the file's name as its key."""
-
-    kind = "npy"
-
-    def __init__(self, folder: Path, files: Sequence[Path], max_bytes: int) -> None:
-        self._files = {file.name.removesuffix(NPY): file for file in files}
-        keys = {}
-        for name, path in self._files.items():
-            with damage(), path.open("rb") as file:
-                keys[name] = _key(file, path.stat().st_size, max_bytes, path.name)
-        super().__init__(folder, keys)
-
-    def read(self, key: str) -> Any:
-        """Return a mapped array, read-only."""
-        path = self._files[key]
-        with damage():
-            if math.prod(self.keys[key].shape):
-                return np.lib.format.open_memmap(path, mode="r", max_header_size=MAX_HEADER)
-            # an array without items cannot be mapped
-            return np.load(path, allow_pickle=False, max_header_size=MAX_HEADER)
+def _read_member(path: Path, key: str) -> np.ndarray:
+    """Return an array, unpacked into memory."""
+    with damage(), zipfile.ZipFile(path) as archive, archive.open(key + NPY) as file:
+        array = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
+        if file.read(1):  # compares the checksum
+            raise CorruptError(f"{key}: expected one array, found more bytes after it")
+        return array
 
 
-def is_npz(path: Path) -> bool:
-    """Return whether a zip file holds NumPy's arrays."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False
-    return bool(names) and all(name.endswith(NPY) for name in names)
+def open_npy(given: Given, max_bytes: int) -> Arrays:
+    """Open .npy files of one folder, each an array with the file's name as its key."""
+    arrays = {}
+    for path in given.files:
+        with damage(), path.open("rb") as file:
+            key = _key(file, path.stat().st_size, max_bytes, path.name)
+        read = partial(_read_npy, path, math.prod(key.shape))
+        arrays[path.name.removesuffix(NPY)] = StoredArray(key, read)
+    return Arrays(given.path, "npy", arrays)
+
+
+def _read_npy(path: Path, n_items: int) -> np.ndarray:
+    """Return a mapped array, read-only; one without items cannot be mapped."""
+    with damage():
+        if n_items:
+            return np.lib.format.open_memmap(path, mode="r", max_header_size=MAX_HEADER)
+        return np.load(path, allow_pickle=False, max_header_size=MAX_HEADER)
 
 
 def _key(file: IO[bytes], n_bytes: int, max_bytes: int, name: str) -> Key:
@@ -115,23 +114,10 @@ def _key(file: IO[bytes], n_bytes: int, max_bytes: int, name: str) -> Key:
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """Turn what NumPy, zipfile and h5py raise for damaged bytes into one error."""
+    """Turn what the libraries raise for damaged bytes into one error."""
     try:
         yield
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        TypeError,
-        SyntaxError,
-        RuntimeError,
-        NotImplementedError,
-        OverflowError,
-        struct.error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except _DAMAGE as error:
         # a damaged archive has a place before its beginning; other errors are those of the disk,
         # some of which zipfile takes for damage
         cause = error.__context__ if isinstance(error, zipfile.BadZipFile) else error

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,83 +10,53 @@ import numpy as np
 from store.errors import SchemaError
 from store.importers.arrays.contents import (
     LIST,
-    ArrayFile,
+    Arrays,
     BadRecord,
     Contents,
     Key,
+    Record,
+    Shape,
+    StoredArray,
+    Table,
     check_bytes,
-    first_whole,
     key_of,
 )
 from store.importers.files import Given
-from store.importers.pickles import read_pickle, read_torch
+from store.importers.pickles import read_content
 
-__all__ = ["open_pickled", "read_content"]
+__all__ = ["open_pickled"]
 
 MAX_ITEMS = 16_000_000  # of lists in lists, with the characters of their texts
-
-
-def read_content(given: Given, max_bytes: int) -> Any:
-    """Return the value in a pickle or a torch file."""
-    read = read_torch if given.kind == "torch" else read_pickle
-    return read(given.path, max_bytes)
 
 
 def open_pickled(given: Given, max_bytes: int) -> Contents:
     """Open a list of dicts as a table, a dict as arrays, and any other value as an array.
 
-    That has the name of the file as its key, as in a .npy file.
+    That has the name of the file as its key, as in a .npy file. A dict has an array, a list of
+    arrays, or a plain value for each key.
     """
     path = given.path
-    content = read_content(given, max_bytes)
+    content = read_content(path, given.kind, max_bytes)
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
-        return PickledTable(path, content, max_bytes)
-    stem = path.name.partition(".")[0]
-    return PickledArrays(
-        path, content if isinstance(content, Mapping) else {stem: content}, max_bytes
-    )
+        return Table(path, "pickle", partial(_rows, content, max_bytes))
+    named = content if isinstance(content, Mapping) else {path.name.partition(".")[0]: content}
+    arrays = {
+        key: StoredArray(_key(value, max_bytes), partial(named.__getitem__, key))
+        for key, value in named.items()
+        if type(key) is str
+    }
+    return Arrays(path, "pickle", arrays, partial(_checked, max_bytes=max_bytes))
 
 
-class PickledTable(Contents):
-    """A list of dicts, with the keys of the first."""
-
-    kind = "pickle"
-    is_table = True
-
-    def __init__(self, path: Path, rows: list[Any], max_bytes: int) -> None:
-        self._rows = rows
-        self._max_bytes = max_bytes
-        names = [key for key in rows[0] if type(key) is str]
-        first = first_whole(self.records(names, True))
-        super().__init__(path, {name: key_of(value) for name, value in first.items()})
-
-    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
-        """Yield the values of each dict; a key that it lacks is left out."""
-        for row in self._rows:
-            found = [key for key in keys if isinstance(row, Mapping) and key in row]
-            yield _record({key: row[key] for key in found}, self._max_bytes)
+def _rows(rows: list[Any], max_bytes: int, keys: Collection[str] | None) -> Iterator[Record]:
+    """Yield the values of each dict; a key that it lacks is left out."""
+    names = [key for key in rows[0] if type(key) is str] if keys is None else keys
+    for row in rows:
+        found = [key for key in names if isinstance(row, Mapping) and key in row]
+        yield _checked({key: row[key] for key in found}, max_bytes)
 
 
-class PickledArrays(ArrayFile):
-    """A dict with an array, a list of arrays, or a plain value for each key."""
-
-    kind = "pickle"
-
-    def __init__(self, path: Path, named: Mapping[Any, Any], max_bytes: int) -> None:
-        self._named = named
-        self._max_bytes = max_bytes
-        names = [key for key in named if type(key) is str]
-        super().__init__(path, {name: _key(named[name], max_bytes) for name in names})
-
-    def read(self, key: str) -> Any:
-        return self._named[key]
-
-    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
-        for record in super().records(keys, by_row):
-            yield _record(record, self._max_bytes)
-
-
-def _record(values: Mapping[str, Any], max_bytes: int) -> Mapping[str, Any]:
+def _checked(values: Record, max_bytes: int) -> Record:
     try:
         return {key: _plain(value, max_bytes) for key, value in values.items()}
     except SchemaError as error:
@@ -105,7 +75,7 @@ def _key(value: Any, max_bytes: int) -> Key:
     return Key(key_of(value).dtype, shape)
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def _shape(value: Any) -> Shape | None:
     """Return the shape of numbers or texts in lists of equal lengths; None for other lists."""
     if not isinstance(value, list):
         return ()

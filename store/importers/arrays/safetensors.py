@@ -8,81 +8,47 @@ is touched when values are read.
 """
 
 import math
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, SchemaError
-from store.importers.arrays.contents import ArrayFile, Key
+from store.importers.arrays.contents import Arrays, Key, Shape, StoredArray
 from store.text_records import parse_json
 
-__all__ = ["DTYPES", "SafetensorsFile", "Tensor", "read_header"]
+__all__ = ["open_safetensors"]
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format's own library
 MAX_TENSORS = 100_000
 MAX_AXES = 32
 LENGTH_BYTES = 8
 METADATA = "__metadata__"
-DTYPES = {  # name in the header -> NumPy's, or that of ml_dtypes
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
+DTYPES = {  # name in the header -> what NumPy makes a dtype of
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F16": "<f2",
+    "BF16": bfloat16,
+    "F32": "<f4",
+    "F64": "<f8",
 }
 
 
-class Tensor(NamedTuple):
-    """One tensor of a file: a value of `DTYPES`, its shape, and its first byte in the file."""
+def open_safetensors(path: Path) -> Arrays:
+    """Open the tensors of one file, in the order of its header.
 
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the data."""
-        return math.prod(self.shape) * _storage(self.dtype).itemsize
-
-
-class SafetensorsFile(ArrayFile):
-    """The tensors of one file.
-
-    Raises
-    ------
-    CorruptError
-        It is cut, or its header contradicts itself or the file's size.
-    SchemaError
-        A tensor has a dtype that no column has.
+    Raises CorruptError for a file that is cut, or whose header contradicts itself or the file's
+    size, SchemaError for a tensor of a dtype that no column has.
     """
-
-    kind = "safetensors"
-
-    def __init__(self, path: Path) -> None:
-        self._tensors = read_header(path)
-        keys = {name: Key(item.dtype, item.shape) for name, item in self._tensors.items()}
-        super().__init__(path, keys)
-
-    def read(self, key: str) -> Any:
-        """Return a mapped array, read-only."""
-        dtype, shape, start = self._tensors[key]
-        if not math.prod(shape):
-            return np.empty(shape, _storage(dtype))
-        return np.memmap(self.path, _storage(dtype), "r", start, shape)
-
-
-def read_header(path: Path) -> dict[str, Tensor]:
-    """Return name -> tensor, in the order of the header; raises as `SafetensorsFile` does."""
     size = path.stat().st_size
     with path.open("rb") as file:
         n_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
@@ -94,9 +60,22 @@ def read_header(path: Path) -> dict[str, Tensor]:
             )
         text = file.read(n_bytes)
     first = LENGTH_BYTES + n_bytes
-    tensors = {name: _tensor(name, entry, first) for name, entry in _entries(text).items()}
-    _check_ranges(tensors, first, size)
-    return tensors
+    arrays: dict[str, StoredArray] = {}
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, entry in _entries(text).items():
+        dtype, shape, (start, stop) = _checked(name, entry)
+        ranges[name] = (start, stop)
+        read = partial(_map, path, dtype, shape, first + start)
+        arrays[name] = StoredArray(Key(dtype.name, shape), read)
+    _check_ranges(ranges, size - first, first)
+    return Arrays(path, "safetensors", arrays)
+
+
+def _map(path: Path, dtype: np.dtype, shape: Shape, start: int) -> np.ndarray:
+    """Return a mapped array, read-only; without items there is nothing to map."""
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", start, shape)
 
 
 def _entries(text: bytes) -> dict[str, Any]:
@@ -113,29 +92,29 @@ def _entries(text: bytes) -> dict[str, Any]:
     return header
 
 
-def _tensor(name: str, entry: Any, first: int) -> Tensor:
-    """Return what an entry of the header says, with the offset in the file."""
+def _checked(name: str, entry: Any) -> tuple[np.dtype, Shape, tuple[int, int]]:
+    """Return the dtype, the shape and the offsets of an entry, which agree with each other."""
+    where = f"{name!r:.80}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise CorruptError(
-            f"{name!r:.80}: expected dtype, shape, data_offsets, found {entry!r:.80}"
-        )
-    dtype = entry["dtype"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise SchemaError(f"{name!r:.80}: expected one of {', '.join(DTYPES)}, found {dtype!r:.40}")
+        raise CorruptError(f"{where}: expected dtype, shape, data_offsets, found {entry!r:.80}")
+    code = entry["dtype"]
+    if not isinstance(code, str) or code not in DTYPES:
+        raise SchemaError(f"{where}: expected one of {', '.join(DTYPES)}, found {code!r:.40}")
     shape = entry["shape"]
     offsets = entry["data_offsets"]
     if not _are_counts(shape) or len(shape) > MAX_AXES:
-        raise CorruptError(f"{name!r:.80}: expected a shape, found {shape!r:.80}")
+        raise CorruptError(f"{where}: expected a shape, found {shape!r:.80}")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise CorruptError(f"{name!r:.80}: expected two offsets, found {offsets!r:.80}")
+        raise CorruptError(f"{where}: expected two offsets, found {offsets!r:.80}")
     start, stop = offsets
-    tensor = Tensor(DTYPES[dtype], tuple(shape), first + start)
-    if tensor.n_bytes != stop - start:
+    dtype = np.dtype(DTYPES[code])
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes != stop - start:
         raise CorruptError(
-            f"{name!r:.80}: expected {tensor.n_bytes} bytes for {dtype} {shape!r:.80}, "
+            f"{where}: expected {n_bytes} bytes for {code} {shape!r:.80}, "
             f"found offsets {start} to {stop}"
         )
-    return tensor
+    return dtype, tuple(shape), (start, stop)
 
 
 def _are_counts(values: object) -> bool:
@@ -144,19 +123,17 @@ def _are_counts(values: object) -> bool:
     return all(type(value) is int and 0 <= value < 2**62 for value in values)
 
 
-def _check_ranges(tensors: dict[str, Tensor], first: int, size: int) -> None:
+def _check_ranges(ranges: dict[str, tuple[int, int]], n_bytes: int, first: int) -> None:
     """The tensors follow one another without gaps, and end with the file."""
-    end = first
-    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].n_bytes)):
-        if tensor.start != end:
+    end = 0
+    for name, (start, stop) in sorted(ranges.items(), key=lambda item: item[1]):
+        if start != end:
             raise CorruptError(
-                f"{name!r:.80}: expected its bytes from {end - first} on, found "
-                f"{tensor.start - first}: tensors overlap, or there is a gap"
+                f"{name!r:.80}: expected its bytes from {end} on, found {start}: "
+                "tensors overlap, or there is a gap"
             )
-        end += tensor.n_bytes
-    if end != size:
-        raise CorruptError(f"expected a file of {end} bytes, found {size}; copy the file again")
-
-
-def _storage(dtype: str) -> np.dtype:
-    return np.dtype(bfloat16) if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
+        end = stop
+    if end != n_bytes:
+        raise CorruptError(
+            f"expected a file of {first + end} bytes, found {first + n_bytes}; copy the file again"
+        )

@@ -21,28 +21,18 @@ import numpy as np
 
 from store.errors import SchemaError
 
-__all__ = ["UNKNOWN", "Span", "align_texts", "align_tokens", "align_uncut_tokens", "check_cut"]
+__all__ = ["UNKNOWN", "Span"]
 
 UNKNOWN = -1  # the id of a token that the file does not hold
 
 
 @dataclass(frozen=True)
 class Span:
-    """How many tokens a record speaks of.
+    """How many tokens a record speaks of."""
 
-    Attributes
-    ----------
-    n_states
-        T, tokens with states.
-    n_whole
-        Tokens of the prompt and of the answer that was kept.
-    prompt_len
-        P, tokens of the prompt; None if it is not known.
-    """
-
-    n_states: int
-    n_whole: int
-    prompt_len: int | None
+    n_states: int  # T, tokens with states
+    n_whole: int  # tokens of the prompt and of the answer that was kept
+    prompt_len: int | None  # P, tokens of the prompt; None if it is not known
 
     @property
     def n_answer(self) -> int | None:
@@ -56,17 +46,10 @@ class Span:
 
     @classmethod
     def per_layer(cls, n_states: int, n_tokens: int, prompt_len: int | None = None) -> "Span":
-        """Return the span of a record per layer with so many tokens.
+        """Return the span of a record per layer with so many tokens, and the prompt that it says.
 
-        Parameters
-        ----------
-        prompt_len
-            As the record says it; None if it does not.
-
-        Raises
-        ------
-        SchemaError
-            There are no tokens, more than states, or the prompt's length contradicts them.
+        Raises SchemaError if there are no tokens, more than states, or the prompt's length
+        contradicts them.
         """
         if not 0 < n_tokens <= n_states:
             raise SchemaError(
@@ -83,95 +66,72 @@ class Span:
             raise SchemaError(f"prompt_length: expected 1 to {n_states}, found {prompt_len}")
         return cls(n_states, n_states, n_before or prompt_len)
 
+    def align_tokens(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the id of each token that has a state, int32 `(T,)`.
 
-def align_tokens(tokens: np.ndarray, span: Span) -> np.ndarray:
-    """Return the id of each token that has a state.
+        The tokens are of the whole sequence or of the answer alone; then the prompt's are -1.
+        """
+        start = self._start(len(tokens), "tokens")
+        unknown = np.full(start, UNKNOWN, np.int32)
+        return np.concatenate([unknown, tokens])[: self.n_states]
 
-    Parameters
-    ----------
-    tokens
-        int32; of the whole sequence or of the answer alone.
+    def align_uncut(
+        self, full: np.ndarray, tokens: np.ndarray | None, n_cut: int | None
+    ) -> np.ndarray:
+        """Return the id of each token that has a state, int32 `(T,)`, a view of `full`.
 
-    Returns
-    -------
-    int32 `(T,)`; -1 for the prompt's tokens where the answer's are all that is given.
-    """
-    start = _start(len(tokens), span, "tokens")
-    unknown = np.full(start, UNKNOWN, np.int32)
-    return np.concatenate([unknown, tokens])[: span.n_states]
+        That is prompt, answer, and the tokens that were cut off behind it: `n_cut` if known.
+        `tokens` are of the kept part, whole or the answer alone, and must be in it; None if not
+        given.
+        """
+        expected = [self.n_states, self.n_whole]
+        if n_cut is not None:
+            expected = [self.n_whole + n_cut]
+        is_confirmed = n_cut is None and tokens is not None and len(full) > self.n_whole
+        if len(full) not in expected and not is_confirmed:
+            numbers = " or ".join(map(str, expected))
+            raise SchemaError(
+                f"tokens_full: expected {numbers} tokens, for {self.n_states} in hidden_states, "
+                f"found {len(full)}"
+            )
+        if tokens is not None and not any(
+            np.array_equal(full[start : start + len(tokens)], tokens)
+            for start in self._starts_in_full(len(tokens))
+        ):
+            raise SchemaError(
+                "tokens: expected the kept part of tokens_full, whole or the answer alone, "
+                f"found {len(tokens)} others"
+            )
+        return full[: self.n_states]
 
+    def align_texts(self, texts: Sequence[str]) -> list[str]:
+        """Return T texts, empty ones for the prompt's tokens where the answer's are all."""
+        start = self._start(len(texts), "tokens_decoded")
+        return [*[""] * start, *texts][: self.n_states]
 
-def align_uncut_tokens(
-    full: np.ndarray, tokens: np.ndarray | None, n_cut: int | None, span: Span
-) -> np.ndarray:
-    """Return the id of each token that has a state, from a sequence with what was cut off.
+    def check_cut(self, n_kept: int | None) -> None:
+        """Raise SchemaError if the answer was cut after other tokens than those with states."""
+        if n_kept is not None and n_kept != self.n_answer:
+            raise SchemaError(
+                f"tokens_before_cutoff: expected {self.n_answer}, the answer's tokens of "
+                f"{self.n_states} in hidden_states, found {n_kept}"
+            )
 
-    Parameters
-    ----------
-    full
-        int32; prompt, answer, and the tokens that were cut off behind it.
-    tokens
-        Of the kept part, whole or the answer alone, which must be in `full`; None if not given.
-    n_cut
-        How many were cut off; None if not given.
-
-    Returns
-    -------
-    int32 `(T,)`, a view.
-    """
-    expected = [span.n_states, span.n_whole]
-    if n_cut is not None:
-        expected = [span.n_whole + n_cut]
-    is_confirmed = n_cut is None and tokens is not None and len(full) > span.n_whole
-    if len(full) not in expected and not is_confirmed:
-        numbers = " or ".join(map(str, expected))
+    def _start(self, n: int, key: str) -> int:
+        """Return the position of the first of n tokens or texts."""
+        if n == self.n_whole:
+            return 0
+        if n == self.n_answer and self.prompt_len is not None:
+            return self.prompt_len
+        answer = "" if self.n_answer is None else f", or {self.n_answer} of the answer alone"
         raise SchemaError(
-            f"tokens_full: expected {numbers} tokens, for {span.n_states} in hidden_states, "
-            f"found {len(full)}"
-        )
-    if tokens is not None and not any(
-        np.array_equal(full[start : start + len(tokens)], tokens)
-        for start in _starts_in_full(len(tokens), span)
-    ):
-        raise SchemaError(
-            "tokens: expected the kept part of tokens_full, whole or the answer alone, "
-            f"found {len(tokens)} others"
-        )
-    return full[: span.n_states]
-
-
-def align_texts(texts: Sequence[str], span: Span) -> list[str]:
-    """Return T texts, empty ones for the prompt's tokens where the answer's are all."""
-    start = _start(len(texts), span, "tokens_decoded")
-    return [*[""] * start, *texts][: span.n_states]
-
-
-def check_cut(n_kept: int | None, span: Span) -> None:
-    """Raise SchemaError if the answer was cut after other tokens than those that have states."""
-    if n_kept is not None and n_kept != span.n_answer:
-        raise SchemaError(
-            f"tokens_before_cutoff: expected {span.n_answer}, the answer's tokens of "
-            f"{span.n_states} in hidden_states, found {n_kept}"
+            f"{key}: expected {self.n_whole} of the whole sequence{answer}, "
+            f"for {self.n_states} in hidden_states, found {n}"
         )
 
-
-def _start(n: int, span: Span, key: str) -> int:
-    """Return the position of the first of n tokens or texts."""
-    if n == span.n_whole:
-        return 0
-    if n == span.n_answer and span.prompt_len is not None:
-        return span.prompt_len
-    answer = "" if span.n_answer is None else f", or {span.n_answer} of the answer alone"
-    raise SchemaError(
-        f"{key}: expected {span.n_whole} of the whole sequence{answer}, "
-        f"for {span.n_states} in hidden_states, found {n}"
-    )
-
-
-def _starts_in_full(n: int, span: Span) -> list[int]:
-    """Return where n kept tokens may begin; the one without a state may be missing from them."""
-    n_missing = span.n_whole - n
-    n_without_state = span.n_whole - span.n_states
-    prompt_len = span.prompt_len or 0
-    possible = dict.fromkeys((0, prompt_len))
-    return [start for start in possible if 0 <= n_missing - start <= n_without_state]
+    def _starts_in_full(self, n: int) -> list[int]:
+        """Return where n kept tokens may begin; the one without a state may be missing."""
+        n_missing = self.n_whole - n
+        n_without_state = self.n_whole - self.n_states
+        possible = {0, self.prompt_len or 0}
+        return [start for start in possible if 0 <= n_missing - start <= n_without_state]

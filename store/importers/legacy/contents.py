@@ -1,32 +1,33 @@
-"""What a file of the older formats holds, decided by its content, never by its name."""
+"""What files of the older formats hold, decided by their content, never by their names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 from store.errors import SchemaError
-from store.importers.arrays.pickled import read_content
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
 from store.importers.legacy.fields import shown_keys
-from store.importers.legacy.preprocessed import GraphTraces, PreprocessedTraces, SequenceTraces
+from store.importers.legacy.kinds import describe_kind
+from store.importers.legacy.preprocessed import (
+    GraphTraces,
+    PreprocessedTraces,
+    QuestionIds,
+    SequenceTraces,
+)
 from store.importers.legacy.raw import RawTraces
+from store.importers.pickles import read_content
 
-__all__ = ["FileReader", "Traces"]
+__all__ = ["FileReader", "Survey", "Traces", "survey_files"]
 
 Traces = RawTraces | PreprocessedTraces  # of one file
 
 
 class FileReader:
-    """Reads files, of which it holds the last one.
+    """Reads files, of which it holds the last one; fills `refused`: file -> why it is not read.
 
-    Parameters
-    ----------
-    keep_attention
-        Whether rows of raw traces hold the full attention maps.
-    max_bytes
-        Most bytes of a file, and of the arrays of a record.
-    refused
-        File -> why nothing of it is read; filled here.
+    Neither a file nor the arrays of a record have more than `max_bytes`.
     """
 
     def __init__(self, keep_attention: bool, max_bytes: int, refused: dict[str, str]) -> None:
@@ -39,7 +40,8 @@ class FileReader:
         """Return the traces of a file, or raise what is wrong; the file before is let go first."""
         if self._last is None or self._last[0] != item:
             self._last = None
-            self._last = (item, self._understand(read_content(item, self._max_bytes)))
+            content = read_content(item.path, item.kind, self._max_bytes)
+            self._last = (item, self._understand(content))
         return self._last[1]
 
     @property
@@ -89,3 +91,51 @@ class FileReader:
 def _is_raw(record: object) -> bool:
     """Return whether it is a record of a raw file; damaged ones beside it are told one by one."""
     return isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
+
+
+class Survey(NamedTuple):
+    """What the files are."""
+
+    files: list[Given]  # to read: either all preprocessed ones, graphs first, or all raw ones
+    question_ids: QuestionIds  # of the preprocessed ones
+    smallest_edge: float  # a threshold that all graphs were built with or above
+
+    @property
+    def is_preprocessed(self) -> bool:
+        """Whether the files are the preprocessed ones."""
+        return any(self.question_ids.values())
+
+
+def survey_files(files: Sequence[Given], reader: FileReader) -> Survey:
+    """Look into the torch files, which are mapped; damaged ones are refused.
+
+    Raises SchemaError where there are raw and preprocessed files.
+    """
+    question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
+    raw = []
+    smallest_edge = 0.0
+    for item in files:
+        if item.kind != "torch":
+            raw.append(item)
+            continue
+        try:
+            traces = reader.read(item)
+            if isinstance(traces, GraphTraces):
+                smallest_edge = max(smallest_edge, traces.smallest_edge())
+        except DAMAGE as error:
+            reader.refuse(item, error)
+            continue
+        if isinstance(traces, RawTraces):
+            raw.append(item)
+        else:
+            question_ids[traces.kind][item] = traces.question_ids
+    preprocessed = list(chain.from_iterable(question_ids.values()))
+    if raw and preprocessed:
+        paths = [item.path for item in raw]
+        others = [item.path for item in preprocessed]
+        raise SchemaError(
+            f"expected files of one kind, found {describe_kind('raw', paths, others)} and "
+            f"{describe_kind('preprocessed', others, paths)}; "
+            "import the two kinds into two stores"
+        )
+    return Survey(preprocessed or raw, question_ids, smallest_edge)

@@ -5,30 +5,31 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.files import Given
 from store.importers.legacy import fields
-from store.importers.legacy.layers import state_columns
+from store.importers.legacy.states import state_columns
 from store.importers.source import Row
 from store.labels.rule import UNLABELLED
 
-__all__ = ["GraphTraces", "PreprocessedTraces", "SequenceTraces"]
+__all__ = ["GraphTraces", "Partners", "PreprocessedTraces", "QuestionIds", "SequenceTraces"]
+
+Place = tuple[Given, int]  # file, number of the record in it
+QuestionIds = dict[str, dict[Given, list[str]]]  # kind -> file -> question of each trace
 
 
-class PreprocessedTraces:
+class PreprocessedTraces(ABC):
     """The traces of one file; raises SchemaError if the parts of its content do not fit together.
 
-    Attributes
-    ----------
-    values
-        What it holds of each trace.
-    question_ids
-        The question of each trace.
+    `values` is what it holds of each trace, `question_ids` the question of each.
     """
 
     key: ClassVar[str]  # of `values` in the content
@@ -55,14 +56,12 @@ class PreprocessedTraces:
 
     def row(self, i: int) -> Row:
         """Return the columns of trace i; raise SchemaError if it contradicts itself."""
-        return {
-            "question_id": self.question_ids[i],
-            "label": self._labels[i],
-            **self._states(i),
-        }
+        states = self._states(self.values[i])
+        return {"question_id": self.question_ids[i], "label": self._labels[i], **states}
 
-    def _states(self, i: int) -> Row:
-        raise NotImplementedError
+    @abstractmethod
+    def _states(self, value: Any) -> Row:
+        """Return the columns of what the file holds of one trace."""
 
 
 class SequenceTraces(PreprocessedTraces):
@@ -71,8 +70,8 @@ class SequenceTraces(PreprocessedTraces):
     key = "sequences"
     kind = "lstm"
 
-    def _states(self, i: int) -> Row:
-        return {"hs_last": fields.floats(self.values[i], "sequences", 2)}
+    def _states(self, value: Any) -> Row:
+        return {"hs_last": fields.floats(value, "sequences", 2)}
 
 
 class GraphTraces(PreprocessedTraces):
@@ -81,16 +80,15 @@ class GraphTraces(PreprocessedTraces):
     key = "graphs"
     kind = "graphs"
 
-    def _states(self, i: int) -> Row:
+    def _states(self, value: Any) -> Row:
         """Return hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
-        graphs = fields.parts(self.values[i], "graphs", "a graph for each layer")
+        graphs = fields.parts(value, "graphs", "a graph for each layer")
         states = [fields.floats(_part(graph, "x"), "x", 2) for graph in graphs]
+        columns = state_columns(states)
         n_tokens = len(states[0])
-        columns = state_columns(states, n_tokens)
         edges = [_edges(graph, n_tokens) for graph in graphs]
-        n_pairs = n_tokens * (n_tokens + 1) // 2
         _, first_values = edges[0]
-        mean = np.zeros((n_pairs, len(graphs)), first_values.dtype)
+        mean = np.zeros((_n_pairs(n_tokens), len(graphs)), first_values.dtype)
         for layer, (pairs, values) in enumerate(edges):
             mean[pairs, layer] = values
         columns["attn_mean"] = mean
@@ -108,8 +106,7 @@ class GraphTraces(PreprocessedTraces):
             # a damaged trace is reported in its turn
             with suppress(SchemaError, TypeError, ValueError):
                 for graph in graphs:
-                    n_tokens = len(_part(graph, "x"))
-                    n_pairs = n_tokens * (n_tokens + 1) // 2
+                    n_pairs = _n_pairs(len(_part(graph, "x")))
                     values = fields.array(_part(graph, "edge_attr"))
                     complete &= values.size == n_pairs
                     smallest = min(smallest, float(values.min(initial=np.inf)))
@@ -118,6 +115,10 @@ class GraphTraces(PreprocessedTraces):
                 "graphs: expected an edge in some graph, found none; --attn-threshold is not known"
             )
         return 0.0 if complete else smallest
+
+
+def _n_pairs(n_tokens: int) -> int:
+    return n_tokens * (n_tokens + 1) // 2
 
 
 def _part(graph: Any, name: str) -> Any:
@@ -148,3 +149,47 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     if len(np.unique(pairs)) != n_edges:
         raise SchemaError("edge_index: expected every edge once, found one twice")
     return pairs, values
+
+
+class Partners:
+    """The k-th graphs of each question, with the k-th sequence of that question."""
+
+    def __init__(self, question_ids: QuestionIds, row_of: Callable[[Given, int], Row]) -> None:
+        self._row_of = row_of
+        self.sequence_of: dict[Place, Place] = {}  # by the place of graphs
+        sequences = _places(question_ids[SequenceTraces.kind])
+        for question_id, graphs in _places(question_ids[GraphTraces.kind]).items():
+            self.sequence_of.update(zip(graphs, sequences[question_id], strict=False))
+        self.joined = set(self.sequence_of.values())
+
+    def join(self, row: Row, place: Place) -> Row:
+        """Return the row of the graphs at a place, {} if they are damaged, with their sequence's.
+
+        Raises SchemaError if the two have other states.
+        """
+        if place not in self.sequence_of:
+            return row
+        item, i = self.sequence_of[place]
+        sequence = self._row_of(item, i)
+        states = sequence["hs_last"]
+        if row and not _are_close(states, row["hs_last"]):
+            raise SchemaError(
+                f"expected the states of the last token as in {item.path}, record {i}, of the same "
+                "question, found others; import the two kinds into two stores"
+            )
+        return sequence | row | {"hs_last": states}
+
+
+def _places(ids: dict[Given, list[str]]) -> defaultdict[str, list[Place]]:
+    places: defaultdict[str, list[Place]] = defaultdict(list)
+    for item, question_ids in ids.items():
+        for i, question_id in enumerate(question_ids):
+            places[question_id].append((item, i))
+    return places
+
+
+def _are_close(states: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether states are the same but for rounding to half precision."""
+    return states.shape == others.shape and np.allclose(
+        states.astype(float), others.astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
+    )

@@ -1,69 +1,150 @@
 """Raw traces: a list of dicts with `hidden_states` and `attentions`, of six generations.
 
-Every record is aligned by the numbers of its states and tokens (`alignment.py`); what its file
-calls itself is never asked. A record that contradicts itself, or that is of another generation than
-most of its file, is an error with its reason.
+The letters of the generations are those of `docs/import.md`. What decides is how the arrays lie and
+how many tokens stand beside how many states; keys tell apart only what is aligned alike, and what a
+file calls itself is never asked. A record that contradicts itself, or that is of another generation
+than most of its file, is an error with its reason.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.damage import DAMAGE
 from store.importers.legacy import fields
-from store.importers.legacy.alignment import (
-    Span,
-    align_texts,
-    align_tokens,
-    align_uncut_tokens,
-    check_cut,
+from store.importers.legacy.alignment import Span
+from store.importers.legacy.states import (
+    RawStates,
+    attention_columns,
+    is_by_step,
+    read_states,
+    state_columns,
 )
-from store.importers.legacy.generations import (
-    CUT_KEYS,
-    UNCLEAR,
-    WITHOUT_IDS,
-    Sizes,
-    has_text_of_each_token,
-    keys_of,
-    measure,
-    most_common,
-    name_generation,
-)
-from store.importers.legacy.layers import attention_columns, state_columns, without_embedding
-from store.importers.legacy.raw_states import RawStates, read_states
 from store.importers.source import Row
 
-__all__ = ["RawTraces"]
+__all__ = ["UNCLEAR", "WITHOUT_IDS", "RawTraces", "belongs_to"]
 
-T = TypeVar("T")
-
+UNCLEAR = "unclear"  # of a file: no record of it can be aligned
+WITHOUT_IDS = " without ids"  # the end of a kind whose records are known by their position
 ID_KEYS = ("question_id", "global_example_id")  # example_id is that of a batch: others have it too
 ANSWER_KEYS = ("generated_answer_clean", "generated_answer")
 WITH_QUESTIONS = ("raw A", "raw B", "raw C")
+CUT_KEYS = ("tokens_before_cutoff", "tokens_after_cutoff")
+NUMBERED_KEYS = ("question", "prompt_length", "global_example_id")  # of generation C
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def belongs_to(kind: str, imported: str) -> bool:
+    """Return whether files of a kind go into the store of another.
+
+    The extractor began to write ids at some time: its later files may follow those without.
+    """
+    return imported in (kind, kind + WITHOUT_IDS)
+
+
+class Sizes(NamedTuple):
+    """What the records of one model have in common."""
+
+    n_layers: tuple[int, int]  # of hidden_states and of attentions
+    hidden: int
+    dtype: str
+
+
+class Facts(NamedTuple):
+    """What a record shows of itself; each is None where its parts do not fit together.
+
+    Records of one version of the extractor have texts of the same part: a list that happens to have
+    the length of another part is damaged.
+    """
+
+    generation: str | None  # "raw A" to "raw F"
+    sizes: Sizes | None
+    has_text_of_each_token: bool | None  # of each id that it holds
+
+    @classmethod
+    def of(cls, record: Any) -> "Facts":
+        """Return what a record shows, whatever it is."""
+        texts = _attempt(_has_text_of_each_token, record)
+        return cls(_attempt(_generation_of, record), _attempt(_sizes_of, record), texts)
+
+
+def _attempt(function: Callable[[Any], T], record: Any) -> T | None:
+    try:
+        return function(record)
+    except DAMAGE:
+        return None
+
+
+def _generation_of(record: Mapping) -> str | None:
+    return _by_step(record) if is_by_step(record) else _per_layer(record)
+
+
+def _by_step(record: Mapping) -> str | None:
+    steps = [np.shape(step) for step in record["hidden_states"][0]]
+    prompt_len = steps[0][1]
+    n_states = sum(shape[1] for shape in steps)
+    if "tokens_full" in record:
+        return "raw B"
+    n_tokens = len(fields.integers(record, "tokens"))
+    if n_tokens == n_states + 1:
+        is_cut = not record.keys().isdisjoint(("cutoff_method", *CUT_KEYS))
+        return "raw B" if is_cut else "raw A"
+    if n_tokens != n_states + 1 - prompt_len:
+        return None
+    return "raw D" if record.keys().isdisjoint(NUMBERED_KEYS) else "raw C"
+
+
+def _per_layer(record: Mapping) -> str | None:
+    n_states, _ = np.shape(record["hidden_states"][0])
+    n_tokens = len(fields.integers(record, "tokens"))
+    if n_tokens < n_states:
+        return "raw E" if n_tokens else None
+    if n_tokens > n_states:
+        return None
+    n_texts = n_states
+    if "tokens_decoded" in record:
+        n_texts = len(fields.texts(record, "tokens_decoded"))
+    is_prompt_known = "prompt_length" in record or n_texts < n_states
+    return "raw F with prompt lengths" if is_prompt_known else "raw F"
+
+
+def _sizes_of(record: Mapping) -> Sizes | None:
+    """Return the sizes of a record, by its first array; None if its layers do not fit."""
+    states = record["hidden_states"]
+    array = states[0][0] if is_by_step(record) else states[0]
+    n_layers = len(states), len(record["attentions"])
+    n_more = n_layers[0] - n_layers[1]
+    if n_more not in (0, 1):  # 1: the embedding's
+        return None
+    return Sizes(n_layers, array.shape[-1], str(array.dtype))
+
+
+def _has_text_of_each_token(record: Mapping) -> bool:
+    return len(record["tokens_decoded"]) == len(record["tokens"])
+
+
+def _most_common(items: Iterable[T | None], default: U) -> T | U:
+    """Return the item that is there most often, the first one of equals; None does not count."""
+    counts = Counter(item for item in items if item is not None)
+    return max(counts, key=counts.__getitem__, default=default)
 
 
 @dataclass
 class RawTraces:
-    """The records of one file.
-
-    Attributes
-    ----------
-    records
-        As they were read; one of them may contradict itself.
-    keep_attention
-        Whether the rows hold the full attention maps.
-    max_bytes
-        Most bytes of the arrays of one record: one array, repeated by reference in a small file,
-        would fill the memory.
-    """
+    """The records of one file, as they were read; one of them may contradict itself."""
 
     records: list
-    keep_attention: bool
-    max_bytes: int
+    keep_attention: bool  # whether the rows hold the full attention maps
+    max_bytes: int  # of the arrays of one record, at most
     _first: dict[int, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -81,61 +162,56 @@ class RawTraces:
             return self._generation
         return self._generation + WITHOUT_IDS
 
-    def _of_each(self, function: Callable[[Any], T]) -> list[T]:
-        """Return the function of each record; one that is there a million times is asked once."""
-        distinct = {id(record): record for record in self.records}
-        values = {key: function(record) for key, record in distinct.items()}
-        return [values[id(record)] for record in self.records]
-
     @cached_property
-    def _generations(self) -> list[str | None]:
-        return self._of_each(name_generation)
+    def _facts(self) -> list[Facts]:
+        """Those of each record; one that is there a million times is looked at once."""
+        distinct = {id(record): record for record in self.records}
+        facts = {key: Facts.of(record) for key, record in distinct.items()}
+        return [facts[id(record)] for record in self.records]
 
     @cached_property
     def _generation(self) -> str:
-        known = [generation for generation in self._generations if generation is not None]
-        return most_common(known, UNCLEAR)
+        found = [facts.generation for facts in self._facts]
+        return _most_common(found, UNCLEAR)
 
     @cached_property
-    def _own(self) -> list[Mapping]:
-        """The records of the file's own generation."""
-        own = {}
-        for record, generation in zip(self.records, self._generations, strict=True):
-            if generation == self._generation:
-                own[id(record)] = record
+    def _own(self) -> list[tuple[Mapping, Facts]]:
+        """The distinct records of the file's own generation."""
+        own = {
+            id(record): (record, facts)
+            for record, facts in zip(self.records, self._facts, strict=True)
+            if facts.generation == self._generation
+        }
         return list(own.values())
 
     @cached_property
-    def _sizes(self) -> list[Sizes | None]:
-        return self._of_each(measure)
-
-    @cached_property
     def _common_sizes(self) -> Sizes | None:
-        own = (sizes for sizes in self._sizes if sizes is not None)
-        return most_common(list(own), None)
+        found = [facts.sizes for facts in self._facts]
+        return _most_common(found, None)
 
     @cached_property
     def _have_text_of_each_token(self) -> bool | None:
-        found = map(has_text_of_each_token, self._own)
-        return most_common([has_text for has_text in found if has_text is not None], None)
+        found = [facts.has_text_of_each_token for _, facts in self._own]
+        return _most_common(found, None)
 
     @property
     def typical_first(self) -> list[int]:
         """The numbers of all records, first those that have the sizes of most."""
-        return sorted(range(len(self)), key=lambda i: self._sizes[i] != self._common_sizes)
+        return sorted(range(len(self)), key=lambda i: self._facts[i].sizes != self._common_sizes)
 
     @cached_property
     def _keys(self) -> frozenset[str]:
         """What a record of the file may be expected to have: some other has it."""
-        return keys_of(self._own)
+        records = [record for record, _ in self._own]
+        return frozenset(chain.from_iterable(records))
 
     @cached_property
     def _id_key(self) -> str | None:
         """The key of the question's id in most records, None if none has one."""
         # the version that read B alone did so by this key, and stores that it began go on
         order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
-        keys = [key for record in self._own for key in order if key in record]
-        return most_common(keys, None)
+        keys = (key for record, _ in self._own for key in order if key in record)
+        return _most_common(keys, None)
 
     def row(self, i: int) -> Row:
         """Return the columns of record i; raise SchemaError if it contradicts itself.
@@ -145,8 +221,7 @@ class RawTraces:
         record = self.records[i]
         self._check_record(record, i)
         raw = read_states(record, self.max_bytes)
-        states = without_embedding(raw.states, len(raw.maps))
-        n_states = len(states[0])
+        n_states = len(raw.states[0])
         tokens, span = _align(record, raw, n_states)
         row: Row = {"question_id": self._question_id(record), "tokens": tokens}
         row |= self._texts(record)
@@ -155,49 +230,36 @@ class RawTraces:
         if span.prompt_len is not None:
             row["prompt_len"] = np.int32(span.prompt_len)
             row["answer_len"] = np.int32(n_states - span.prompt_len)
-        row |= state_columns(states, n_states)
-        row |= attention_columns(raw.maps, n_states, span.prompt_len, self.keep_attention)
-        self._check_known(i)
+        row |= state_columns(raw.states)
+        row |= attention_columns(raw, span.prompt_len, self.keep_attention)
+        if self._facts[i].generation is None:  # of whatever a row could be made
+            raise SchemaError("expected tokens that belong to the states, found others")
         return row
 
     def _check_record(self, record: object, i: int) -> None:
-        """Raise SchemaError for what is no record, or none of this file's generation."""
+        """Raise SchemaError for what is no record, or not like most of its file."""
         first = self._first.setdefault(id(record), i)
         if first != i:
             raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
             raise SchemaError(f"expected a dict, found {type(record).__name__}")
-        found = self._generations[i]
-        if found is not None and found != self._generation:
+        facts = self._facts[i]
+        if facts.generation not in (None, self._generation):
             raise SchemaError(
                 f"expected a record of generation {self._generation} like most of its file, "
-                f"found one of {found}; put such records into a file of their own"
+                f"found one of {facts.generation}; put such records into a file of their own"
             )
-        self._check_layers(i)
-        self._check_texts(record)
-
-    def _check_layers(self, i: int) -> None:
-        """Raise SchemaError for other numbers of layers: which are missing cannot be known."""
-        found, common = self._sizes[i], self._common_sizes
-        if found and common and found.n_layers != common.n_layers:
+        common = self._common_sizes  # which layers are missing cannot be known
+        if facts.sizes and common and facts.sizes.n_layers != common.n_layers:
             raise SchemaError(
                 "expected {} layers of hidden_states and {} of attentions like most of its file, "
-                "found {} and {}".format(*common.n_layers, *found.n_layers)
+                "found {} and {}".format(*common.n_layers, *facts.sizes.n_layers)
             )
-
-    def _check_texts(self, record: Mapping) -> None:
-        """Raise SchemaError for texts of other tokens than the other records have."""
-        found = has_text_of_each_token(record)
-        if found is not None and found != self._have_text_of_each_token:
+        if facts.has_text_of_each_token not in (None, self._have_text_of_each_token):
             raise SchemaError(
                 "tokens_decoded: expected texts of the same tokens as in most of its file, "
                 f"found {len(record['tokens_decoded'])} beside {len(record['tokens'])} tokens"
             )
-
-    def _check_known(self, i: int) -> None:
-        """Raise SchemaError for a record of no generation, of whatever it could be made."""
-        if self._generations[i] is None:
-            raise SchemaError("expected tokens that belong to the states, found others")
 
     def _question_id(self, record: Mapping) -> str | None:
         match self._id_key:
@@ -228,15 +290,15 @@ def _align(record: Mapping, raw: RawStates, n_states: int) -> tuple[np.ndarray, 
     if raw.prompt_len is None:
         tokens = fields.integers(record, "tokens")
         span = Span.per_layer(n_states, len(tokens), _optional(record, "prompt_length"))
-        return align_tokens(tokens, span), span
+        return span.align_tokens(tokens), span
     span = Span.by_step(n_states, raw.prompt_len)
     n_kept, n_cut = _cut(record)
-    check_cut(n_kept, span)
+    span.check_cut(n_kept)
     if "tokens_full" not in record:
-        return align_tokens(fields.integers(record, "tokens"), span), span
+        return span.align_tokens(fields.integers(record, "tokens")), span
     tokens_or_none = fields.integers(record, "tokens") if "tokens" in record else None
     full = fields.integers(record, "tokens_full")
-    return align_uncut_tokens(full, tokens_or_none, n_cut, span), span
+    return span.align_uncut(full, tokens_or_none, n_cut), span
 
 
 def _cut(record: Mapping) -> tuple[int | None, int | None]:
@@ -262,5 +324,4 @@ def _token_texts(record: Mapping, span: Span) -> tuple[str, Span]:
     n_before = span.n_whole - len(texts)
     if span.prompt_len is None and 0 < n_before < span.n_whole:
         span = Span(span.n_states, span.n_whole, n_before)
-    aligned = align_texts(texts, span)
-    return json.dumps(aligned, ensure_ascii=False), span
+    return json.dumps(span.align_texts(texts), ensure_ascii=False), span

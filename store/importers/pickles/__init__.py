@@ -1,11 +1,11 @@
 """Reading of untrusted pickles and torch files: they give data, or an error that says why not.
 
-`read_pickle` and `read_torch` run one unpickler (`unpickler`) over bytes that are counted as they
-are read (`reader`). Names are looked up in a fixed table of functions (`builders`), and storages of
-tensors in the file itself (`torch_files`). Nothing is imported, called or built because the file
-names it. A file that asks for more gives a `RefusedError`, a damaged one a `CorruptError`. No value
-is nested deep or in itself, and no key takes long to hash (`limits`): a small file takes neither
-much time nor much memory, here or in what walks through its value.
+`read_content` runs one unpickler (`unpickler`) over bytes that are counted as they are read
+(`limits`). Names are looked up in a fixed table of functions (`builders`), and storages of tensors
+in the file itself (`torch_files`). Nothing is imported, called or built because the file names it.
+A file that asks for more gives a `RefusedError`, a damaged one a `CorruptError`. No value is nested
+deep or in itself, and no key takes long to hash: a small file takes neither much time nor much
+memory, here or in what walks through its value.
 """
 
 import errno
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import CorruptError, RefusedError, StoreError, is_no_damage
-from store.importers.pickles.reader import CheckedReader, TooLargeError, too_much
+from store.importers.pickles.limits import CheckedReader, TooLargeError, too_much
 from store.importers.pickles.torch_files import (
     LEGACY_MAGIC,
     ZIP_MAGIC,
@@ -32,7 +32,7 @@ from store.importers.pickles.torch_files import (
 from store.importers.pickles.unpickler import Unpickler
 from store.memory_limits import read_memory
 
-__all__ = ["MAX_BYTES", "kind_of_file", "read_pickle", "read_torch"]
+__all__ = ["MAX_BYTES", "kind_of_file", "read_content"]
 
 MAX_BYTES = 16 << 30  # a thousand long traces with full attention maps
 DEFLATE_RATIO = 1032  # most bytes that one byte of gzip can hold (https://zlib.net/zlib_tech.html)
@@ -59,21 +59,13 @@ _DAMAGE = (  # what the unpickler, gzip, NumPy and torch raise for damaged bytes
 )
 
 
-def kind_of_file(path: str | Path) -> str:
-    """Return how to read a file, from its first bytes.
+def kind_of_file(path: Path) -> str:
+    """Return how to read a file, from its first bytes; raises CorruptError for what is neither.
 
-    Returns
-    -------
-    str
-        "torch" for what `torch.save` writes (zip, and the older form), else "gzip pickle" or
-        "pickle".
-
-    Raises
-    ------
-    CorruptError
-        It is none of them.
+    It is "torch" for what `torch.save` writes (zip, and the older form), else "gzip pickle" or
+    "pickle".
     """
-    with Path(path).open("rb") as file:
+    with path.open("rb") as file:
         first = file.read(len(LEGACY_MAGIC))
     if first.startswith(_GZIP_MAGIC):
         return "gzip pickle"
@@ -86,50 +78,60 @@ def kind_of_file(path: str | Path) -> str:
     )
 
 
-def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
-    """Read a pickle of containers, numbers, text, NumPy arrays and torch tensors only.
+def read_content(path: Path, kind: str, max_bytes: int = MAX_BYTES) -> Any:
+    """Read a file of containers, numbers, text, arrays, tensors and graphs only.
 
     Torch need not be there: a tensor comes as an array, without gradients; of bfloat16, that of
-    ml_dtypes.
+    ml_dtypes. The tensors of a zip file are mapped, private to the process and read when touched,
+    so it may be larger than the memory; leave it in its place as long as they are used. The arrays
+    of a pickle share the memory of the bytes they were read into, as with `pickle.load`.
 
     Parameters
     ----------
-    path
-        A pickle of any protocol, plain or compressed by gzip.
-    max_bytes : int
-        Most bytes of the pickle, counted after decompression; more are refused before they are
-        read, as is what the free memory does not hold.
+    kind
+        "torch", or else a pickle of any protocol, plain or compressed by gzip.
+    max_bytes
+        Most bytes of the pickle, counted after decompression, or of the tensors of a torch file;
+        more are refused before they are read. Of a pickle, neither is read what the free memory
+        does not hold.
 
     Returns
     -------
     object
         dict, list, tuple, set, frozenset, OrderedDict, None, bool, int, float, complex, str, bytes,
         bytearray, `numpy.ndarray` and NumPy scalars of bool, integer, float, complex, text and
-        bytes dtypes. Arrays share the memory of the bytes they were read into, as with
-        `pickle.load`.
+        bytes dtypes; of a torch file also a `Graph` for a `torch_geometric.data.Data`.
 
     Raises
     ------
     RefusedError
         The file asks for a name, an opcode or an amount of memory that no trace needs.
     CorruptError
-        The file is not one whole pickle.
+        The file is not one whole pickle, or not a whole torch file.
     MemoryError
-        It is larger than the memory that is free now.
+        A pickle is larger than the memory that is free now.
     """
-    path = Path(path)
-    available = read_memory().available
     with path.open("rb") as file, _one_line(path):
-        is_compressed = file.peek().startswith(_GZIP_MAGIC)
-        try:
-            return _load(file, path.stat().st_size, is_compressed, min(max_bytes, available))
-        except TooLargeError as error:
-            if available >= max_bytes:
-                raise
-            shortage = f"it does not fit into the {available} bytes of free memory"
-            if is_compressed:  # a few of its bytes may stand for any number
-                raise RefusedError(f"{shortage}; import it on a larger machine") from error
-            raise MemoryError(shortage) from error
+        size = path.stat().st_size
+        if kind != "torch":
+            return _read_pickle(file, size, max_bytes)
+        if file.peek().startswith(ZIP_MAGIC):
+            return read_zip(file, max_bytes)
+        return read_legacy(file, size, max_bytes)
+
+
+def _read_pickle(file: io.BufferedReader, n_stored: int, max_bytes: int) -> Any:
+    available = read_memory().available
+    is_compressed = file.peek().startswith(_GZIP_MAGIC)
+    try:
+        return _load(file, n_stored, is_compressed, min(max_bytes, available))
+    except TooLargeError as error:
+        if available >= max_bytes:
+            raise
+        shortage = f"it does not fit into the {available} bytes of free memory"
+        if is_compressed:  # a few of its bytes may stand for any number
+            raise RefusedError(f"{shortage}; import it on a larger machine") from error
+        raise MemoryError(shortage) from error
 
 
 def _load(file: io.BufferedReader, n_stored: int, is_compressed: bool, max_bytes: int) -> Any:
@@ -142,41 +144,10 @@ def _load(file: io.BufferedReader, n_stored: int, is_compressed: bool, max_bytes
         raise too_much(f"{size} bytes", max_bytes)
     reader = CheckedReader(content, size, max_bytes, n_stored)
     names = {"torch.storage._load_from_bytes": load_storage}
-    value = Unpickler(reader, max_bytes, names).load()
+    value = Unpickler(reader, names).load()
     if content.read(1):  # the checksum of a gzip file is compared here
         raise CorruptError("expected one pickle, found more bytes after its end; split the file")
     return value
-
-
-def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
-    """Read containers, numbers, text, tensors and graphs that `torch.save` wrote.
-
-    Parameters
-    ----------
-    path
-        A torch file, zip or the older form.
-    max_bytes : int
-        Most bytes of its tensors.
-
-    Returns
-    -------
-    object
-        Values as of `read_pickle`, and a `Graph` for a `torch_geometric.data.Data`. The tensors of
-        a zip file are mapped, private to the process and read when touched, so a file may be larger
-        than the memory; leave it in its place as long as they are used.
-
-    Raises
-    ------
-    RefusedError
-        The file asks for a class, a function or an amount of memory that no trace needs.
-    CorruptError
-        The file is not a whole torch file.
-    """
-    path = Path(path)
-    with path.open("rb") as file, _one_line(path):
-        if file.peek().startswith(ZIP_MAGIC):
-            return read_zip(file, max_bytes)
-        return read_legacy(file, path.stat().st_size, max_bytes)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 from store.errors import CorruptError, RefusedError
 from store.importers.pickles.limits import check_keys, check_sizes
 
-__all__ = ["BUILDERS", "Graph", "Storage", "fill_array", "set_byte_order"]
+__all__ = ["BUILDERS", "Graph", "Storage", "StorageKind", "fill_array", "set_byte_order"]
 
 _SIMPLE_DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|[US]\d{1,9})")
 # kind of dtype: its unit, and the largest value of one
@@ -26,6 +26,12 @@ class Storage(NamedTuple):
     """The numbers that tensors are views of, in one dimension."""
 
     numbers: np.ndarray
+
+
+class StorageKind(NamedTuple):
+    """A class of storages, of which only the dtype counts."""
+
+    dtype: np.dtype
 
 
 class Graph:

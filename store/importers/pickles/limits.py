@@ -1,6 +1,8 @@
-"""What an untrusted pickle may ask of the processor and of what walks through its value.
+"""What an untrusted pickle may ask of the memory, of the processor, and of what walks its value.
 
-A few bytes can name a value that takes for ever to hash or to walk through: tuples that hold each
+A pickle announces strings and frames of up to 2**64 bytes: `CheckedReader` refuses a size that the
+rest of the file cannot hold or that is above the limit, before any memory is allocated for it. A
+few bytes can name a value that takes for ever to hash or to walk through: tuples that hold each
 other twice, level by level. So keys are measured before they are hashed, and values when they are
 whole. Nothing here recurses.
 """
@@ -8,18 +10,82 @@ whole. Nothing here recurses.
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedIOBase
 from typing import Any
 
-from store.errors import RefusedError
+from store.errors import CorruptError, RefusedError
 
-__all__ = ["check_keys", "check_sizes", "check_tree", "refused"]
+__all__ = [
+    "CheckedReader",
+    "TooLargeError",
+    "check_keys",
+    "check_sizes",
+    "check_tree",
+    "refused",
+    "too_much",
+]
 
+MAX_OPCODES = 1_000_000  # of a small pickle
+OPCODES_PER_BYTE = 4  # of a compressed one
+OPCODE_BYTES = 256  # of memory that an opcode takes at most; an empty set has 216
 MAX_KEY = 1000  # parts of a key, and hundreds of bytes of them
 MAX_SAME = 100  # keys of one hash in one container: each is compared with all
 MAX_DIMENSIONS = 64
 MAX_DEPTH = 200
 MAX_ITEMS = 1_000_000  # that any pickle may show
 ITEMS_PER_BYTE = 100  # by references to the same values
+
+
+class TooLargeError(RefusedError):
+    """A file is above a limit that may be raised; nothing else is wrong with it."""
+
+
+class CheckedReader:
+    """A file object for an unpickler that reads no more than it should.
+
+    `size` is the most that the file can hold once it is unpacked, `n_stored` its bytes on the disk,
+    where they are compressed. A pickle has `max_opcodes` at most: compressed ones multiply, and
+    each takes some memory; `takes_memory` says that this allows no more of them.
+    """
+
+    def __init__(
+        self, file: BufferedIOBase, size: int, max_bytes: int, n_stored: int | None = None
+    ) -> None:
+        self._file = file
+        self._size = size
+        self.max_bytes = max_bytes
+        self.n_read = 0
+        by_size = OPCODES_PER_BYTE * (size if n_stored is None else n_stored)
+        by_memory = max_bytes // OPCODE_BYTES
+        self.max_opcodes = MAX_OPCODES + min(by_size, by_memory)
+        self.takes_memory = by_memory < by_size
+
+    def read(self, n: int) -> bytes:
+        """Return the next `n` bytes, fewer at the end of a compressed file."""
+        self.check_size(n)
+        data = self._file.read(n)
+        self.n_read += len(data)
+        return data
+
+    def readline(self) -> bytes:
+        """Return the bytes up to the next newline, inclusive."""
+        line = self._file.readline(self.max_bytes - self.n_read + 1)
+        self.check_size(len(line))
+        self.n_read += len(line)
+        if not line.endswith(b"\n"):
+            raise CorruptError("expected a whole pickle, found its end; copy the file again")
+        return line
+
+    def check_size(self, n: int) -> None:
+        """Raise an error if `n` more bytes cannot follow or are too many."""
+        left = self._size - self.n_read
+        if n > left:
+            raise CorruptError(
+                f"expected a whole pickle, found at most {left} of the next {n} bytes "
+                f"at byte {self.n_read}; copy the file again"
+            )
+        if self.n_read + n > self.max_bytes:
+            raise too_much(f"{n} bytes at byte {self.n_read}", self.max_bytes)
 
 
 def check_keys(keys: Iterable[Any], hashes: Counter[int]) -> None:
@@ -84,3 +150,11 @@ def check_tree(root: Any, parts_of: Callable[[Any], Iterable[Any] | None], n_byt
 def refused(asked: str) -> RefusedError:
     """The error of a pickle that asks for something."""
     return RefusedError(f"asks for {asked}, which no trace needs; do not trust the file")
+
+
+def too_much(found: str, max_bytes: int) -> TooLargeError:
+    """Name the limit, what exceeded it, and how to raise it."""
+    return TooLargeError(
+        f"expected at most {max_bytes} bytes, found {found}; "
+        "if you trust the file, raise max_bytes (--max-file-gb)"
+    )

@@ -2,52 +2,40 @@
 
 torch.load with `weights_only=True` runs nothing, but believes the sizes in the pickle: a storage
 longer than its record would be read from the bytes that follow it. Here every storage is measured
-against its bytes.
+against its bytes, and torch need not be installed.
 """
 
 import io
 import mmap
 import struct
 import zipfile
-from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, RefusedError
-from store.importers.pickles.builders import Graph, Storage
-from store.importers.pickles.reader import CheckedReader, too_much
+from store.importers.pickles.builders import Graph, Storage, StorageKind
+from store.importers.pickles.limits import CheckedReader, too_much
 from store.importers.pickles.unpickler import Unpickler
 
 __all__ = ["LEGACY_MAGIC", "ZIP_MAGIC", "load_storage", "read_legacy", "read_zip"]
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of five pickles
-
-
-class _Kind(NamedTuple):
-    """A class of storages, of which only the dtype counts."""
-
-    dtype: np.dtype
-
-
 _KINDS = {
-    f"torch.{name}Storage": _Kind(np.dtype(dtype))
-    for name, dtype in {
-        "Byte": "u1",
-        "Char": "i1",
-        "Bool": "?",
-        "Short": "<i2",
-        "Half": "<f2",
-        "BFloat16": bfloat16,
-        "Int": "<i4",
-        "Float": "<f4",
-        "Long": "<i8",
-        "Double": "<f8",
-        "ComplexFloat": "<c8",
-        "ComplexDouble": "<c16",
-    }.items()
+    "Byte": "u1",
+    "Char": "i1",
+    "Bool": "?",
+    "Short": "<i2",
+    "Half": "<f2",
+    "BFloat16": bfloat16,
+    "Int": "<i4",
+    "Float": "<f4",
+    "Long": "<i8",
+    "Double": "<f8",
+    "ComplexFloat": "<c8",
+    "ComplexDouble": "<c16",
 }
 _GRAPHS = (  # classes of torch-geometric 2.0 to 2.8
     "data.Data",
@@ -58,52 +46,14 @@ _GRAPHS = (  # classes of torch-geometric 2.0 to 2.8
     "storage.EdgeStorage",
     "storage.GlobalStorage",
 )
-_NAMES = _KINDS | dict.fromkeys([f"torch_geometric.data.{name}" for name in _GRAPHS], Graph)
-
-
-class _TorchUnpickler(Unpickler):
-    """Reads the pickle of a torch file.
-
-    Parameters
-    ----------
-    reader, max_bytes
-        As of `Unpickler`.
-    storage_of
-        (key, dtype, number of items) -> the storage's items; raises CorruptError if there are not
-        as many.
-    more_data
-        As of `Unpickler`.
-    """
-
-    def __init__(
-        self,
-        reader: CheckedReader,
-        max_bytes: int,
-        storage_of: Callable[..., np.ndarray],
-        more_data: tuple[type, ...] = (),
-    ) -> None:
-        super().__init__(reader, max_bytes, _NAMES, more_data)
-        self._storage_of = storage_of
-
-    def persistent_load(self, pid: object) -> Storage:
-        """Return the storage that the pickle names."""
-        match pid:
-            case ("storage", _Kind(dtype), str() as key, str(), int() as n, *view):
-                if n < 0 or view not in ([], [None]):
-                    raise CorruptError("expected a whole storage, found a part of another")
-                return Storage(self._storage_of(key, dtype, n))
-        raise CorruptError("expected a storage, found another persistent id")
+_NAMES: dict[str, Any] = {
+    f"torch.{name}Storage": StorageKind(np.dtype(dtype)) for name, dtype in _KINDS.items()
+}
+_NAMES |= {f"torch_geometric.data.{name}": Graph for name in _GRAPHS}
 
 
 def read_zip(file: BinaryIO, max_bytes: int) -> Any:
-    """Read a file of torch's present form, whose tensors are mapped.
-
-    Raises
-    ------
-    RefusedError, CorruptError
-        The pickle asks for more than data; a record is compressed, missing, doubled or shorter than
-        its storage.
-    """
+    """Read a file of torch's present form, whose tensors are mapped."""
     with zipfile.ZipFile(file) as archive:
         records = _checked_records(archive.infolist(), max_bytes)
         if "data.pkl" not in records:
@@ -124,7 +74,7 @@ def read_zip(file: BinaryIO, max_bytes: int) -> Any:
         return _mapped_storage(mapped, record, dtype, n)
 
     reader = CheckedReader(io.BytesIO(data), len(data), max_bytes)
-    return _TorchUnpickler(reader, max_bytes, storage_of).load()
+    return Unpickler(reader, _NAMES, storage_of).load()
 
 
 def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str, zipfile.ZipInfo]:
@@ -161,15 +111,7 @@ def _mapped_storage(
 def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *more_data: type) -> Any:
     """Read a file of `size` bytes of the form before torch 1.6: five pickles, then the storages.
 
-    Parameters
-    ----------
-    more_data
-        As of `Unpickler`.
-
-    Raises
-    ------
-    RefusedError, CorruptError
-        The pickle asks for more than data; a storage is longer than the file or not in it.
+    `more_data` is as of `Unpickler`.
     """
     storages: dict[str, np.ndarray] = {}
 
@@ -188,7 +130,7 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *more_data: 
     reader.check_size(size)
     if reader.read(len(LEGACY_MAGIC)) != LEGACY_MAGIC:
         raise CorruptError("expected a torch file of the older form, found something else")
-    unpickler = _TorchUnpickler(reader, max_bytes, storage_of, more_data)
+    unpickler = Unpickler(reader, _NAMES, storage_of, more_data)
     unpickler.load()  # the version
     unpickler.load()  # what the machine is like
     value = unpickler.load()

@@ -16,9 +16,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from store.errors import CorruptError, RefusedError
-from store.importers.pickles.builders import BUILDERS, Graph, fill_array, set_byte_order
-from store.importers.pickles.limits import check_keys, check_tree, refused
-from store.importers.pickles.reader import CheckedReader, too_much
+from store.importers.pickles.builders import (
+    BUILDERS,
+    Graph,
+    Storage,
+    StorageKind,
+    fill_array,
+    set_byte_order,
+)
+from store.importers.pickles.limits import (
+    CheckedReader,
+    check_keys,
+    check_tree,
+    refused,
+    too_much,
+)
 
 __all__ = ["Unpickler"]
 
@@ -55,12 +67,11 @@ class Unpickler(pickle._Unpickler):
 
     Parameters
     ----------
-    reader
-        The pickle.
-    max_bytes : int
-        Most bytes of all tensors; of a view, all that it shows counts.
     more_names
         What the pickle may ask for by name, apart from `BUILDERS`.
+    storage_of
+        (key, dtype, number of items) -> the items of a storage that lies outside the pickle; raises
+        CorruptError if there are not as many. None where nothing may lie outside.
     more_data
         Types whose values may be in it, apart from `_DATA`.
     """
@@ -75,15 +86,15 @@ class Unpickler(pickle._Unpickler):
     def __init__(
         self,
         reader: CheckedReader,
-        max_bytes: int,
         more_names: dict[str, Any],
+        storage_of: Callable[[str, np.dtype, int], np.ndarray] | None = None,
         more_data: tuple[type, ...] = (),
     ) -> None:
         super().__init__(reader)
         self._data = (*_DATA, *more_data)
         self._reader = reader
-        self._max_bytes = max_bytes
         self._names = BUILDERS | more_names
+        self._storage_of = storage_of
         self._n_copied = 0
         self._n_tensor_bytes = 0
 
@@ -110,8 +121,9 @@ class Unpickler(pickle._Unpickler):
                 dispatch[read(1)[0]](self)
         except library._Stop as end:
             return end.value
-        found = f"more than {self._reader.max_opcodes} opcodes from a file of that size"
-        raise too_much(found, self._max_bytes) if self._reader.takes_memory else refused(found)
+        reader = self._reader
+        found = f"more than {reader.max_opcodes} opcodes from a file of that size"
+        raise too_much(found, reader.max_bytes) if reader.takes_memory else refused(found)
 
     def _parts(self, value: Any) -> Iterable[Any] | None:
         """What a value holds; None of one that holds no others. Functions are refused."""
@@ -133,9 +145,16 @@ class Unpickler(pickle._Unpickler):
             raise refused(shown[1:-1])
         return self._names[asked]
 
-    def persistent_load(self, pid: object) -> Any:
-        """Refuse an object that lies outside the pickle."""
-        raise refused("a persistent id (PERSID, BINPERSID)")
+    def persistent_load(self, pid: object) -> Storage:
+        """Return the storage that the pickle names; of other objects outside it there are none."""
+        if self._storage_of is None:
+            raise refused("a persistent id (PERSID, BINPERSID)")
+        match pid:
+            case ("storage", StorageKind(dtype), str() as key, str(), int() as n, *view):
+                if n < 0 or view not in ([], [None]):
+                    raise CorruptError("expected a whole storage, found a part of another")
+                return Storage(self._storage_of(key, dtype, n))
+        raise CorruptError("expected a storage, found another persistent id")
 
     def get_extension(self, code: int) -> None:
         """Refuse a name by its number in the process's registry."""
@@ -171,8 +190,9 @@ class Unpickler(pickle._Unpickler):
         value = function(*arguments)
         if isinstance(value, np.ndarray):  # a copy of a view takes all that it shows
             self._n_tensor_bytes += value.nbytes
-            if self._n_tensor_bytes > self._max_bytes:
-                raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
+            max_bytes = self._reader.max_bytes
+            if self._n_tensor_bytes > max_bytes:
+                raise too_much(f"tensors of {self._n_tensor_bytes} bytes", max_bytes)
         self.append(value)
 
     def load_build(self) -> None:

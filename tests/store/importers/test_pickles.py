@@ -1,11 +1,9 @@
 """Tests of reading untrusted files: data comes back whole, and nothing that a file asks for is
 done."""
 
-import builtins
 import codecs
 import contextlib
 import copyreg
-import functools
 import gzip
 import operator
 import os
@@ -17,6 +15,8 @@ import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
@@ -28,35 +28,17 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, RefusedError, StoreError
-from store.importers.pickles import kind_of_file, read_pickle, read_torch
+from store.importers.pickles import kind_of_file, read_content
 from store.memory_limits import MemoryLimits
 
+read_pickle = partial(read_content, kind="pickle")
+read_torch = partial(read_content, kind="torch")
 DTYPES = [
-    "?",
-    "i1",
-    "u1",
-    "<i2",
-    ">u4",
-    "<i8",
-    "<f2",
-    ">f4",
-    "<f8",
-    "<c8",
-    ">c16",
-    "g",
-    "<U3",
-    ">U2",
-    "S4",
+    *("?", "i1", "u1", "<i2", ">u4", "<i8", "<f2", ">f4", "<f8", "<c8", ">c16", "g"),
+    *("<U3", ">U2", "S4"),
 ]
-ATOMS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=8),
-    st.binary(max_size=8),
-    st.complex_numbers(),
-)
+NUMBERS = st.booleans() | st.integers() | st.floats() | st.complex_numbers()
+ATOMS = st.none() | NUMBERS | st.text(max_size=8) | st.binary(max_size=8)
 KEYS = st.one_of(
     st.text(max_size=4), st.integers(), st.tuples(st.integers(), st.binary(max_size=3))
 )
@@ -112,11 +94,8 @@ def assert_same(a, b):
         assert list(a) == list(b)
         assert_same(list(a.values()), list(b.values()))
     elif isinstance(a, np.ndarray):
-        assert (a.dtype.str, a.shape, a.flags.f_contiguous) == (
-            b.dtype.str,
-            b.shape,
-            b.flags.f_contiguous,
-        )
+        for value in ("dtype.str", "shape", "flags.f_contiguous"):
+            assert attrgetter(value)(a) == attrgetter(value)(b)
         assert a.tobytes() == b.tobytes()
     else:
         assert repr(a) == repr(b)
@@ -245,7 +224,7 @@ HOSTILE = {  # the last part of the name: the protocols spell some modules diffe
     "__import__": lambda path: Calls(__import__, "os"),
     "type": lambda path: type,
     "attrgetter": lambda path: Calls(operator.attrgetter, "system"),
-    "partial": lambda path: functools.partial(os.system, f"touch {path}"),
+    "partial": lambda path: partial(os.system, f"touch {path}"),
     "Popen": lambda path: Calls(subprocess.Popen, ["touch", str(path)]),
     "loads": lambda path: Calls(pickle.loads, pickle.dumps(Calls(os.system, f"touch {path}"))),
     "PosixPath": lambda path: path,
@@ -287,27 +266,17 @@ def test_names_as_text(written, canary, text):
 def test_arrays_of_more_than_numbers(written, canary, dtype, hidden):
     """A call hidden in an array of objects is not reached; neither fields nor dates are read."""
     array = np.zeros(1, dtype)
+    call = Calls(os.system, f"touch {canary}")
     if array.dtype.hasobject:
-        array[0] = (
-            Calls(os.system, f"touch {canary}")
-            if dtype is object
-            else (Calls(os.system, f"touch {canary}"),)
-        )
+        array[0] = call if dtype is object else (call,)
     for protocol in (2, 4, 5):
         message = refusal(written(pickle.dumps([array], protocol)))
         assert hidden in message or "posix.system" in message
 
 
 def stack_global(module, name):
-    return (
-        b"\x80\x04\x8c"
-        + bytes([len(module)])
-        + module
-        + b"\x8c"
-        + bytes([len(name)])
-        + name
-        + b"\x93"
-    )
+    texts = [b"\x8c" + bytes([len(text)]) + text for text in (module, name)]
+    return b"\x80\x04" + b"".join(texts) + b"\x93"
 
 
 @pytest.mark.parametrize(
@@ -381,16 +350,11 @@ FILLED = {
 }
 
 
-@pytest.mark.parametrize("trick", FILLED)
-def test_only_containers_are_filled(written, trick):
-    """Arrays and tensors have methods of the same names as containers: none is called."""
-    refusal(written(FILLED[trick]))
-
-
-@pytest.mark.parametrize("trick", SET_STATE)
-def test_no_state_but_an_arrays(written, trick):
-    """What a pickle may call, it may neither change nor keep."""
-    refusal(written(SET_STATE[trick]), StoreError)
+@pytest.mark.parametrize("trick", FILLED | SET_STATE)
+def test_only_containers_are_filled_and_no_state_is_set_but_an_arrays(written, trick):
+    """Arrays have methods of the same names as containers: none is called. What a pickle may call,
+    it may neither change nor keep."""
+    refusal(written((FILLED | SET_STATE)[trick]), RefusedError if trick in FILLED else StoreError)
     assert np.dtype("f4").str == "<f4"
     assert OrderedDict(a=1).items()
 
@@ -398,10 +362,8 @@ def test_no_state_but_an_arrays(written, trick):
 def test_dtype_keeps_to_itself(written):
     """A dtype's state is its byte order: flags, sizes and fields from a pickle do not reach
     NumPy."""
-    data = (
-        stack_global(b"numpy", b"dtype")
-        + b"\x8c\x02f4\x89\x88\x87R(K\x03\x8c\x01<)}NJ\xff\xff\xff\xffK\x04K\x3ftb."
-    )
+    state = b"\x8c\x02f4\x89\x88\x87R(K\x03\x8c\x01<)}NJ\xff\xff\xff\xffK\x04K\x3ftb."
+    data = stack_global(b"numpy", b"dtype") + state
     assert "dtype with fields" in refusal(written(data))
 
 
@@ -412,12 +374,9 @@ def array_pickle(shape, data, dtype="f4"):
     text = data.decode("latin1").encode()
     start = honest.index(b"X\x0c\x00\x00\x00" + bytes(12))
     payload = b"X" + struct.pack("<I", len(text)) + text
-    shape = (
-        b"(" + b"".join(b"\x8a\x09" + n.to_bytes(9, "little", signed=True) for n in shape) + b"t"
-    )
-    return (honest[:start] + payload + honest[start + 17 :]).replace(
-        b"K\x01K\x03\x85", b"K\x01" + shape
-    )
+    sizes = b"".join(b"\x8a\x09" + n.to_bytes(9, "little", signed=True) for n in shape)
+    changed = honest[:start] + payload + honest[start + 17 :]
+    return changed.replace(b"K\x01K\x03\x85", b"K\x01(" + sizes + b"t")
 
 
 @pytest.mark.parametrize("shape", [(4,), (2,), (10**12,), (-3,), (2**62, 2**62), (3, 0), ()])
@@ -449,36 +408,27 @@ ANNOUNCED = {
 def test_huge_announcements(written, opcode, compress):
     """A size that the file cannot hold is refused with its number before it is allocated."""
     numbers = {2**60, 2**33, 2**63, 2**32 - 1, 2**31 - 1}
+    announced = ANNOUNCED[opcode]
+    n = 2 * announced.startswith(b"\x80")  # bytes of the protocol
     for filler in (b"", b"(" * (1 << 14)):
-        data = ANNOUNCED[opcode][:2] * (ANNOUNCED[opcode][0] == 0x80) + filler
-        data += ANNOUNCED[opcode][2 * (ANNOUNCED[opcode][0] == 0x80) :] + b"N" * 9 + b"."
+        data = announced[:n] + filler + announced[n:] + b"N" * 9 + b"."
         message = refusal(written(gzip.compress(data) if compress else data), StoreError)
         assert any(str(n) in message for n in numbers)
 
 
 def test_calls_with_a_length(written):
     """A number is no length: bytes and bytearray are made of bytes."""
+    number = b"\x8a\x06" + (10**12).to_bytes(6, "little")
     for kind in (b"bytes", b"bytearray"):
-        data = (
-            stack_global(b"builtins", kind)
-            + b"\x8a\x06"
-            + (10**12).to_bytes(6, "little")
-            + b"\x85R."
-        )
+        data = stack_global(b"builtins", kind) + number + b"\x85R."
         assert "1000000000000" in refusal(written(data))
 
 
 def test_copies_are_counted(written):
     """One string copied again and again is refused before the memory is full."""
-    data = (
-        stack_global(b"builtins", b"bytearray")
-        + b"q\x00B"
-        + struct.pack("<I", 10**6)
-        + bytes(10**6)
-        + b"q\x01"
-    )
-    message = refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
-    assert "copy" in message
+    text = b"B" + struct.pack("<I", 10**6) + bytes(10**6)
+    data = stack_global(b"builtins", b"bytearray") + b"q\x00" + text + b"q\x01"
+    assert "copy" in refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
 
 
 def test_endless_values(written):
@@ -498,9 +448,8 @@ def test_text_is_text(written):
                 data = good.replace(value.tobytes(), b"\xff" * 4)
                 assert data != good
                 assert "1114111" in refusal(written(data), CorruptError)
-    boolean = pickle.dumps(np.array([True]), 5).replace(
-        b"\x96\x01" + bytes(7) + b"\x01", b"\x96\x01" + bytes(7) + b"\x05"
-    )
+    one = b"\x96\x01" + bytes(7)
+    boolean = pickle.dumps(np.array([True]), 5).replace(one + b"\x01", one + b"\x05")
     assert "up to 1" in refusal(written(boolean), CorruptError)
 
 
@@ -518,12 +467,8 @@ def test_gzip_bomb(written):
     refusal(written(gzip.compress(b"V" + b"a" * (1 << 22) + b"\n.")), max_bytes=1 << 20)
 
 
-SAMPLE = {
-    "states": [np.arange(6, dtype="f2").reshape(2, 3)],
-    "answer": "x",
-    "text": ["a", "b"],
-    "n": 3,
-}
+STATES = np.arange(6, dtype="f2").reshape(2, 3)
+SAMPLE = {"states": [STATES], "answer": "x", "text": ["a", "b"], "n": 3}
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -564,19 +509,8 @@ def admitted(value):
         return all(map(admitted, [*value, *value.values()]))
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(admitted, value))
-    plain = (
-        type(None),
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        bytearray,
-        np.ndarray,
-        np.generic,
-    )
-    return isinstance(value, plain)
+    numbers = bool | int | float | complex | np.ndarray | np.generic
+    return isinstance(value, None | str | bytes | bytearray | numbers)
 
 
 def flipped(data, rng):
@@ -590,9 +524,8 @@ def flipped(data, rng):
 def test_random_damage(written, protocol):
     """A damaged file gives an error of ours or data, and nothing else."""
     rng = random.Random(protocol)  # noqa: S311 - not for secrets
-    data = pickle.dumps(
-        [*SAMPLE.items(), {1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)], protocol
-    )
+    more = [{1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)]
+    data = pickle.dumps([*SAMPLE.items(), *more], protocol)
     for _ in range(400):
         damaged = flipped(data, rng)
         with contextlib.suppress(StoreError):
@@ -627,12 +560,8 @@ def save(value, path, is_zip=True):
 def test_tensors_round_trip(tmp_path, is_zip):
     """Tensors of every dtype, views, empty ones and shared storages come back from both forms."""
     base = torch.arange(24.0)
-    value = {
-        "labels": torch.ones(3),
-        "question_ids": ["a", "b"],
-        "blob": b"\xff\x00",
-        "view": base[4:10:2],
-    }
+    value = {"labels": torch.ones(3), "question_ids": ["a", "b"], "blob": b"\xff\x00"}
+    value["view"] = base[4:10:2]
     value["expanded"] = torch.ones(1).expand(5)
     value["more"] = [OrderedDict(a=base.reshape(4, 6).T), (torch.zeros(0, 3), torch.tensor(True))]
     value["dtypes"] = [
@@ -662,9 +591,9 @@ def test_torch_need_not_be_there(tmp_path, is_zip):
     path = save({"graphs": graphs(), "x": torch.ones(3)}, tmp_path / "file.pt", is_zip)
     code = (
         "import sys; sys.modules.update(torch=None, torch_geometric=None); "
-        "from store.importers.legacy.imports import ImportSource; "
-        "from store.importers.pickles import read_torch; "
-        f"found = read_torch({str(path)!r}); "
+        "from store.importers.legacy import ImportSource; "
+        "from pathlib import Path; from store.importers.pickles import read_content; "
+        f"found = read_content(Path({str(path)!r}), 'torch'); "
         "print(found['graphs'][1]['x'].shape, found['x'].tolist())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -675,35 +604,29 @@ def test_torch_need_not_be_there(tmp_path, is_zip):
 def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
     """One number, shown a million times by each of many tensors, would fill the memory once it is
     copied."""
-    path = save(
-        {"x": [torch.ones(1).expand(1000, 1000) for _ in range(5)]}, tmp_path / "file.pt", is_zip
-    )
-    with pytest.raises(
-        RefusedError, match="expected at most 16000000 bytes, found tensors of 20000000 bytes"
-    ):
-        read_torch(path, 16_000_000)
-    assert len(read_torch(path, 20_000_000)["x"]) == 5
+    value = [torch.ones(1).expand(1000, 1000) for _ in range(5)]
+    path = save({"x": value}, tmp_path / "file.pt", is_zip)
+    message = refusal(path, read=read_torch, max_bytes=16_000_000)
+    assert "expected at most 16000000 bytes, found tensors of 20000000 bytes" in message
+    assert len(read_torch(path, max_bytes=20_000_000)["x"]) == 5
 
 
 @FORMS
 def test_hostile_torch_files(tmp_path, canary, is_zip):
     """A torch file that asks for more is refused, and what it asked for is named."""
-    path = tmp_path / "file.pt"
-    for function, name in (
-        (os.system, "posix.system"),
-        (builtins.bytearray, "bytearray"),
-        (torch.nn.Linear, "Linear"),
-    ):
-        save({"x": torch.ones(1), "y": Calls(function, f"touch {canary}")}, path, is_zip)
+    names = {os.system: "posix.system", bytearray: "bytearray", torch.nn.Linear: "Linear"}
+    for function, name in names.items():
+        value = {"x": torch.ones(1), "y": Calls(function, f"touch {canary}")}
+        path = save(value, tmp_path / "file.pt", is_zip)
         assert name in refusal(path, read=read_torch)
 
 
-def repacked(path, change, compression=zipfile.ZIP_STORED):
+def repacked(path, change, *arguments, compression=zipfile.ZIP_STORED):
     """Rewrite the records of a torch file."""
     with zipfile.ZipFile(path) as archive:
         records = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, data in change(records).items():
+        for name, data in change(records, *arguments).items():
             archive.writestr(name, data)
     return path
 
@@ -721,42 +644,38 @@ def test_storages_end_where_their_records_do(tmp_path):
     follows."""
     for old, new in ((b"K\x07t", b"K\x77t"), (b"K\x07\x85", b"K\x77\x85")):
         path = save(torch.ones(7), tmp_path / "file.pt")
-        repacked(
-            path,
-            lambda r, old=old, new=new: {
-                k: v.replace(old, new) if k.endswith("data.pkl") else v for k, v in r.items()
-            },
-        )
-        assert "119" in refusal(path, CorruptError, read_torch) or "476" in refusal(
-            path, CorruptError, read_torch
-        )
+        repacked(path, lambda r, *pair: {k: v.replace(*pair) for k, v in r.items()}, old, new)
+        message = refusal(path, CorruptError, read_torch)
+        assert "119" in message or "476" in message
 
 
-def test_odd_zip_files(tmp_path):
-    """Compressed, missing and doubled records, and a zip file of other things, give one line
-    each."""
-    path = tmp_path / "file.pt"
-    refusal(
-        repacked(save(torch.ones(999), path), dict, zipfile.ZIP_DEFLATED), RefusedError, read_torch
-    )
-    refusal(
-        repacked(
-            save(torch.ones(9), path), lambda r: {k: v for k, v in r.items() if "data/0" not in k}
-        ),
-        CorruptError,
-        read_torch,
-    )
-    refusal(
-        repacked(save(torch.ones(9), path), lambda r: r | {"file/DATA/0": b"x"}),
-        CorruptError,
-        read_torch,
-    )
-    refusal(
-        repacked(save(torch.ones(9), path), lambda r: {"file/readme": b"x"}),
-        CorruptError,
-        read_torch,
-    )
-    refusal(save(torch.ones(999), path), RefusedError, read_torch, max_bytes=1000)
+def without_data(records):
+    return {name: data for name, data in records.items() if "/data/0" not in name}
+
+
+ODD_ZIPS = {  # what is made of the records, and the error
+    "a compressed record": (dict, RefusedError),
+    "a missing record": (without_data, CorruptError),
+    "a doubled record": (lambda r: r | {"file/DATA/0": b"x"}, CorruptError),
+    "another zip file": (lambda r: {"file/readme": b"x"}, CorruptError),
+    "another byte order": (lambda r: r | {"file/byteorder": b"big"}, RefusedError),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ZIPS)
+def test_odd_zip_files(tmp_path, name):
+    """Each gives one line; tensors of the other byte order are not misread."""
+    change, error = ODD_ZIPS[name]
+    path = save(torch.ones(999), tmp_path / "file.pt")
+    is_compressed = name == "a compressed record"
+    method = zipfile.ZIP_DEFLATED if is_compressed else zipfile.ZIP_STORED
+    message = refusal(repacked(path, change, compression=method), error, read_torch)
+    assert name.split()[-1] in message or error is CorruptError
+
+
+def test_the_bytes_of_tensors_are_limited(tmp_path):
+    path = save(torch.ones(999), tmp_path / "file.pt")
+    refusal(path, RefusedError, read_torch, max_bytes=1000)
 
 
 def test_records_begin_where_the_file_says(tmp_path):
@@ -777,14 +696,6 @@ def test_other_protocols_of_torch(tmp_path, protocol):
     assert_same(read_torch(tmp_path / "file.pt"), value)
 
 
-def test_another_byte_order(tmp_path):
-    """Tensors of a machine of the other byte order are refused, not misread."""
-    path = repacked(
-        save(torch.ones(7), tmp_path / "file.pt"), lambda r: r | {"file/byteorder": b"big"}
-    )
-    assert "byte order" in refusal(path, RefusedError, read_torch)
-
-
 @FORMS
 def test_a_storage_alone(tmp_path, is_zip):
     """A storage is no data."""
@@ -797,29 +708,26 @@ def test_storages_that_the_older_form_does_not_hold(tmp_path):
     """A tensor over memory that the file does not fill is refused."""
     path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
     data = path.read_bytes()
-    keys = data.rindex(b"\x80\x02]")
-    path.write_bytes(data[:keys] + b"\x80\x02].")
+    path.write_bytes(data[: data.rindex(b"\x80\x02]")] + b"\x80\x02].")
     assert "keys of all storages" in refusal(path, CorruptError, read_torch)
 
 
 def test_legacy_announcements(tmp_path):
     """The older form allocates what it announces: more than the file holds is refused before."""
     path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
-    path.write_bytes(
-        path.read_bytes().replace(b"K\x07N", b"\x8a\x06" + (10**12).to_bytes(6, "little") + b"N")
-    )
+    number = b"\x8a\x06" + (10**12).to_bytes(6, "little")
+    path.write_bytes(path.read_bytes().replace(b"K\x07N", number + b"N"))
     assert str(4 * 10**12) in refusal(path, CorruptError, read_torch)
 
 
 @FORMS
 def test_truncated_torch_files(tmp_path, is_zip):
     """A torch file that ends early is an error, wherever it ends."""
-    data = save(
-        {"labels": torch.ones(50), "graphs": graphs()}, tmp_path / "file.pt", is_zip
-    ).read_bytes()
+    path = save({"labels": torch.ones(50), "graphs": graphs()}, tmp_path / "file.pt", is_zip)
+    data = path.read_bytes()
     for n in [*range(20, len(data), len(data) // 40), len(data) - 1]:
-        (tmp_path / "file.pt").write_bytes(data[:n])
-        refusal(tmp_path / "file.pt", CorruptError, read_torch)
+        path.write_bytes(data[:n])
+        refusal(path, CorruptError, read_torch)
 
 
 @FORMS

@@ -12,7 +12,7 @@ from served_llama import build_llama
 
 from store import TraceStore
 from store.cli.main import main
-from store.importers.arrays.safetensors import SafetensorsFile
+from store.importers.arrays.safetensors import open_safetensors
 from store.traces.origin import TRACE_CONVENTION
 
 SAMPLE = Path(__file__).parents[2] / "data" / "vllm"
@@ -155,61 +155,36 @@ def answers(tmp_path):
     return folder, kept
 
 
-def rewrite(path, change):
-    """Change the arrays of a file."""
-    file = SafetensorsFile(path)
-    arrays = {name: np.array(file.read(name)) for name in file.keys}
-    path.write_bytes(safetensors_bytes(change(arrays)))
+WRONG = {  # what becomes of states and tokens, in place or anew, and what is said of it
+    "found zeros for token 3 of 9": lambda states, tokens: states[3, 1].fill(0),
+    "found zeros for token 0 of 9": lambda states, tokens: states.fill(0),
+    "found those of token 0 again for token 1 of 9": lambda states, tokens: np.copyto(
+        states[1], states[0]
+    ),
+    "expected as many states as tokens, found 8 states and 9 tokens": lambda states, tokens: (
+        states[:-1],
+        tokens,
+    ),
+    "expected 5 + 5 tokens, all but the last, or 5, found 8": lambda states, tokens: (
+        states[:-1],
+        tokens[:-1],
+    ),
+    "tokens that its request names, found 9 others": lambda states, tokens: np.copyto(
+        tokens[2:3], tokens[2] + 1
+    ),
+}
 
 
-def with_zeros(arrays):
-    arrays["hidden_states"][3, 1] = 0
-    return arrays
-
-
-def with_all_zeros(arrays):
-    return arrays | {"hidden_states": np.zeros_like(arrays["hidden_states"])}
-
-
-def with_a_row_again(arrays):
-    tokens = arrays["token_ids"]
-    i = next(i for i in range(1, len(tokens)) if tokens[i] != tokens[0])
-    arrays["hidden_states"][i] = arrays["hidden_states"][0]
-    return arrays
-
-
-def with_fewer_states(arrays):
-    return arrays | {"hidden_states": arrays["hidden_states"][:-1].copy()}
-
-
-def with_fewer_rows(arrays):
-    return {name: array[:-1].copy() for name, array in arrays.items()}
-
-
-def with_other_tokens(arrays):
-    arrays["token_ids"][2] += 1
-    return arrays
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (with_zeros, "found zeros for token 3 of 9"),
-        (with_all_zeros, "found zeros for token 0 of 9"),
-        (with_a_row_again, "found those of token 0 again for token 1 of 9"),
-        (with_fewer_states, "expected as many states as tokens, found 8 states and 9 tokens"),
-        (with_fewer_rows, "expected 5 + 5 tokens, all but the last, or 5, found 8"),
-        (with_other_tokens, "tokens that its request names, found 9 others"),
-    ],
-)
-def test_states_that_the_engine_did_not_save_are_refused(
-    answers, tmp_path, capsys, change, message
-):
+@pytest.mark.parametrize("message", WRONG)
+def test_states_that_the_engine_did_not_save_are_refused(answers, tmp_path, capsys, message):
     """By name, and the others go on."""
     folder, kept = answers
     record = next(record for record in kept if record["question"] == "413=")
     [path] = folder.glob(f"{record['id']}-*")
-    rewrite(path, change)
+    file = open_safetensors(path)
+    arrays = [np.array(file.read(name)) for name in ("hidden_states", "token_ids")]
+    states, tokens = WRONG[message](*arrays) or arrays
+    path.write_bytes(safetensors_bytes({"hidden_states": states, "token_ids": tokens}))
     assert run_import(tmp_path / "v.zarr", folder, tmp_path / "answers.jsonl") == 1
     [line] = [line for line in capsys.readouterr().out.splitlines() if path.name in line]
     assert message in line

@@ -5,10 +5,18 @@ import numpy as np
 import pytest
 
 from store.errors import CorruptError, RefusedError, SchemaError, StoreError
-from store.importers.arrays.numpy_files import NpyFolder, NpzFile
-from store.importers.files import kind_of
+from store.importers.arrays import open_contents
+from store.importers.files import Given, kind_of
 
 MAX = 10_000_000
+
+
+def open_npz(path):
+    return open_contents(Given(path, "npz", (path,)), MAX)
+
+
+def open_npy(*paths):
+    return open_contents(Given(paths[0].parent, "npy", paths), MAX)
 
 
 class Bomb:
@@ -25,7 +33,7 @@ class Bomb:
 def test_arrays_of_npz_are_read(tmp_path, save):
     arrays = {"a": np.arange(6.0).reshape(2, 3), "t": np.array(["x", "é"]), "e": np.empty((0, 2))}
     save(tmp_path / "f.npz", **arrays)
-    file = NpzFile(tmp_path / "f.npz", MAX)
+    file = open_npz(tmp_path / "f.npz")
     assert {name: str(key) for name, key in file.keys.items()} == {
         "a": "float64 (2, 3)",
         "t": "text (2,)",
@@ -43,7 +51,7 @@ def test_npy_files_are_mapped_and_empty_ones_read(tmp_path):
     }
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
-    file = NpyFolder(tmp_path, sorted(tmp_path.glob("*.npy")), MAX)
+    file = open_npy(*sorted(tmp_path.glob("*.npy")))
     for name, array in arrays.items():
         assert np.array_equal(file.read(name), array)
     assert isinstance(file.read("a"), np.memmap)
@@ -56,9 +64,9 @@ def test_pickles_in_arrays_are_refused_and_not_run(tmp_path):
     np.savez(tmp_path / "f.npz", a=objects)
     np.save(tmp_path / "a.npy", objects)
     with pytest.raises(RefusedError, match="Python objects"):
-        NpzFile(tmp_path / "f.npz", MAX)
+        open_npz(tmp_path / "f.npz")
     with pytest.raises(RefusedError, match="Python objects"):
-        NpyFolder(tmp_path, [tmp_path / "a.npy"], MAX)
+        open_npy(tmp_path / "a.npy")
     assert not run.exists()
 
 
@@ -84,9 +92,9 @@ def test_sizes_that_are_declared_are_checked_first(tmp_path, shape, error):
     with zipfile.ZipFile(tmp_path / "f.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", data)
     with pytest.raises(error):
-        NpyFolder(tmp_path, [tmp_path / "a.npy"], MAX)
+        open_npy(tmp_path / "a.npy")
     with pytest.raises(error):
-        NpzFile(tmp_path / "f.npz", MAX)
+        open_npz(tmp_path / "f.npz")
 
 
 def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path):
@@ -94,7 +102,7 @@ def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path):
         archive.writestr("a.npy", header((5_000_000,)) + b"\0" * 20_000_000)
     assert (tmp_path / "f.npz").stat().st_size < 100_000
     with pytest.raises(SchemaError, match="--max-file-gb"):
-        NpzFile(tmp_path / "f.npz", MAX)
+        open_npz(tmp_path / "f.npz")
 
 
 def test_files_cut_anywhere_are_refused(tmp_path):
@@ -106,7 +114,7 @@ def test_files_cut_anywhere_are_refused(tmp_path):
         for n_bytes in range(0, len(whole), 3):
             path.write_bytes(whole[:n_bytes])
             with pytest.raises(CorruptError):
-                NpzFile(path, MAX) if name == "f.npz" else NpyFolder(tmp_path, [path], MAX)
+                open_npz(path) if name == "f.npz" else open_npy(path)
 
 
 def test_flipped_bytes_are_errors_of_ours(tmp_path):
@@ -120,7 +128,7 @@ def test_flipped_bytes_are_errors_of_ours(tmp_path):
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
         try:
-            file = NpzFile(path, MAX)
+            file = open_npz(path)
             found = {key: file.read(key) for key in file.keys}
         except StoreError:
             continue
@@ -153,4 +161,4 @@ def test_what_the_machine_lacks_is_no_damaged_file(tmp_path, monkeypatch, error)
 
     monkeypatch.setattr("zipfile._EndRecData", fail)
     with pytest.raises(type(error)):
-        NpzFile(tmp_path / "f.npz", MAX)
+        open_npz(tmp_path / "f.npz")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import CorruptError, SchemaError, StoreError
-from store.importers.arrays.safetensors import SafetensorsFile, read_header
+from store.importers.arrays.safetensors import open_safetensors
 
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 DATA = np.arange(2, dtype="<f4").tobytes()
@@ -15,7 +15,7 @@ DATA = np.arange(2, dtype="<f4").tobytes()
 def read(tmp_path, data):
     path = tmp_path / "t.safetensors"
     path.write_bytes(data)
-    return SafetensorsFile(path)
+    return open_safetensors(path)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_files_of_the_library_are_read(tmp_path, dtype, shape):
     other = torch.ones(3, dtype=torch.int32)
     path = tmp_path / "t.safetensors"
     library.save_file({"a": tensor, "b": other}, path, {"note": "x"})
-    file = SafetensorsFile(path)
+    file = open_safetensors(path)
     assert set(file.keys) == {"a", "b"}
     assert (file.keys["a"].dtype, file.keys["a"].shape) == (dtype, shape)
     found = np.array(file.read("a"))
@@ -96,7 +96,7 @@ def test_a_huge_header_is_refused_before_it_is_read(tmp_path):
         file.write((200_000_000).to_bytes(8, "little"))
         file.truncate(300_000_000)
     with pytest.raises(CorruptError, match="at most 100000000 bytes"):
-        read_header(path)
+        open_safetensors(path)
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
@@ -107,7 +107,7 @@ def test_damage_is_an_error_of_ours_or_changes_values_only(tmp_path_factory, tai
     path = tmp_path_factory.mktemp("fuzz") / "t.safetensors"
     path.write_bytes(bytes(data) + tail)
     try:
-        file = SafetensorsFile(path)
+        file = open_safetensors(path)
         for key in file.keys:
             file.read(key)
     except StoreError:

@@ -12,7 +12,9 @@ from raw_generations import (
     LARGER,
     SMALL,
     Generated,
-    open_older,
+    bytes_of,
+    imported,
+    stop_import,
     write_files,
     write_pickle,
 )
@@ -20,14 +22,8 @@ from raw_generations import (
 from store.cli.main import main
 from store.read.store import TraceStore
 from store.transform.merge import merge_stores
-from store.write.build import build_store, open_begun
 
 KINDS = ("float16", "float32", "torch.float16", "torch.bfloat16")
-
-
-def run_import(out, *sources, **options):
-    source = open_older(*sources, begun=open_begun(out), **options)
-    return build_store(out, source), source.report
 
 
 def assert_same(found, trace, letter):
@@ -62,7 +58,7 @@ def made(n, letter, model=SMALL, kind="float16", **options):
 def test_every_value_of_a_generation_comes_in(tmp_path, letter, kind):
     traces = made(7, letter, kind=kind)
     write_files(tmp_path / "in", letter, traces, packed=kind == "float16")
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert (report.rows, report.whole) == (7, True)
     for trace, found in zip(traces, store, strict=True):
         assert_same(found, trace, letter)
@@ -75,7 +71,7 @@ def test_every_value_of_a_generation_comes_in(tmp_path, letter, kind):
 def test_other_numbers_of_records_and_sizes_of_models(tmp_path, letter, model, n):
     traces = made(n, letter, model, beams=3)
     write_files(tmp_path / "in", letter, traces, per_file=max(1, n // 3))
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert (report.rows, report.whole) == (n, True)
     for trace, found in zip(traces, store, strict=True):
         assert_same(found, trace, letter)
@@ -85,17 +81,30 @@ def test_other_numbers_of_records_and_sizes_of_models(tmp_path, letter, model, n
 def test_full_maps_come_in_as_well(tmp_path, letter):
     [trace] = made(1, letter)
     write_files(tmp_path / "in", letter, [trace])
-    store, _ = run_import(tmp_path / "s.zarr", tmp_path / "in", keep_attention=True)
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "in", keep_attention=True)
     total = trace.n_states(letter)
     maps = trace.maps[:, :, :total, :total].transpose(2, 3, 0, 1)
     found = store[0]["attentions"]
     assert np.array_equal(found.reshape(maps.shape), maps)
 
 
+@pytest.mark.parametrize("number", range(1, 8))
+def test_tokens_of_the_answer_alone_beside_all_that_were_made(tmp_path, number):
+    """The sequence with what was cut off has the prompt's; without a cut its two numbers say
+    nothing."""
+    trace = Generated(number, numbered=True)
+    answer = trace.record("B")["tokens"][trace.prompt_len :]
+    numbers = {"tokens_before_cutoff": 9, "tokens_after_cutoff": 9}
+    record = trace.record("B") | {"tokens": answer, "cutoff_method": "none"} | numbers
+    write_pickle(tmp_path / "a.pkl", [record])
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert_same(store[0], trace, "B")
+
+
 def test_later_files_of_the_first_generation_have_ids(tmp_path):
     traces = made(5, "A", numbered=True)
     write_files(tmp_path / "in", "A", traces[2:])
-    store, _ = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["2", "3", "4"]
     for trace, found in zip(traces[2:], store, strict=True):
         assert_same(found, trace, "A")
@@ -107,7 +116,7 @@ def test_later_files_with_ids_follow_those_without(tmp_path, part):
     early, late = made(4, "A"), made(8, "A", numbered=True)
     late[5].number = 3
     files = write_files(tmp_path / "in", "A", [*early, *late[4:]], per_file=1)
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in", part=part)
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in", part=part)
     wanted = [str(i) for i in range(part[0] - 1, 8, part[1])]
     if "5" in wanted:
         wanted.remove("5")
@@ -117,37 +126,6 @@ def test_later_files_with_ids_follow_those_without(tmp_path, part):
     assert list(store.ids) == wanted
 
 
-class Stopping:
-    """A source that is interrupted before a row."""
-
-    def __init__(self, source, stop):
-        self.source, self.stop = source, stop
-        self.schema, self.provenance = source.schema, source.provenance
-
-    @property
-    def remarks(self):
-        return self.source.remarks
-
-    def rows(self, start=0):
-        for i, row in enumerate(self.source.rows(start)):
-            if i == self.stop:
-                raise KeyboardInterrupt
-            yield row
-
-
-def stop_import(out, folder, stop, **options):
-    source = open_older(folder, begun=open_begun(out), **options)
-    with pytest.raises(KeyboardInterrupt):
-        build_store(out, Stopping(source, stop))
-
-
-def bytes_of(store):
-    """Every file but those that hold the store's identity."""
-    files = sorted(file for file in store.path.rglob("*") if file.is_file())
-    inner = [file for file in files if file.parent != store.path]
-    return {file.relative_to(store.path): file.read_bytes() for file in inner}
-
-
 @pytest.mark.parametrize("letter", GENERATIONS)
 def test_a_stopped_import_ends_with_the_same_bytes(tmp_path, letter, monkeypatch):
     """Stopped in the middle of a file, in which a record is left out."""
@@ -155,12 +133,12 @@ def test_a_stopped_import_ends_with_the_same_bytes(tmp_path, letter, monkeypatch
     traces = made(9, letter)
     files = write_files(tmp_path / "in", letter, traces)
     damage(files[1], 1)
-    whole, wanted = run_import(tmp_path / "whole.zarr", tmp_path / "in")
+    whole, wanted = imported(tmp_path / "whole.zarr", tmp_path / "in")
     assert (wanted.rows, wanted.skipped.n) == (8, 1)
     for stop in (4, 5):
         out = tmp_path / f"{stop}.zarr"
-        stop_import(out, tmp_path / "in", stop)
-        store, report = run_import(out, tmp_path / "in")
+        stop_import(out, tmp_path / "in", stop=stop)
+        store, report = imported(out, tmp_path / "in")
         assert bytes_of(store) == bytes_of(whole)
         assert (report.rows, report.skipped) == (8, wanted.skipped)
 
@@ -182,8 +160,8 @@ def test_parts_make_the_whole(tmp_path, letter):
     traces = made(9, letter)
     files = write_files(tmp_path / "in", letter, traces, per_file=2)
     damage(files[0], 0)
-    whole, _ = run_import(tmp_path / "w.zarr", tmp_path / "in")
-    parts = [run_import(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
+    whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
+    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
     merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
     assert sorted(merged.ids) == sorted(whole.ids)
     by_id = {trace.expected(letter)["question_id"]: trace for trace in traces[1:]}
@@ -198,11 +176,11 @@ def test_many_records_stopped_and_in_parts(tmp_path, letter, monkeypatch):
     """500 of a larger model, packed: both ways equal one undisturbed import."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 50)
     write_files(tmp_path / "in", letter, made(500, letter, LARGER), per_file=60, packed=True)
-    whole, _ = run_import(tmp_path / "w.zarr", tmp_path / "in")
-    stop_import(tmp_path / "s.zarr", tmp_path / "in", 257)
-    store, _ = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
+    stop_import(tmp_path / "s.zarr", tmp_path / "in", stop=257)
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert bytes_of(store) == bytes_of(whole)
-    parts = [run_import(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 3))[0] for k in (1, 2, 3)]
+    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 3))[0] for k in (1, 2, 3)]
     merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
     assert sorted(merged.ids) == sorted(whole.ids)
     for found in merged:
@@ -219,7 +197,7 @@ def assert_same_bytes(found, wanted):
 def test_no_position_is_guessed_behind_a_file_that_cannot_be_read(tmp_path):
     files = write_files(tmp_path / "in", "A", made(6, "A"), per_file=2)
     files[1].write_bytes(files[1].read_bytes()[:-40])
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["0", "1"]
     reason = report.refused[str(files[2])]
     assert f"{files[1]} before it cannot be read; restore that file" in reason
@@ -260,7 +238,7 @@ def test_a_file_of_two_generations(tmp_path, mine, other):
     records = [trace.record(mine) for trace in traces]
     records[1] = traces[1].record(other)
     write_pickle(tmp_path / "a.pkl", records)
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert report.skipped.n == 1
     [message] = report.skipped.messages
     assert message.startswith(f"{tmp_path}/a.pkl, record 1: expected a record of generation raw")
@@ -275,7 +253,7 @@ def test_the_reason_is_told_wherever_the_record_stands(tmp_path, i):
     records = [trace.record("F") for trace in made(3, "F")]
     del records[i]["attentions"]
     write_pickle(tmp_path / "a.pkl", records)
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert len(store) == 2
     [message] = report.skipped.messages
     assert f"a.pkl, record {i}: expected the key 'attentions', found ['generated_answer" in message
@@ -288,7 +266,7 @@ def test_texts_of_the_answer_alone_tell_where_it_begins(tmp_path):
     for trace, record in zip(traces, records, strict=True):
         del record["tokens_decoded"][: trace.prompt_len]
     write_pickle(tmp_path / "a.pkl", records)
-    store, report = run_import(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert report.whole
     for trace, found in zip(traces, store, strict=True):
         p = trace.prompt_len

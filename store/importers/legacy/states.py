@@ -1,0 +1,204 @@
+"""States and attention maps of a trace: read from a raw record, and made into columns.
+
+In a record they lie per layer or by step. Axes: L layers, H heads, T tokens, d hidden size.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.importers.legacy import fields
+from store.importers.source import Row
+
+__all__ = ["RawStates", "attention_columns", "is_by_step", "read_states", "state_columns"]
+
+
+class RawStates(NamedTuple):
+    """What the model computed for one record, of the first beam."""
+
+    states: list[np.ndarray]  # (T, d) for each layer that has attention maps
+    maps: list[np.ndarray]  # attention (H, T, T) for each layer
+    prompt_len: int | None  # of the first step, which took the prompt; None for arrays per layer
+
+
+def is_by_step(record: Mapping) -> bool:
+    """Return whether each layer is a list of arrays, one for each step of the generation."""
+    layers = record["hidden_states"]
+    first = layers[0] if isinstance(layers, list | tuple) and layers else None
+    return isinstance(first, list | tuple)
+
+
+def read_states(record: Mapping, max_bytes: int) -> RawStates:
+    """Return the arrays of a record; raise SchemaError if they contradict each other.
+
+    They have at most `max_bytes`: one array, repeated by reference, would fill the memory. The
+    output of the embedding, which transformers gives before that of the first layer, is left out.
+    """
+    prompt_len = None
+    if is_by_step(record):
+        states, maps, prompt_len = _joined_steps(record, max_bytes)
+    else:
+        states = _arrays(record, "hidden_states", 2)
+        maps = _arrays(record, "attentions", 3)
+        _check_size(chain(states, maps), max_bytes)
+    n_layers = len(maps)
+    if len(states) not in (n_layers, n_layers + 1):
+        raise SchemaError(
+            f"hidden_states: expected states of the {n_layers} layers of attentions, "
+            f"or one more before them, the embedding's, found {len(states)}"
+        )
+    return RawStates(states[-n_layers:], maps, prompt_len)
+
+
+def _layers(record: Mapping, key: str) -> Sequence:
+    return fields.parts(fields.value(record, key), key, "an array for each layer")
+
+
+def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
+    return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
+
+
+def _check_size(arrays: Iterable[np.ndarray], max_bytes: int) -> None:
+    n_bytes = sum(array.nbytes for array in arrays)
+    if n_bytes > max_bytes:
+        raise SchemaError(
+            f"hidden_states and attentions: expected at most {max_bytes} bytes, "
+            f"found {n_bytes} (see --max-file-gb)"
+        )
+
+
+def _joined_steps(record: Mapping, max_bytes: int) -> RawStates:
+    states_by_step = _first_beams(record, "hidden_states", 3)
+    maps_by_step = _first_beams(record, "attentions", 4)
+    steps_of_layers = chain(states_by_step, maps_by_step)
+    _check_size(chain.from_iterable(steps_of_layers), max_bytes)
+    first_map = maps_by_step[0][0]
+    prompt_len = len(states_by_step[0][0])
+    _check_prompt(record, prompt_len, first_map.shape[1])
+    _check_steps(states_by_step, prompt_len)
+    states = [np.concatenate(steps) for steps in states_by_step]
+    n_tokens = len(states[0])
+    maps = [_joined_map(steps, n_tokens) for steps in maps_by_step]
+    return RawStates(states, maps, prompt_len)
+
+
+def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]:
+    """Return the first beam of each step of each layer."""
+    layers = []
+    for layer in _layers(record, key):
+        steps = fields.parts(layer, key, "an array for each step")
+        beams = [fields.floats(step, key, ndim) for step in steps]
+        if not all(map(len, beams)):
+            raise SchemaError(f"{key}: expected a beam at least, found none")
+        layers.append([step[0] for step in beams])
+    return layers
+
+
+def _check_prompt(record: Mapping, of_states: int, of_maps: int) -> None:
+    """Raise SchemaError unless the record, the states and the maps say the same of the prompt."""
+    said = of_states
+    if "prompt_length" in record:
+        said = fields.integer(record, "prompt_length")
+    for key, expected in (("hidden_states", of_states), ("attentions", of_maps)):
+        if said != expected:
+            raise SchemaError(
+                f"prompt_length: expected {expected} as in the first step of {key}, found {said}"
+            )
+    if not of_states:
+        raise SchemaError("hidden_states: expected a prompt in the first step, found no token")
+
+
+def _check_steps(states_by_step: list[list[np.ndarray]], prompt_len: int) -> None:
+    """Raise SchemaError unless the first step takes the prompt, and each later one a token."""
+    for layer in states_by_step:
+        n_tokens = [len(step) for step in layer]
+        if n_tokens[0] != prompt_len or any(n != 1 for n in n_tokens[1:]):
+            raise SchemaError(
+                f"hidden_states: expected {prompt_len} tokens in the first step and one in each "
+                f"later one, found {n_tokens[:8]}"
+            )
+
+
+def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
+    """Return `(H, T, T)` of the rows of each step, `(H, q, k)`: zero where k is less than T."""
+    n_rows = sum(step.shape[1] for step in steps)
+    if n_rows != n_tokens:
+        raise SchemaError(
+            f"attentions: expected {n_tokens} tokens as hidden_states has, found {n_rows}"
+        )
+    n_heads = len(steps[0])
+    joined = np.zeros((n_heads, n_tokens, n_tokens), steps[0].dtype)
+    start = 0
+    for step in steps:
+        end = start + step.shape[1]
+        if step.shape[0] != n_heads or step.shape[2] != end or step.dtype != joined.dtype:
+            raise SchemaError(
+                f"attentions: expected {n_heads} heads that see {end} tokens of {n_tokens}, "
+                f"in {joined.dtype}, found shape {step.shape} of {step.dtype}"
+            )
+        joined[:, start:end, :end] = step
+        start = end
+    return joined
+
+
+def state_columns(states: list[np.ndarray]) -> Row:
+    """Return hidden_states `(T, L, d)` and hs_last `(L, d)` of `(T, d)` for each layer."""
+    first = states[0]
+    for layer in states:
+        if layer.shape != first.shape or layer.dtype != first.dtype:
+            raise SchemaError(
+                f"hidden_states: expected shape {first.shape} of {first.dtype} in every layer, "
+                f"one row a token, found {layer.shape} of {layer.dtype}"
+            )
+    if not first.size:
+        raise SchemaError(
+            f"hidden_states: expected numbers for one token at least, found shape {first.shape}"
+        )
+    hidden = np.stack(states, axis=1)
+    return {"hs_last": hidden[-1], "hidden_states": hidden}
+
+
+def attention_columns(raw: RawStates, prompt_len: int | None, keep: bool) -> Row:
+    """Return the reductions of the maps of each layer, and with `keep` the maps themselves.
+
+    One layer after the other is reduced in float32 and cast to float16.
+    """
+    n_heads = len(raw.maps[0])
+    n_tokens = len(raw.states[0])
+    shape = (n_heads, n_tokens, n_tokens)
+    if not n_heads:
+        raise SchemaError("attentions: expected one head at least, found none")
+    for layer in raw.maps:
+        if layer.shape != shape:
+            raise SchemaError(
+                f"attentions: expected shape {shape} in every layer, found {layer.shape}"
+            )
+    reduced = [_reduce(layer, prompt_len) for layer in raw.maps]
+    columns: Row = {}
+    for name in reduced[0]:
+        layers = [layer[name] for layer in reduced]
+        columns[name] = np.concatenate(layers, axis=1)
+    if keep:
+        squares = np.stack(raw.maps).transpose(2, 3, 0, 1)  # (T, T, L, H)
+        columns["attentions"] = squares.reshape(-1, len(raw.maps), n_heads)
+    return columns
+
+
+def _reduce(layer: np.ndarray, prompt_len: int | None) -> dict[str, np.ndarray]:
+    """Return the columns of the maps `(H, T, T)` of one layer, in float16."""
+    import torch  # only full maps need it
+
+    from store.sources import reductions
+
+    attention = torch.from_numpy(layer)[None].float()  # (1, H, T, T)
+    columns: dict[str, Any] = {
+        "attn_mean": reductions.mean_triangle(attention),
+        "attn_diag": reductions.diagonal(attention),
+        "attn_colsum": reductions.column_sums(attention),
+    }
+    if prompt_len is not None:
+        columns["attn_pmass"] = reductions.prompt_mass(attention, prompt_len)
+    return {name: values.half().numpy() for name, values in columns.items()}
