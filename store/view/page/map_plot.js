@@ -3,7 +3,7 @@
 // pixel has the mean colour of its points.
 
 import { element } from "/page/dom.js";
-import { colorOf } from "/page/map_colors.js";
+import { colorOf } from "/page/paint.js";
 
 const FEW = 30_000; // points in sight that are drawn as discs
 const MANY = 1_200_000; // points that are drawn while the map moves
@@ -64,6 +64,10 @@ export class Plot {
   pointAt([px, py]) {
     const [sx, sy] = this.scale;
     return [this.view.x + (px - this.width / 2) / sx, this.view.y - (py - this.height / 2) / sy];
+  }
+
+  pointOf(row) {
+    return this.points.subarray(2 * row, 2 * row + 2);
   }
 
   isInSight(point) {
