@@ -24,20 +24,10 @@ REPLACED = 10**9  # states of stores that took the place of the first one are nu
 
 
 class Wanted(NamedTuple):
-    """Which rows, in which order.
+    """Which rows, in which order."""
 
-    Attributes
-    ----------
-    filter
-        As in `store.view.filters`; "" means all rows.
-    sort
-        A column; "" means by row.
-    descending
-        Whether the highest come first.
-    """
-
-    filter: str = ""
-    sort: str = ""
+    filter: str = ""  # as in `store.view.filters`; "" means all rows
+    sort: str = ""  # a column; "" means by row
     descending: bool = False
 
 
