@@ -43,12 +43,8 @@ def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     """Read the file `scores.csv` of a finished run.
 
     Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters,
-    digits and `_` of a detector's name are kept, so that a filter can name it.
-
-    Raises
-    ------
-    NotFoundError, FormatError
-        No such file, or it is not what a run writes.
+    digits and `_` of a detector's name are kept, so that a filter can name it. Raises NotFoundError
+    or FormatError if there is no such file, or it is not what a run writes.
     """
     path = directory / FILE
     opened = name_file(path, "the scores of a finished run")

@@ -34,12 +34,8 @@ class Wanted(NamedTuple):
 class Snapshots:
     """A store, as it was when it was opened, and as it is now, with the scores of runs.
 
-    Attributes
-    ----------
-    first
-        The rows as they were when it was opened; the page goes on with them.
-    opened
-        The number of the newest state whose rows were asked for; a page that is loaded shows it.
+    `first` are the rows as they were when it was opened; the page goes on with them. `opened` is
+    the number of the newest state whose rows were asked for; a page that is loaded shows it.
     """
 
     def __init__(self, path: Path, runs: Sequence[Run] = ()) -> None:

@@ -92,7 +92,7 @@ export function nearest(points, grid, [x, y], [scaleX, scaleY], radius, isShown)
 
 // A path without the points that lie within a distance of the line through the others
 // (Douglas and Peucker, 1973).
-export function simplify(path, tolerance) {
+function simplify(path, tolerance) {
   const kept = new Uint8Array(path.length);
   kept[0] = 1;
   kept[path.length - 1] = 1;
@@ -123,7 +123,7 @@ function furthest(path, first, last) {
 }
 
 // A number with as many digits as `step` needs, the size of a pixel.
-export function shortNumber(value, step) {
+function shortNumber(value, step) {
   const digits = Math.ceil(Math.log10(Math.max(Math.abs(value), step) / step)) + 1;
   return String(Number(value.toPrecision(Math.max(1, Math.min(MAX_DIGITS, digits)))));
 }
