@@ -7,7 +7,6 @@ import { colorTable, legendParts, loadPaint, paintName } from "/page/map_colors.
 import { follow } from "/page/map_gestures.js";
 import { Plot } from "/page/map_plot.js";
 import {
-  buildGrid,
   fitBox,
   nearest,
   polygonText,
@@ -33,14 +32,12 @@ export async function showMap(panel, base, store, row, query) {
   const map = store.maps.find((each) => each.name === state.map) ?? store.maps[0];
   if (tab?.base !== base) tab = newTab(base, store);
   const mine = tab;
-  const asked = Symbol("what was asked for last");
-  mine.asked = asked;
   const [points, paint, mask] = await Promise.all([
     once(mine, "points", map.name, () => getArray(`${base}/map/${map.name}`)),
     once(mine, "paint", paintName(store), (name) => loadPaint(base, name)),
     once(mine, "mask", query.filter, () => (query.filter ? getArray(`${base}/mask`, query) : null)),
   ]);
-  if (tab !== mine || mine.asked !== asked || state.tab !== "map") return;
+  if (state.tab !== "map") return;
   mine.map = map;
   mine.paint = paint;
   takePoints(mine, points.values);
@@ -113,10 +110,8 @@ function takePoints(mine, points) {
   const { plot } = mine;
   if (plot.points === points) return;
   plot.place(points, fitBox(points));
-  mine.grid = null;
   mine.view = undefined;
   mine.nPlaced = countPlaced(points);
-  setTimeout(() => plot.points === points && gridOf(mine), 300); // after the picture
 }
 
 function countPlaced(points) {
@@ -146,16 +141,8 @@ function tellView(mine) {
   change({ view: mine.view });
 }
 
-function gridOf(mine) {
-  mine.grid ??= buildGrid(mine.plot.points, mine.plot.box);
-  return mine.grid;
-}
-
-function rowAt(mine, place) {
-  const { plot } = mine;
-  const at = plot.pointAt(place);
-  return nearest(plot.points, gridOf(mine), at, plot.scale, REACH, plot.isShown);
-}
+const rowAt = ({ plot }, place) =>
+  nearest(plot.points, plot.pointAt(place), plot.scale, REACH, plot.isShown);
 
 // The controls stay the same elements as long as they show the same, so that keys do not lose them.
 function drawBar(mine) {

@@ -167,9 +167,9 @@ class Browser:
                 "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text
             )
 
-    def drag(self, places, shift=False):
+    def drag(self, places, shift=False, pause_s=0):
         """Press the mouse at the first place, move it along the others, and let it go; a click
-        where there is one."""
+        where there is one. A pause follows each."""
         kinds = ["mousePressed", *["mouseMoved"] * len(places[1:]), "mouseReleased"]
         for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
             self.send(
@@ -177,6 +177,7 @@ class Browser:
                 type=kind, x=x, y=y, button="left", buttons=1, clickCount=1,
                 modifiers=8 if shift else 0,
             )  # fmt: skip
+            time.sleep(pause_s)
 
     def type(self, text):
         """Put a text where the cursor is."""

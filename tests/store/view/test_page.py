@@ -302,16 +302,15 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
 
 
 def test_the_nearest_point_is_that_of_numpy(page):
-    """Found by a grid, in pixels; far points and those of no coordinates are none."""
+    """In pixels; far points and those of no coordinates are none."""
     rng = np.random.default_rng(3)
     points = rng.standard_normal((400, 2)).round(3)
     places = rng.uniform(-4, 4, (60, 2)).round(3)
     browser = page(tab="map", row=0)
     code = """(async (points, places) => {
-        const { buildGrid, fitBox, nearest } = await import("/page/map_points.js");
+        const { nearest } = await import("/page/map_points.js");
         const all = Float32Array.from([...points.flat(), NaN, 0]);
-        const grid = buildGrid(all, fitBox(all));
-        return places.map((place) => nearest(all, grid, place, [50, 20], 14, (i) => i % 5 > 0));
+        return places.map((place) => nearest(all, place, [50, 20], 14, (i) => i % 5 > 0));
     })"""
     found = browser.evaluate(f"{code}({points.tolist()}, {places.tolist()})")
     distances = np.linalg.norm((places[:, None] - points) * [50, 20], axis=2)
