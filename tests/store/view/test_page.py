@@ -54,7 +54,7 @@ def test_keys_walk_and_filter(page, traces):
     browser.press("/")
     assert browser.evaluate("document.activeElement.id") == "filter"
     browser.type("label == 1 and sc")
-    browser.wait_for("!document.querySelector('#completions').hidden")
+    browser.wait_for_text("#completions:not([hidden]) li", "score")
     browser.press("Tab")
     assert browser.evaluate("document.activeElement.value") == "label == 1 and score "
     browser.type("!= nan")
