@@ -336,6 +336,7 @@ class TestAwkwardStores:
         assert (trace["tokens"], trace["token_texts"], trace["references"]) == ([], None, [])
         assert client.get("/api/0/1/trace/3/candidates/0").json() == []
         assert "label" in error_of(client, "/api/0/1/mistakes?column=x")
+        assert "expected the column attn_mean" in error_of(client, "/api/0/1/trace/3/attention/0")
 
     def test_a_newer_generation_is_offered_and_the_old_one_stays(self, tmp_path, traces):
         """The page goes on with what it opened."""
