@@ -19,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,24 +34,15 @@ from benchmarks.program import elapsed_s, fail, program
 from benchmarks.readme import write_figures
 from benchmarks.tables import Table, print_table, read_table
 from store import StoreError
-from store.cli.arguments import path as path_argument
 
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 900
+FAILED = "failed: "
 GRACE_S = 60  # to remove test data after a SIGTERM
 INTERRUPTED_S = 15  # the same after Ctrl-C
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PEERS = (
-    "zarrs",
-    "tensorstore",
-    "h5py",
-    "tensordict",
-    "litdata",
-    "streaming",
-    "array_record",
-    "datasets",
-    "lance",
-)
+PEERS = ("zarrs", "tensorstore", "h5py", "tensordict", "litdata")
+PEERS += ("streaming", "array_record", "datasets", "lance")
 
 
 @dataclass(frozen=True)
@@ -104,48 +95,41 @@ FOUND: Mapping[str, Callable[[], bool]] = {
 }
 
 
-@dataclass
-class Outcome:
-    """What became of each benchmark, by the name of its table: the committed table and the one of
-    now, and why there is none."""
-
-    committed: dict[str, Table | None]
-    found: dict[str, Table] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-
-
 def main(args: Namespace, jobs: Sequence[Job] = JOBS) -> int:
     """Run the benchmarks that were asked for; the exit status."""
     chosen = [job for job in jobs if not args.only or job.name in args.only]
-    outcome = Outcome({job.name: read_committed(job.name) for job in chosen})
+    committed = {job.name: read_committed(job.name) for job in chosen}
+    found: dict[str, Table] = {}
+    reasons: dict[str, str] = {}  # why there is no table
     with tempfile.TemporaryDirectory() as folder:
         for number, job in enumerate(chosen, 1):
-            say(f"[{number} of {len(chosen)}] {job.name}: {outlook(outcome.committed[job.name])}")
-            measure(job, args, Path(folder), outcome)
-    report_changes(outcome)
-    report_missing(outcome)
-    say(f"{len(outcome.found)} of {len(chosen)} benchmarks in {minutes(elapsed_s())}")
+            say(f"[{number} of {len(chosen)}] {job.name}: {outlook(committed[job.name])}")
+            table = measure(job, args, Path(folder))
+            if isinstance(table, str):
+                say(table)
+                reasons[job.name] = table
+            else:
+                found[job.name] = table
+    report_changes(committed, found)
+    for name, reason in reasons.items():
+        say(f"{name}: {reason}")
+    say(f"{len(found)} of {len(chosen)} benchmarks in {minutes(elapsed_s())}")
     if args.save:
         write_figures(say)
-    return 1 if outcome.failed else 0
+    return 1 if any(reason.startswith(FAILED) for reason in reasons.values()) else 0
 
 
-def measure(job: Job, args: Namespace, folder: Path, outcome: Outcome) -> None:
-    """Run a benchmark that finds what it needs, and note what became of it."""
+def measure(job: Job, args: Namespace, folder: Path) -> Table | str:
+    """Run a benchmark that finds what it needs: its table, or why there is none."""
     missing = next((need for need in job.needs if not is_there(need)), None)
     if missing:
-        say(f"skipped: {missing}")
-        outcome.skipped[job.name] = missing
-        return
+        return f"skipped: {missing}"
     reason = run_job(job, args, folder)
     if reason:
-        say(f"failed: {reason}")
-        outcome.failed[job.name] = reason
-        return
-    outcome.found[job.name] = read_table(folder / f"{job.name}.csv")
+        return FAILED + reason
     if args.save:
         save(folder, job.name)
+    return read_table(folder / f"{job.name}.csv")
 
 
 def read_committed(name: str) -> Table | None:
@@ -174,38 +158,29 @@ def run_job(job: Job, args: Namespace, results: Path) -> str:
     """Run a benchmark to its end; why it failed, empty if it did not."""
     places = ["--dir", str(args.dir.absolute()), "--output", str(results)]
     command = [sys.executable, "-m", f"benchmarks.{job.module}", *job.options, *places]
-    with started(command) as process:
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
         if not has_ended(process, args.limit_s):
             return f"stopped after {minutes(args.limit_s)}, its limit"
+    except KeyboardInterrupt:  # the terminal has told it as well: it is about to end by itself
+        has_ended(process, INTERRUPTED_S)
+        raise
+    finally:
+        for stop in (process.terminate, process.kill):  # it removes its test data
+            if process.poll() is None:
+                stop()
+                has_ended(process, GRACE_S)
     if process.returncode:
         return f"exit status {process.returncode}"
     table = results / f"{job.name}.csv"
     return "" if table.exists() else f"wrote no table {table.name}"
 
 
-@contextmanager
-def started(command: Sequence[str]) -> Iterator[subprocess.Popen]:
-    """A process that has ended, and removed its test data, when the block is left."""
-    process = subprocess.Popen(command, cwd=ROOT)
-    try:
-        yield process
-    except KeyboardInterrupt:  # the terminal has told it as well: it is about to end by itself
-        has_ended(process, INTERRUPTED_S)
-        raise
-    finally:
-        for stop in (process.terminate, process.kill):
-            if process.poll() is None:
-                stop()
-                has_ended(process, GRACE_S)
-
-
 def has_ended(process: subprocess.Popen, within_s: float) -> bool:
     """Whether a process ends in this time; waits for it."""
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(within_s)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    return process.poll() is not None
 
 
 def save(folder: Path, name: str) -> None:
@@ -218,12 +193,12 @@ def save(folder: Path, name: str) -> None:
     say(f"saved: {harness.RESULTS / name}.csv and .png")
 
 
-def report_changes(outcome: Outcome) -> None:
+def report_changes(committed: Mapping[str, Table | None], found: Mapping[str, Table]) -> None:
     """Print which main figures differ from the committed ones."""
     rows: list[dict] = []
     others: set[str] = set()
-    for name, now in outcome.found.items():
-        before = outcome.committed[name] or Table([])
+    for name, now in found.items():
+        before = committed[name] or Table([])
         rows += changes(name, before, now)
         others |= {before.machine} - {now.machine, ""}
     print()
@@ -232,16 +207,8 @@ def report_changes(outcome: Outcome) -> None:
     if rows:
         print(f"main figures that changed by more than {NOTABLE:.0%}:\n")
         print_table(rows)
-    elif outcome.found:
+    elif found:
         print(f"no main figure changed by more than {NOTABLE:.0%}")
-
-
-def report_missing(outcome: Outcome) -> None:
-    """Say what was skipped, and what failed."""
-    for name, missing in outcome.skipped.items():
-        say(f"{name}: skipped: {missing}")
-    for name, reason in outcome.failed.items():
-        say(f"{name}: failed: {reason}")
 
 
 def say(text: str) -> None:
@@ -265,12 +232,7 @@ def options() -> Parser:
     made.add_argument(
         "--only", metavar="NAMES", type=names, help="separated by commas (default: all)"
     )
-    made.add_argument(
-        "--dir",
-        type=path_argument,
-        default=Path("data/benchmarks"),
-        help="make test data below DIR and remove it in the end (default %(default)s)",
-    )
+    made.add_argument("--dir", **harness.DATA)
     made.add_argument(
         "--limit-s",
         type=float,

@@ -10,23 +10,11 @@ Rows = dict[tuple[str, ...], dict[str, str]]  # what names a row -> its cells
 
 
 def changes(name: str, before: Table, now: Table, notable: float = NOTABLE) -> list[dict]:
-    """Compare the main figures of each row.
+    """Compare the main figures of each row in two tables of the benchmark `name`.
 
-    Parameters
-    ----------
-    name
-        Of the benchmark.
-    before, now
-        Two tables of it. What the later one says are its main figures and names of rows, is taken
-        for both.
-    notable
-        Relative change that is told, of the earlier figure.
-
-    Returns
-    -------
-    list of dict
-        A row for each figure that changed by more, that is new, or that is gone: `benchmark`,
-        `row`, `figure`, `before`, `now`, `change`.
+    What the later one says are its main figures and names of rows, is taken for both. There is a
+    row for each figure that changed by more than `notable` of the earlier one, that is new, or that
+    is gone: `benchmark`, `row`, `figure`, `before`, `now`, `change`.
     """
     old = named(before, now.named_by)
     new = named(now, now.named_by)

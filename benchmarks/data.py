@@ -1,6 +1,7 @@
 """Test data: made once, held by the page cache as data that was read, and dropped from it."""
 
 import gc
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ __all__ = [
     "make_store",
     "ragged_rows",
     "ragged_store",
+    "random_rows",
     "sequential",
 ]
 
@@ -60,12 +62,21 @@ def ragged_store(directory: Path, size_mb: int, row_bytes: int, item_bytes: int)
 
 def ragged_rows(size_mb: int, row_bytes: int, item_bytes: int) -> Rows:
     """Rows of random bits in a column `x`, float16 `(n, item_bytes / 2)`, n 20% about its mean."""
+    mean = row_bytes // item_bytes
+    lengths = (mean - mean // 5, mean + mean // 5 + 1)
+    return random_rows(size_mb * 10**6 // row_bytes, (item_bytes // 2,), lengths)
+
+
+def random_rows(
+    n_rows: int, item_shape: tuple[int, ...], lengths: tuple[int, int] | None = None
+) -> Rows:
+    """Rows of random bits in a column `x`, float16: one item each, or from `lengths[0]` items to
+    less than `lengths[1]`."""
     rng = np.random.default_rng(0)
-    n_rows, mean = size_mb * 10**6 // row_bytes, row_bytes // item_bytes
     for i in range(n_rows):
-        n = int(rng.integers(mean - mean // 5, mean + mean // 5 + 1))
-        values = np.frombuffer(rng.bytes(n * item_bytes), np.float16)
-        yield f"trace_{i}", {"x": values.reshape(n, -1)}
+        shape = (int(rng.integers(*lengths)), *item_shape) if lengths else item_shape
+        values = np.frombuffer(rng.bytes(2 * math.prod(shape)), np.float16)
+        yield f"trace_{i}", {"x": values.reshape(shape)}
 
 
 def example_store(directory: Path) -> TraceStore:

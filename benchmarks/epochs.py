@@ -1,7 +1,7 @@
 """Epochs of training as `python -m train` has them, validation included, for benchmarks of it."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -14,11 +14,11 @@ with needs_extra("train"):
     from train.config import Config
     from train.data.batches import TrainingData
     from train.data.splits import read_splits
-    from train.fit.device import build_fabric
+    from train.fit.device import build_fabric, cpu_arithmetic
     from train.fit.loop import Hooks, Training
     from train.run.detectors import build_detector
 
-__all__ = ["Contender", "alternate_epochs", "open_data", "start"]
+__all__ = ["Contender", "open_data", "train_in_turns"]
 
 
 @dataclass
@@ -30,6 +30,12 @@ class Contender:
     first_s: float = 0.0
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
+
+    def turn(self, number: int) -> None:
+        """An epoch, noted."""
+        seconds, cpu_seconds = run_epoch(self)
+        self.seconds.append(seconds)
+        self.cpu_seconds.append(cpu_seconds)
 
     def described(self) -> dict:
         """The columns that all tables of trainings have."""
@@ -47,6 +53,22 @@ class Contender:
 def open_data(store: TraceStore) -> TrainingData:
     """A store with the default splits."""
     return TrainingData(store, read_splits(store, Config()))
+
+
+def train_in_turns(
+    name: str,
+    data: TrainingData,
+    configs: Mapping[tuple[str, ...], Config],
+    epochs: int,
+    n_threads: int,
+) -> dict[tuple[str, ...], Contender]:
+    """Trainings of a detector, by what tells their settings apart: an epoch of each, several times,
+    after a first one."""
+    with cpu_arithmetic(n_threads):
+        contenders = {key: start(name, data, config) for key, config in configs.items()}
+        turns = {", ".join(key): one.turn for key, one in contenders.items()}
+        take_turns(turns, epochs)
+    return contenders
 
 
 def start(name: str, data: TrainingData, config: Config) -> Contender:
@@ -68,17 +90,3 @@ def run_epoch(one: Contender) -> tuple[float, float]:
             torch.cuda.synchronize()
 
     return clocks(epoch)
-
-
-def alternate_epochs(contenders: Mapping[tuple[str, ...], Contender], epochs: int) -> None:
-    """An epoch of each contender, several times, noted with it."""
-
-    def turn(one: Contender) -> Callable[[int], None]:
-        def epoch(number: int) -> None:
-            seconds, cpu_seconds = run_epoch(one)
-            one.seconds.append(seconds)
-            one.cpu_seconds.append(cpu_seconds)
-
-        return epoch
-
-    take_turns({", ".join(key): turn(one) for key, one in contenders.items()}, epochs)

@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from benchmarks.harness import Epoch, alternate_long, in_new_process, parser, run, status_bytes
 from benchmarks.tables import finish, median_ratio
 from store import Schema, StoreWriter
-from store.sources.example import ExampleSource
+from store.sources.example import ExampleSource, example_questions
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import Decoding, pad
@@ -50,8 +50,7 @@ def main(args: Namespace) -> None:
     results = memory_rows(args)
     llama = random_llama(args, args.timed_layers)
     traces = random_traces(args.traces, args.timed_tokens)
-    example = ExampleSource()
-    example = ExampleSource(example.questions[: args.questions])
+    example = ExampleSource(example_questions()[: args.questions])
     name = f"random Llama, {args.timed_layers} layers, {args.timed_tokens} tokens"
     for what, model, batches in (
         (name, llama, [traces]),

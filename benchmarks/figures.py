@@ -13,13 +13,13 @@ left out.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from benchmarks.tables import Table
 
-__all__ = ["Figure", "FigureError", "NotMeasuredError", "Quote", "table_lines", "with_figures"]
+__all__ = ["Figure", "FigureError", "NotMeasuredError", "with_figures"]
 
 LINK = re.compile(r'\[([^\]\[]+)\]\(([^)\s]*\bresults/(\w+)\.csv) "([^"]+)"\)')
 CITATION = re.compile(r"^\| (\w+) \| (.+?) \| (\S+) \| ([\d.]+) \|$", re.MULTILINE)
@@ -62,23 +62,6 @@ class Figure:
         return value
 
 
-@dataclass(frozen=True)
-class Quote:
-    """A line of a table of figures: what is measured, with what it is compared, how they compare,
-    each as `TABLE.csv ROW: COLUMN`, and a remark behind the figures."""
-
-    measured: str
-    compared: str
-    figures: Sequence[str]
-    remark: str = ""
-
-    def text(self, tables: Tables) -> str:
-        """The line; raises FigureError."""
-        named = [figure.split(".csv ", 1) for figure in self.figures]
-        values = [rounded(Figure.named(*each).value(tables)) for each in named]
-        return f"| {self.measured} | {self.compared} | {' / '.join(values)}{self.remark} |"
-
-
 def cell(tables: Tables, name: str, row: str, column: str) -> str:
     """The cell of the one row that has these cells; raises FigureError."""
     table = tables.get(name)
@@ -108,30 +91,14 @@ def naming(table: Table, cells: dict[str, str]) -> set[str]:
     return {cells[key] for key in table.named_by or cells}
 
 
-def rounded(value: float) -> str:
-    """Two decimals about 1 and below, one below 10, and none above."""
-    n_decimals = 2 if value < 1.1 else 1 if value < 9.95 else 0
-    return f"{value:.{n_decimals}f}"
-
-
 def rounded_as(value: float, shown: str) -> str:
-    """With the decimals, and the percent sign, of what is shown."""
+    """With the decimals, and the percent sign, of what is shown; a figure that was never measured
+    gets two decimals about 1 and below, one below 10, and none above."""
     if shown == UNKNOWN:
-        return rounded(value)
+        return f"{value:.{2 if value < 1.1 else 1 if value < 9.95 else 0}f}"
     percent = "%" if shown.endswith("%") else ""
     n_decimals = len(shown.removesuffix("%").partition(".")[2])
     return f"{value * (100 if percent else 1):,.{n_decimals}f}{percent}"
-
-
-def table_lines(quotes: Sequence[Quote], tables: Tables, tell: Tell) -> list[str]:
-    """Lines of a Markdown table; a quote that was not measured is told and left out."""
-    lines = []
-    for quote in quotes:
-        try:
-            lines.append(quote.text(tables))
-        except NotMeasuredError as error:
-            tell(f"left out: {quote.measured}: {error}")
-    return lines
 
 
 def with_figures(text: str, tables: Tables, tell: Tell) -> str:

@@ -51,6 +51,11 @@ T = TypeVar("T")
 Epoch = Callable[[int], object]
 
 RESULTS = Path(__file__).parent / "results"
+DATA: dict[str, Any] = {
+    "type": path_argument,
+    "default": Path("data/benchmarks"),
+    "help": "make test data below DIR and remove it in the end (default %(default)s)",
+}
 TERMINATED = 128 + signal.SIGTERM  # exit status of a terminated command, as shells count
 
 
@@ -76,46 +81,20 @@ def parser(
 ) -> Parser:
     """The options every benchmark takes, and its own.
 
-    Parameters
-    ----------
-    doc
-        The module's docstring.
-    size_mb
-        Default size of its test data, in megabytes; 0 where something else decides it.
-    epochs
-        Default number of turns of each contender.
-    makes_data
-        Whether it writes test data. The options that concern none are taken and not shown.
-    options
-        Its own: flag -> default value and help text. The type is that of the default; a type in its
-        place is that of an option without a default, and False is a switch.
+    `doc` is the module's docstring; `size_mb` the default size of its test data, in megabytes, 0
+    where something else decides it; `epochs` the default number of turns of each contender. Without
+    test data (`makes_data`) the options that concern it are taken and not shown.
+
+    `options` are its own: flag -> default value and help text. The type is that of the default; a
+    type in its place is that of an option without a default, and False is a switch.
     """
     made = Parser(doc)
-    made.add_argument(
-        "--dir",
-        type=path_argument,
-        default=Path("data/benchmarks"),
-        help=shown(
-            makes_data, "make test data below DIR and remove it in the end (default %(default)s)"
-        ),
-    )
-    made.add_argument(
-        "--keep",
-        action="store_true",
-        help=shown(
-            makes_data,
-            "make test data in DIR itself, leave it there, and use what an earlier --keep left",
-        ),
-    )
-    made.add_argument(
-        "--size-mb",
-        type=int,
-        default=size_mb,
-        help=shown(size_mb > 0, "megabytes of test data (default %(default)s)"),
-    )
-    made.add_argument(
-        "--epochs", type=int, default=epochs, help="turns of each contender (default %(default)s)"
-    )
+    kept = "make test data in DIR itself, leave it there, and use what an earlier --keep left"
+    size = "megabytes of test data (default %(default)s)"
+    made.add_argument("--dir", **DATA | {"help": shown(makes_data, DATA["help"])})
+    made.add_argument("--keep", action="store_true", help=shown(makes_data, kept))
+    made.add_argument("--size-mb", type=int, default=size_mb, help=shown(size_mb > 0, size))
+    add_option(made, "--epochs", epochs, "turns of each contender")
     where = made.add_mutually_exclusive_group()
     where.add_argument(
         "--output",
@@ -235,19 +214,10 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Seconds of every epoch of every contender, taking turns.
 
-    Parameters
-    ----------
-    contenders
-        Name -> an epoch, which is told its number.
-    epochs
-        Turns of each.
-    warm
-        Whether a turn begins with an epoch that is not timed. While the others had theirs, the
-        kernel may have unmapped or dropped a contender's pages and the processor's cache holds
-        theirs; who comes next to a reader of the same file would be spared that.
-    cold
-        Files and folders of which nothing is in the page cache when a turn begins; then no epoch
-        comes before it.
+    Where `warm`, a turn begins with an epoch that is not timed: while the others had theirs, the
+    kernel may have unmapped or dropped a contender's pages and the processor's cache holds theirs;
+    who comes next to a reader of the same file would be spared that. Of the files and folders
+    `cold` nothing is in the page cache when a turn begins, and no epoch comes before it.
     """
 
     def turn(contender: Epoch, number: int) -> float:

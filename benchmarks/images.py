@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.data import make_store
-from benchmarks.epochs import Contender, alternate_epochs, open_data, start
+from benchmarks.epochs import Contender, open_data, train_in_turns
 from benchmarks.harness import parser, run
 from benchmarks.program import needs_extra
 from benchmarks.tables import finish, median_ratio
@@ -25,7 +25,7 @@ from store import Column
 with needs_extra("train"):
     from train.config import Config
     from train.data.batches import TrainingData
-    from train.fit.device import cpu_arithmetic, default_threads
+    from train.fit.device import default_threads
 
 N_LAYERS, STATE_SIZE = 32, 4096
 MIN_TOKENS, MAX_TOKENS = 64, 128
@@ -45,12 +45,9 @@ def main(args: Namespace) -> None:
     data = open_data(make_store(path, COLUMNS, lambda: random_rows(args.size_mb)))
     rows = []
     for name in args.detectors.split(","):
-        with cpu_arithmetic(args.threads or default_threads(STATE_SIZE)):
-            contenders = {
-                key: start(name, data, config_of(data, args, *key))
-                for key in product(CACHES, ("off", "on"))
-            }
-            alternate_epochs(contenders, args.epochs)
+        configs = {key: config_of(data, args, *key) for key in product(CACHES, ("off", "on"))}
+        threads = args.threads or default_threads(STATE_SIZE)
+        contenders = train_in_turns(name, data, configs, args.epochs, threads)
         uncached = contenders[UNCACHED]
         rows += [describe(name, *key, one, uncached) for key, one in contenders.items()]
     named_by = ("detector", "device", "image_cache", "channels_last")

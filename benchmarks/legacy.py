@@ -15,11 +15,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from benchmarks.data import made_once, make_store
+from benchmarks.data import made_once, make_store, random_rows
 from benchmarks.harness import parser, run, take_turns
 from benchmarks.tables import finish, median_ratio
 from store import Column, TraceLoader, TraceStore
@@ -31,11 +30,9 @@ ROW_BYTES = 2 * 32 * 4096
 def main(args: Namespace) -> None:
     """Alternate the three."""
     n_rows = args.size_mb * 10**6 // ROW_BYTES
-    store = make_store(
-        args.dir / f"legacy-{args.size_mb}.zarr",
-        {"x": Column("float16", SHAPE)},
-        lambda: rows(n_rows),
-    )
+    path = args.dir / f"legacy-{args.size_mb}.zarr"
+    rows = partial(random_rows, n_rows, SHAPE)
+    store = make_store(path, {"x": Column("float16", SHAPE)}, rows)
     files = write_files(store, args.dir / f"legacy-{args.size_mb}-pt")
     cached = DataLoader(CachedFiles(files, n_rows), BATCH_SIZE, shuffle=True)
     ours = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True)
@@ -58,12 +55,6 @@ def main(args: Namespace) -> None:
         for name, times in seconds.items()
     ]
     finish("legacy", args.results, found, "rows_per_s", main=("x_LRU", "x_iterable"))
-
-
-def rows(n_rows: int) -> Iterator[tuple[str, dict]]:
-    rng = np.random.default_rng(0)
-    for i in range(n_rows):
-        yield f"trace_{i}", {"x": np.frombuffer(rng.bytes(ROW_BYTES), np.float16).reshape(SHAPE)}
 
 
 def write_files(store: TraceStore, directory: Path) -> list[Path]:

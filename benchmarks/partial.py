@@ -6,12 +6,10 @@ cache first; the bytes are those that the kernel read for this process.
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.data import drop_caches, make_store
+from benchmarks.data import drop_caches, make_store, random_rows
 from benchmarks.harness import parser, run
 from benchmarks.tables import finish
 from store import Column, TraceLoader
@@ -26,21 +24,14 @@ def main(args: Namespace) -> None:
     for name, split in LAYOUTS.items():
         column = Column("float16", (N_LAYERS, HIDDEN), "t", ("layers", "hidden"), split)
         path = args.dir / f"partial-{args.size_mb}-{name.split()[0]}.zarr"
-        store = make_store(path, {"x": column}, lambda: rows(args.size_mb))
+        n_rows = args.size_mb * 10**6 // (34 * column.item_bytes)
+        rows = partial(random_rows, n_rows, column.item_shape, (28, 41))
+        store = make_store(path, {"x": column}, rows)
         whole = store.n_items("x") * column.item_bytes
         for layers, select in (("all layers", None), ("layer 16", {"x": {"layers": 16}})):
             results.append({"layout": name, "read": layers} | measure(path, select, whole))
     named_by = ("layout", "read")
     finish("partial", args.results, results, "disk_share_x_32", "disk_share_x_32", named_by)
-
-
-def rows(size_mb: int) -> Iterator[tuple[str, dict]]:
-    rng = np.random.default_rng(0)
-    item_bytes = 2 * N_LAYERS * HIDDEN
-    for i in range(size_mb * 10**6 // (34 * item_bytes)):
-        n = int(rng.integers(28, 41))
-        values = np.frombuffer(rng.bytes(n * item_bytes), np.float16)
-        yield f"trace_{i}", {"x": values.reshape(n, N_LAYERS, HIDDEN)}
 
 
 def measure(path: Path, select: dict | None, whole: int) -> dict:

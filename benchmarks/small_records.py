@@ -5,11 +5,11 @@ which knows no offsets and packs nothing.
 """
 
 from argparse import Namespace
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
-from benchmarks.data import make_store
+from benchmarks.data import make_store, random_rows
 from benchmarks.harness import Epoch, alternate, loader_epoch, parser, run
 from benchmarks.tables import finish, ratios
 from store import Column, permutation
@@ -21,31 +21,18 @@ KINDS = {"equal rows": (512, 513), "ragged rows": (412, 613)}
 def main(args: Namespace) -> None:
     """Run the anchor and ours."""
     n_rows = args.size_mb * 10**6 // ROW_BYTES
-    array = (
-        np.random.default_rng(0)
-        .integers(0, 2**15, (n_rows, ROW_BYTES // 2), np.int16)
-        .view(np.float16)
-    )
+    bits = np.random.default_rng(0).integers(0, 2**15, (n_rows, ROW_BYTES // 2), np.int16)
+    array = bits.view(np.float16)
     contenders = {"fancy indexing": fancy(array)}
     for name, lengths in KINDS.items():
         path = args.dir / f"small-{args.size_mb}-{name.split()[0]}.zarr"
-        store = make_store(
-            path, {"x": Column("float16", axis="t")}, lambda lengths=lengths: rows(n_rows, lengths)
-        )
+        rows = partial(random_rows, n_rows, (), lengths)
+        store = make_store(path, {"x": Column("float16", axis="t")}, rows)
         contenders[name] = loader_epoch(store, BATCH_SIZE)
         contenders[f"{name}, 2 threads"] = loader_epoch(store, BATCH_SIZE, num_workers=2)
     seconds = alternate(contenders, args.epochs)
     found = ratios(seconds, n_rows, n_rows * ROW_BYTES, "fancy indexing")
     finish("small_records", args.results, found, "median_GB_per_s", main="x_fancy_indexing")
-
-
-def rows(n_rows: int, lengths: tuple[int, int]) -> Iterator[tuple[str, dict]]:
-    rng = np.random.default_rng(0)
-    for i in range(n_rows):
-        yield (
-            f"trace_{i}",
-            {"x": np.frombuffer(rng.bytes(2 * int(rng.integers(*lengths))), np.float16)},
-        )
 
 
 def fancy(array: np.ndarray) -> Epoch:

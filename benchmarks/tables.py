@@ -25,47 +25,23 @@ MAIN, NAMED_BY, TOOK = "main figures: ", "rows named by: ", ", took "
 
 @dataclass(frozen=True)
 class Table:
-    """A table of results that was written.
+    """A table of results that was written."""
 
-    Attributes
-    ----------
-    rows
-        Column -> cell, as text.
-    main
-        Columns of the main figures: those that are compared from run to run, and quoted.
-    named_by
-        Columns whose cells name a row.
-    took_s
-        Seconds that the benchmark ran; None where the file does not say.
-    machine
-        As `program.machine` describes it; empty where the file does not say.
-    """
-
-    rows: list[dict[str, str]]
-    main: list[str] = field(default_factory=list)
-    named_by: list[str] = field(default_factory=list)
-    took_s: float | None = None
-    machine: str = ""
+    rows: list[dict[str, str]]  # column -> cell, as text
+    main: list[str] = field(default_factory=list)  # columns that are compared and quoted
+    named_by: list[str] = field(default_factory=list)  # columns whose cells name a row
+    took_s: float | None = None  # None where the file does not say
+    machine: str = ""  # as `program.machine` describes it; empty where the file does not say
 
 
 def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, *anchors: str) -> list[dict]:
     """A result row for each contender, of turns that they took one after the other.
 
-    Parameters
-    ----------
-    seconds
-        Contender -> seconds of its turns, as many for each.
-    n_rows, n_bytes
-        What a turn delivers.
-    anchors
-        Contenders that the others are compared with, a column each.
-
-    Returns
-    -------
-    list of dict
-        Speed of the median turn and of the best, rows/s of the median turn, and the median of the
-        ratios of the turns: what slows the machine for a while slows neighbours in a turn alike, so
-        that their ratio spreads less than their speeds.
+    `seconds` are those of its turns, as many for each contender, and a turn delivers `n_rows` and
+    `n_bytes`. A row has the speed of the median turn and of the best, rows/s of the median turn,
+    and for each of the `anchors`, contenders that the others are compared with, the median of the
+    ratios of the turns: what slows the machine for a while slows neighbours in a turn alike, so
+    that their ratio spreads less than their speeds.
     """
     return [
         {
@@ -97,24 +73,12 @@ def finish(
     main: str | Sequence[str],
     named_by: Sequence[str] = ("contender",),
 ) -> None:
-    """Print the rows as a table, and write `NAME.csv` and `NAME.png` where there is a place for
-    them.
+    """Print the rows as a table; write `NAME.csv`, under what made them, and `NAME.png` into the
+    folder `results`, if there is one.
 
-    Parameters
-    ----------
-    name
-        Of the files, without their suffixes.
-    results
-        Where they go; None: nowhere.
-    rows
-        A result each. The CSV has them under what made them.
-    plotted
-        What the picture shows: a bar a row of this column, or what the function draws into the file
-        it is given.
-    main
-        The column of the main figure, or columns: what is quoted, and compared with earlier runs.
-    named_by
-        Columns whose cells together name a row, in each run alike.
+    The picture has a bar a row of the column `plotted`, or what that function draws into the file
+    it is given. `main` is the column of the main figure, or columns: what is quoted, and compared
+    with earlier runs. Cells of the columns `named_by` together name a row, in each run alike.
     """
     print_table(rows)
     print(f"\n{machine()}")

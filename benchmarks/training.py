@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.data import make_store
-from benchmarks.epochs import Contender, alternate_epochs, open_data, start
+from benchmarks.epochs import Contender, open_data, train_in_turns
 from benchmarks.harness import parser, run
 from benchmarks.program import needs_extra
 from benchmarks.tables import finish
@@ -24,7 +24,7 @@ from store import Column, TraceStore
 
 with needs_extra("train"):
     from train.config import Config
-    from train.fit.device import cpu_arithmetic, default_threads
+    from train.fit.device import default_threads
     from train.run.detectors import hidden_size
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50
@@ -36,18 +36,14 @@ def main(args: Namespace) -> None:
     rows = []
     for name in args.detectors.split(","):
         data = open_data(random_store(args.dir, DETECTORS[name].columns, args))
-        base = Config(
-            batch_size=args.batch_size, epochs=args.epochs + 1, schedule="constant", num_workers=1
-        )
+        epochs = args.epochs + 1
+        base = Config(batch_size=args.batch_size, epochs=epochs, schedule="constant", num_workers=1)
+        configs = {
+            (precision, compiled): replace(base, precision=precision, compile=compiled == "yes")
+            for precision, compiled in arithmetics()
+        }
         threads = args.threads or default_threads(hidden_size(name, data))
-        with cpu_arithmetic(threads):
-            contenders = {
-                (precision, compiled): start(
-                    name, data, replace(base, precision=precision, compile=compiled == "yes")
-                )
-                for precision, compiled in arithmetics()
-            }
-            alternate_epochs(contenders, args.epochs)
+        contenders = train_in_turns(name, data, configs, args.epochs, threads)
         rows += [describe(name, *key, one) for key, one in contenders.items()]
     named_by = ("detector", "device", "precision", "compiled")
     finish("training", args.results, rows, "rows_per_s", main="rows_per_s", named_by=named_by)

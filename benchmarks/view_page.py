@@ -184,17 +184,9 @@ class Page:
         middle = "({ x, y, width, height }) => [x + width / 2, y + height / 2]"
         x, y = self.browser.evaluate(f"({middle})({box})")
         self.browser.evaluate(f"{{ {self.PAINTED}; {self.MOVES} }}")
-        for i in range(N_STEPS):
-            kind = "mousePressed" if i == 0 else "mouseMoved"
-            self._mouse(kind, x + 4 * i, y + 2 * i)
-            time.sleep(SETTLED_S / 3)
-        self._mouse("mouseReleased", x, y)
+        steps = [(x + 4 * i, y + 2 * i) for i in range(N_STEPS)]
+        self.browser.drag(steps, pause_s=SETTLED_S / 3)
         return statistics.median(self.browser.evaluate("window.movedMs"))
-
-    def _mouse(self, kind: str, x: float, y: float) -> None:
-        self.browser.send(
-            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-        )
 
 
 def check(what: str, found: object, expected: object) -> None:

@@ -32,21 +32,9 @@ class Number(Convertor[int]):
 class Asked:
     """A request about a state of a store.
 
-    Attributes
-    ----------
-    table, store
-        The state that it is about.
-    row, name
-        Of the path: a trace, and what is asked of it or of the store.
-    query
-        The query of the URL.
-    tokenizer
-        For the texts of tokens that the store does not hold.
-
-    Raises
-    ------
-    IndexError, NotFoundError
-        There is no such store, or no such state of it is open.
+    `table` and `store` are that state; `row` and `name` come from the path: a trace, and what is
+    asked of it or of the store. `tokenizer` is for the texts of tokens that the store does not
+    hold. Raises IndexError or NotFoundError where no such store, or no such state of it, is open.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Attention in one trace: the strongest edges of its graph, and what each head does."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from store.errors import NotFoundError
 from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
-from store.view.traces import RECEIVED, check_layer, check_row, received, token_columns
+from store.view.traces import RECEIVED, read_column, received, token_columns
 
 __all__ = ["Edges", "attention_edges", "has_attention", "head_columns"]
 __all__ += ["head_summary", "head_values", "strongest"]
@@ -19,22 +19,12 @@ HEADS = (LAYERS_AXIS, "heads")
 
 
 class Edges(NamedTuple):
-    """Edges of a graph, the strongest first.
+    """Edges of a graph, the strongest first."""
 
-    Attributes
-    ----------
-    queries, keys
-        Tokens that attend, and that are attended to: int64 `(n,)`.
-    weights
-        float32 `(n,)`.
-    n_above
-        Edges above the threshold, those left out included.
-    """
-
-    queries: np.ndarray
-    keys: np.ndarray
-    weights: np.ndarray
-    n_above: int
+    queries: np.ndarray  # tokens that attend: int64 (n,)
+    keys: np.ndarray  # and those that are attended to
+    weights: np.ndarray  # float32 (n,)
+    n_above: int  # edges above the threshold, those left out included
 
 
 def strongest(
@@ -78,12 +68,9 @@ def attention_edges(
     `layer` is a position in the store, from 0. Raises NotFoundError if the store has no maps of
     attention, and IndexError if there is no such row or layer.
     """
-    check_row(store, row)
     if not has_attention(store.schema):
         raise NotFoundError(f"{store.path}: expected the column {MAPS} with layers, found none")
-    check_layer(store.schema.columns[MAPS], layer)
-    packed = store.read_arrays([row], [MAPS], {MAPS: {LAYERS_AXIS: layer}})
-    triangle = packed.packed(MAPS).float32()[:, 0]
+    triangle = read_column(store, row, MAPS, layer)[:, 0]
     return strongest(triangle, threshold, skip_first)
 
 
@@ -101,9 +88,8 @@ def head_values(store: TraceStore, row: int, name: str, layer: int) -> np.ndarra
     `layer` is a position in the store, from 0. Raises NotFoundError if there is no such column of
     heads, and IndexError if there is no such row or layer.
     """
-    _check_heads(store, row, name)
-    check_layer(store.schema.columns[name], layer)
-    values = _read_heads(store, row, name, {name: {LAYERS_AXIS: layer}})[:, 0]
+    _check_heads(store, name)
+    values = read_column(store, row, name, layer)[:, 0]
     return received(values) if name == RECEIVED else values
 
 
@@ -113,25 +99,15 @@ def head_summary(store: TraceStore, row: int, name: str) -> np.ndarray:
     It is the mean over the tokens; of `attn_colsum`, whose mean is the same for all heads, the
     share of all attention that goes to the first token. Raises what `head_values` does.
     """
-    n_layers, n_heads = _check_heads(store, row, name)
-    values = _read_heads(store, row, name, None)
+    _check_heads(store, name)
+    values = read_column(store, row, name)
     if not len(values):
-        return np.full((n_layers, n_heads), np.nan, np.float32)
+        return np.full(store.schema.columns[name].item_shape, np.nan, np.float32)
     if name == RECEIVED:
         return values[0] / np.float32(len(values))
     return values.mean(0, dtype=np.float32)
 
 
-def _check_heads(store: TraceStore, row: int, name: str) -> tuple[int, ...]:
-    """Layers and heads of a column."""
+def _check_heads(store: TraceStore, name: str) -> None:
     if name not in head_columns(store.schema):
         raise NotFoundError(f"{store.path}: expected a column of heads, found {name!r:.80}")
-    check_row(store, row)
-    return store.schema.columns[name].item_shape
-
-
-def _read_heads(
-    store: TraceStore, row: int, name: str, select: dict[str, Any] | None
-) -> np.ndarray:
-    """float32 `(T, L, H)`."""
-    return store.read_arrays([row], [name], select).packed(name).float32()

@@ -6,7 +6,7 @@ as bytes, block by block, so that a store of millions of rows never becomes a li
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -25,29 +25,12 @@ LARGEST_EXACT = 2**53  # whole numbers beyond it are rounded where numbers are f
 
 
 class Table:
-    """The numbers and the texts of a store's rows.
+    """The numbers and the texts of the rows of a store, a committed state of it.
 
-    Parameters
-    ----------
-    store
-        A committed state of a store.
-    scores
-        Column -> float32 `(n_rows,)`, NaN for a row without a score. A name that the store has as
-        well is refused.
-    thresholds
-        Column of scores -> the threshold of its detector, where it has one.
-
-    Attributes
-    ----------
-    kinds
-        Column -> "number" or "text", of those with one value a row.
-    maps
-        Column -> what it is a map of, of those with two coordinates a row or more.
-
-    Raises
-    ------
-    SchemaError
-        Scores of another length, or of a name that the store has.
+    `scores` are columns beside its own, float32 `(n_rows,)`, NaN for a row without a score, and
+    `thresholds` those of their detectors, where they have one. `kinds` says "number" or "text" for
+    each column with one value a row, `maps` what each column with two coordinates a row or more is
+    a map of. Raises SchemaError for scores of another length, or of a name that the store has.
     """
 
     def __init__(
@@ -98,8 +81,7 @@ class Table:
             raise SchemaError(f"column {name!r}: expected numbers, found texts; compare with ~")
         if name in self.scores:
             return self.scores[name]
-        kept = self._get(name)
-        return kept if kept is not None else self._keep(name, self._read(name))
+        return self._once(name, lambda: self._read(name))
 
     def _read(self, name: str) -> np.ndarray:
         return np.asarray(self.store.column_array(name))
@@ -115,9 +97,7 @@ class Table:
                 f"{self.store.path}: expected a column of coordinates, found {name!r:.80}{like}; "
                 "python -m store project makes one"
             )
-        key = ("points", name)
-        kept = self._get(key)
-        return kept if kept is not None else self._keep(key, self._read_points(name))
+        return self._once(("points", name), lambda: self._read_points(name))
 
     def _read_points(self, name: str) -> np.ndarray:
         with np.errstate(over="ignore"):  # beyond float32 is as far as infinity
@@ -144,9 +124,7 @@ class Table:
         """
         if self.kind(name) != "text":
             raise SchemaError(f"column {name!r}: expected texts, found numbers; compare with ==")
-        key = (name, needle, whole)
-        kept = self._get(key)
-        return kept if kept is not None else self._keep(key, self._search(name, needle, whole))
+        return self._once((name, needle, whole), lambda: self._search(name, needle, whole))
 
     def _search(self, name: str, needle: str, whole: bool) -> np.ndarray:
         found = np.zeros(len(self), bool)
@@ -156,21 +134,16 @@ class Table:
             found[start:stop] = look(data, offsets, needle)
         return found
 
-    def _get(self, key: object) -> np.ndarray | None:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def _keep(self, key: object, values: np.ndarray) -> np.ndarray:
-        """Keep an array, and let go of those that were asked for longest ago."""
-        values.flags.writeable = False
-        self._kept[key] = values
-        while len(self._kept) > 1 and self._kept_bytes() > KEPT_BYTES:
+    def _once(self, key: object, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """An array, made unless it is kept; those that were asked for longest ago go."""
+        if key not in self._kept:
+            self._kept[key] = make()
+            self._kept[key].flags.writeable = False
+        self._kept.move_to_end(key)
+        found = self._kept[key]
+        while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > KEPT_BYTES:
             self._kept.popitem(last=False)
-        return values
-
-    def _kept_bytes(self) -> int:
-        return sum(values.nbytes for values in self._kept.values())
+        return found
 
     def find(self, text: str, columns: Sequence[str]) -> np.ndarray:
         """Which rows have a text in any of some columns, or are called so: bool `(n_rows,)`."""

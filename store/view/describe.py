@@ -1,6 +1,7 @@
 """What the page needs to know of a store before it asks for rows."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from store.view.layers import pictures
 from store.view.maps import map_states
 from store.view.traces import token_columns
 
-__all__ = ["describe", "shown_columns"]
+__all__ = ["describe", "short_names", "shown_columns"]
 
 N_SHOWN = 14
 
@@ -24,10 +25,8 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
     """
     store = table.store
     columns = store.schema.columns
-    place = path.resolve()
     return {
-        "name": place.name,
-        "place": str(place),
+        "place": str(path.resolve()),
         "path": shlex.quote(str(path)),  # for commands that are copied
         "uuid": store.uuid,
         "generation": store.generation,
@@ -58,3 +57,21 @@ def shown_columns(table: Table) -> list[str]:
     rest.sort(key=lambda name: name not in table.scores)
     chosen = [*lead, *rest] if len(lead) + len(rest) > 2 else [*table.kinds]
     return chosen[:N_SHOWN]
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """What tells different absolute paths apart: their last parts, as few as that takes.
+
+    >>> short_names([Path("/a/run"), Path("/b/run"), Path("/b/last")])
+    ['a/run', 'b/run', 'last']
+    """
+
+    def tail(path: Path, n: int) -> tuple[str, ...]:
+        return path.parts[-n:]
+
+    names = []
+    for path in paths:
+        lengths = range(1, len(path.parts))
+        alone = (n for n in lengths if [tail(each, n) for each in paths].count(tail(path, n)) == 1)
+        names.append("/".join(tail(path, next(alone, len(path.parts)))))
+    return names

@@ -18,22 +18,13 @@ EXACT_HALVES = 2**52  # up to here, halves of whole numbers are floats of 64 bit
 
 
 class Histogram(NamedTuple):
-    """How often a column has which values.
+    """How often a column has which values."""
 
-    Attributes
-    ----------
-    edges
-        `(n_bins + 1,)`, rising: float64, or Python's whole numbers; empty if there is no finite
-        value. A bin has its lower edge and not its upper one, but the last one has both.
-    counts
-        int64 `(n_groups, n_bins)`: a line for each group of rows.
-    n_missing
-        Values that are NaN or infinite.
-    """
-
+    # (n_bins + 1,), rising: float64, or Python's whole numbers; empty if there is no finite value.
+    # A bin has its lower edge and not its upper one, but the last one has both.
     edges: np.ndarray
-    counts: np.ndarray
-    n_missing: int
+    counts: np.ndarray  # int64 (n_groups, n_bins): a line for each group of rows
+    n_missing: int  # values that are NaN or infinite
 
 
 def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_BINS) -> Histogram:

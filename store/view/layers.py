@@ -14,7 +14,7 @@ import numpy as np
 from store.errors import NotFoundError
 from store.format.schema import Schema
 from store.read.store import TraceStore
-from store.view.traces import check_row, count_items
+from store.view.traces import count_items, read_column
 
 __all__ = ["cosines_below", "layer_picture", "norms", "pictures"]
 
@@ -66,25 +66,19 @@ def layer_picture(store: TraceStore, row: int, what: str) -> np.ndarray:
     "lens_entropy", a column. Raises NotFoundError if the store has no columns for it, and
     IndexError if there is no such row.
     """
-    check_row(store, row)
-    if what not in pictures(store.schema):
-        known = ", ".join(pictures(store.schema)) or "nothing"
-        raise NotFoundError(f"layers: expected one of: {known}; found {what!r:.80}")
+    known = pictures(store.schema)
+    if what not in known:
+        names = ", ".join(known) or "nothing"
+        raise NotFoundError(f"layers: expected one of: {names}; found {what!r:.80}")
     if what == LENS:
-        return store.read_arrays([row], [LENS]).packed(LENS).float32()
+        return read_column(store, row, LENS)
     n_layers, width = store.schema.columns[STATES].item_shape
-    axis = store.schema.axis_of(STATES) or ""
     n_tokens = count_items(store, STATES, row)
     block = max(1, BLOCK_BYTES // (n_layers * width * 4))
     picture = np.empty((n_tokens, n_layers), np.float32)
     for start in range(0, n_tokens, block):
         tokens = slice(start, start + block)
-        states = _read_states(store, row, axis, tokens)
+        states = read_column(store, row, STATES, tokens=tokens)
         with np.errstate(over="ignore", invalid="ignore"):  # the states may be infinite or NaN
             picture[tokens] = REDUCTIONS[what](states)
     return picture
-
-
-def _read_states(store: TraceStore, row: int, axis: str, tokens: slice) -> np.ndarray:
-    """The states of some tokens of a trace: float32 `(n, L, d)`."""
-    return store.read_arrays([row], [STATES], {STATES: {axis: tokens}}).packed(STATES).float32()

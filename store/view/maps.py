@@ -26,44 +26,25 @@ MAX_SPREAD = 1 << 16  # between the lowest and the highest whole number of a col
 
 
 class Map(NamedTuple):
-    """A column whose first two numbers place each trace on a map.
-
-    Attributes
-    ----------
-    name
-        The column.
-    column, layer, method
-        What was projected, and how; None where the store does not say.
-    variance
-        Part of the variance that each of the first two components has; () for others than
-        principal components.
-    """
+    """A column whose first two numbers place each trace on a map; None: the store does not say."""
 
     name: str
-    column: str | None = None
+    column: str | None = None  # what was projected
     layer: int | None = None
     method: str | None = None
+    # of the first two principal components, their parts of the variance; () for other methods
     variance: tuple[float, ...] = ()
 
 
 class Levels(NamedTuple):
-    """A column of numbers as colours.
+    """A column of numbers as colours."""
 
-    Attributes
-    ----------
-    levels
-        uint8 `(n_rows,)`: the place in `classes`, or from 0 (`low` and less) to 254 (`high` and
-        more); 255 is a value that is not finite.
-    low, high
-        Of the colours; NaN if no value is finite.
-    classes
-        The values, ascending, of a column with a few whole numbers; else empty.
-    """
-
+    # uint8 (n_rows,): the place in `classes`, or from 0 (`low` and less) to 254 (`high` and more);
+    # 255 is a value that is not finite
     levels: np.ndarray
-    low: float
+    low: float  # NaN if no value is finite
     high: float
-    classes: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()  # ascending, of a column with a few whole numbers
 
 
 def find_maps(store: TraceStore) -> dict[str, Map]:

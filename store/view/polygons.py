@@ -21,12 +21,8 @@ def parse_polygon(text: str, where: str) -> np.ndarray:
 
     A corner is two numbers with a comma, and spaces are between corners; the last corner is joined
     with the first. Messages begin with `where`, which says what has this text. Returns float64
-    `(n_corners, 2)`, finite.
-
-    Raises
-    ------
-    SchemaError
-        There are fewer than 3 corners or more than `MAX_CORNERS`, or one is no two numbers.
+    `(n_corners, 2)`, finite. Raises SchemaError where there are fewer than 3 corners or more than
+    `MAX_CORNERS`, or one is no two numbers.
     """
     pieces = text.split()
     if not 3 <= len(pieces) <= MAX_CORNERS:

@@ -26,24 +26,12 @@ BLOCK_LINES = 256  # read at once; more, and Python's garbage collector goes thr
 
 
 class Run(NamedTuple):
-    """A finished run.
+    """A finished run."""
 
-    Attributes
-    ----------
-    name
-        What tells it from the other runs.
-    ids
-        The traces that it scored.
-    scores
-        `score_NAME` -> float32 `(len(ids),)`, NaN where there is no score.
-    thresholds
-        `score_NAME` -> threshold, of the detectors that have one.
-    """
-
-    name: str
-    ids: list[str]
-    scores: dict[str, np.ndarray]
-    thresholds: dict[str, float]
+    name: str  # what tells it from the other runs
+    ids: list[str]  # the traces that it scored
+    scores: dict[str, np.ndarray]  # `score_NAME` -> float32 (len(ids),), NaN: no score
+    thresholds: dict[str, float]  # of the detectors that have one
 
 
 def read_run(directory: Path, name: str) -> Run:
@@ -55,12 +43,8 @@ def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     """Read the file `scores.csv` of a finished run.
 
     Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters,
-    digits and `_` of a detector's name are kept, so that a filter can name it.
-
-    Raises
-    ------
-    NotFoundError, FormatError
-        No such file, or it is not what a run writes.
+    digits and `_` of a detector's name are kept, so that a filter can name it. Raises NotFoundError
+    or FormatError if there is no such file, or it is not what a run writes.
     """
     path = directory / FILE
     opened = name_file(path, "the scores of a finished run")

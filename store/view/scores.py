@@ -14,18 +14,10 @@ N_BINS = 15  # of a calibration, as in the reports of runs
 
 
 class Mistakes(NamedTuple):
-    """Rows that a detector is surest of, and wrong about; the worst first.
+    """Rows that a detector is surest of, and wrong about; the worst first."""
 
-    Attributes
-    ----------
-    false_alarms
-        Right answers with the highest scores: int64 `(n,)`.
-    misses
-        Hallucinations with the lowest scores.
-    """
-
-    false_alarms: np.ndarray
-    misses: np.ndarray
+    false_alarms: np.ndarray  # right answers with the highest scores: int64 (n,)
+    misses: np.ndarray  # hallucinations with the lowest scores
 
 
 def mistakes(scores: np.ndarray, labels: np.ndarray, n: int) -> Mistakes:
@@ -107,28 +99,16 @@ def _cells(values: np.ndarray, borders: np.ndarray) -> np.ndarray:
 
 
 class Calibration(NamedTuple):
-    """Shares of hallucinations among rows of about the same score.
+    """Shares of hallucinations among rows of about the same score, in the bins that have rows."""
 
-    Attributes
-    ----------
-    scores
-        Mean score of each bin that has rows: float64 `(n,)`.
-    shares
-        Share of its rows with label 1: float64 `(n,)`.
-    counts
-        Its rows: int64 `(n,)`.
-    edges
-        Where it begins and ends, in the precision of the scores: float64 `(n, 2)`. It has its lower
-        edge and not its upper one, but the last of the 15 has both.
-    error
-        The expected calibration error, the mean over rows of the distance of a bin's share from
-        its mean score; 0 is perfect.
-    """
-
-    scores: np.ndarray
-    shares: np.ndarray
-    counts: np.ndarray
+    scores: np.ndarray  # mean score of each bin: float64 (n,)
+    shares: np.ndarray  # share of its rows with label 1: float64 (n,)
+    counts: np.ndarray  # its rows: int64 (n,)
+    # where it begins and ends, in the precision of the scores: float64 (n, 2); it has its lower
+    # edge and not its upper one, but the last of the 15 has both
     edges: np.ndarray
+    # the expected calibration error, the mean over rows of the distance of a bin's share from its
+    # mean score; 0 is perfect
     error: float
 
 

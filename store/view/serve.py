@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from store.errors import NotFoundError, SchemaError
+from store.view.describe import short_names
 from store.view.runs import check_run, read_run
 from store.view.server import build_app
 from store.view.snapshots import Snapshots
@@ -41,24 +42,6 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     for path, run in zip(given.values(), runs, strict=True):
         check_run(path, run, [snapshots.first.store for snapshots in opened])
     return opened
-
-
-def short_names(paths: Sequence[Path]) -> list[str]:
-    """What tells different absolute paths apart: their last parts, as few as that takes.
-
-    >>> short_names([Path("/a/run"), Path("/b/run"), Path("/b/last")])
-    ['a/run', 'b/run', 'last']
-    """
-
-    def tail(path: Path, n: int) -> tuple[str, ...]:
-        return path.parts[-n:]
-
-    names = []
-    for path in paths:
-        lengths = range(1, len(path.parts))
-        alone = (n for n in lengths if [tail(each, n) for each in paths].count(tail(path, n)) == 1)
-        names.append("/".join(tail(path, next(alone, len(path.parts)))))
-    return names
 
 
 def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:

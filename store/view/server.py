@@ -22,7 +22,7 @@ from store.format.schema import TRACE_ID
 from store.view.answers import Asked, Number, json_response, raw_response
 from store.view.attention import attention_edges, head_summary, head_values
 from store.view.columns import Table, json_number
-from store.view.describe import describe
+from store.view.describe import describe, short_names
 from store.view.filters import complete
 from store.view.histograms import histogram
 from store.view.layers import layer_picture
@@ -110,10 +110,11 @@ def page_file(request: Request) -> Response:
 def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, Any]:
     """Every store: its columns, and the generations that are open and committed."""
     described = []
-    for snapshots in stores:
+    names = short_names([snapshots.path.resolve() for snapshots in stores])
+    for name, snapshots in zip(names, stores, strict=True):
         newest, problem = newest_state(snapshots)
         shows = newest if request.query_params.get("newest") else snapshots.opened
-        known = describe(snapshots.table(shows), snapshots.path)
+        known = {"name": name} | describe(snapshots.table(shows), snapshots.path)
         described.append(known | {"generation": shows, "newest": newest, "problem": problem})
     return {"stores": described}
 

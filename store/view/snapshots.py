@@ -24,32 +24,18 @@ REPLACED = 10**9  # states of stores that took the place of the first one are nu
 
 
 class Wanted(NamedTuple):
-    """Which rows, in which order.
+    """Which rows, in which order."""
 
-    Attributes
-    ----------
-    filter
-        As in `store.view.filters`; "" means all rows.
-    sort
-        A column; "" means by row.
-    descending
-        Whether the highest come first.
-    """
-
-    filter: str = ""
-    sort: str = ""
+    filter: str = ""  # as in `store.view.filters`; "" means all rows
+    sort: str = ""  # a column; "" means by row
     descending: bool = False
 
 
 class Snapshots:
     """A store, as it was when it was opened, and as it is now, with the scores of runs.
 
-    Attributes
-    ----------
-    first
-        The rows as they were when it was opened; the page goes on with them.
-    opened
-        The number of the newest state whose rows were asked for; a page that is loaded shows it.
+    `first` are the rows as they were when it was opened; the page goes on with them. `opened` is
+    the number of the newest state whose rows were asked for; a page that is loaded shows it.
     """
 
     def __init__(self, path: Path, runs: Sequence[Run] = ()) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError
-from store.format.schema import Column, Schema
+from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS
@@ -19,6 +19,7 @@ __all__ = [
     "candidates",
     "check_row",
     "count_items",
+    "read_column",
     "received",
     "token_columns",
     "token_texts",
@@ -85,8 +86,37 @@ def check_row(store: TraceStore, row: int) -> int:
     return row
 
 
+def read_column(
+    store: TraceStore,
+    row: int,
+    name: str,
+    layer: int | None = None,
+    tokens: slice | None = None,
+) -> np.ndarray:
+    """What a column of tokens or pairs has in one trace: float32 `(n, …)`.
+
+    Of one layer, a position from 0, its axis stays, with one position. Raises IndexError if there
+    is no such row or layer, and SchemaError for a layer of a column without layers.
+    """
+    check_row(store, row)
+    column = store.schema.columns[name]
+    select: dict[str, int | slice] = {}
+    if layer is not None:
+        if LAYERS_AXIS not in column.axis_names:
+            raise SchemaError(f"column {name!r}: expected one with layers; leave the layer out")
+        n_layers = column.item_shape[0]
+        if not 0 <= layer < n_layers:
+            raise IndexError(f"layer: expected a position from 0 to {n_layers - 1}, found {layer}")
+        select[LAYERS_AXIS] = layer
+    if tokens is not None:
+        select[column.axis or ""] = tokens
+    packed = store.read_arrays([row], [name], {name: select} if select else None)
+    return packed.packed(name).float32()
+
+
 def count_items(store: TraceStore, name: str, row: int) -> int:
     """Items of a ragged column in one row; the lengths of the other rows are not read."""
+    check_row(store, row)
     start, stop = store.offsets(store.schema.axis_of(name) or "")[row : row + 2].tolist()
     return stop - start
 
@@ -141,13 +171,6 @@ def token_columns(schema: Schema) -> list[str]:
     ]
 
 
-def check_layer(column: Column, layer: int) -> None:
-    """Raise IndexError unless a column with an axis of layers has one at this position."""
-    n_layers = column.item_shape[0]
-    if not 0 <= layer < n_layers:
-        raise IndexError(f"layer: expected a position from 0 to {n_layers - 1}, found {layer}")
-
-
 def token_values(store: TraceStore, row: int, name: str, layer: int | None = None) -> np.ndarray:
     """A number for each token of a trace: float32 `(T,)`.
 
@@ -160,10 +183,7 @@ def token_values(store: TraceStore, row: int, name: str, layer: int | None = Non
     """
     if name not in token_columns(store.schema):
         raise NotFoundError(f"{store.path}: expected a column of tokens, found {name!r:.80}")
-    column = store.schema.columns[name]
-    check_row(store, row)
-    packed = store.read_arrays([row], [name], _of_layer(column, name, layer))
-    numbers = packed.packed(name).float32()
+    numbers = read_column(store, row, name, layer)
     means = numbers.mean(axis=tuple(range(1, numbers.ndim)), dtype=np.float32)
     return received(means) if name == RECEIVED else means
 
@@ -173,14 +193,6 @@ def received(sums: np.ndarray) -> np.ndarray:
     n_tokens = len(sums)
     counts = np.arange(n_tokens, 0, -1, dtype=np.float32)
     return sums / counts.reshape(-1, *[1] * (sums.ndim - 1))
-
-
-def _of_layer(column: Column, name: str, layer: int | None) -> dict[str, Any] | None:
-    if layer is None:
-        return None
-    if LAYERS_AXIS not in column.axis_names:
-        raise SchemaError(f"column {name!r}: expected one with layers; leave the layer out")
-    return {name: {LAYERS_AXIS: layer}}
 
 
 def candidates(
@@ -194,15 +206,14 @@ def candidates(
     names = ["topk_id", "topk_logprob"]
     if any(name not in columns or columns[name].axis is None for name in names):
         return []
-    check_row(store, row)
     n_tokens = count_items(store, "topk_id", row)
     if not 0 <= token < n_tokens:
         raise IndexError(f"token: expected 0 to {n_tokens - 1}, found {token}")
-    select = {name: {columns[name].axis or "": slice(token, token + 1)} for name in names}
-    packed = store.read_arrays([row], names, select)
+    here = slice(token, token + 1)
+    select = {"topk_id": {columns["topk_id"].axis or "": here}}
     # a column may have one candidate a token, without an axis
-    ids = packed.packed("topk_id").values[0].ravel().tolist()
-    logprobs = packed.packed("topk_logprob").float32()[0].ravel().tolist()
+    ids = store.read_arrays([row], ["topk_id"], select).packed("topk_id").values.ravel().tolist()
+    logprobs = read_column(store, row, "topk_logprob", tokens=here).ravel().tolist()
     return [
         {
             "id": token_id,

@@ -2,16 +2,7 @@
 
 import pytest
 
-from benchmarks.figures import (
-    Figure,
-    FigureError,
-    NotMeasuredError,
-    Quote,
-    cell,
-    rounded,
-    table_lines,
-    with_figures,
-)
+from benchmarks.figures import Figure, FigureError, NotMeasuredError, cell, rounded_as, with_figures
 from benchmarks.tables import Table
 
 ROWS = [
@@ -72,23 +63,9 @@ def test_figures_of_a_text_are_written_as_they_are_shown():
     assert [line.partition(":")[0] for line in told] == ["missing.csv", "missing.csv"]
 
 
-def test_lines_of_a_table_hold_the_figures_side_by_side():
-    """A line without its figure is left out, and told."""
-    figures = ["speed.csv 1 MB / ours: x_peer", "speed.csv 1 MB / ours: x_peer over peer"]
-    told = []
-    quotes = [
-        Quote("rows", "a peer", figures, " (of bytes)"),
-        Quote("a", "b", ["c.csv a: b"]),
-    ]
-    assert table_lines(quotes, TABLES, told.append) == [
-        "| rows | a peer | 1.2 / 2.5 (of bytes) |",
-    ]
-    assert told == ["left out: a: c.csv: not there; run python -m benchmarks.c --save"]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.034, "0.03"), (1.01, "1.01"), (1.1, "1.1"), (9.96, "10"), (1165.1, "1165")],
 )
-def test_ratios_have_two_or_three_digits(value, text):
-    assert rounded(value) == text
+def test_a_figure_that_is_new_has_two_or_three_digits(value, text):
+    assert rounded_as(value, "–") == text

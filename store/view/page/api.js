@@ -1,5 +1,7 @@
 // Requests to the server that the page came from; an error of the server is thrown with its text.
 
+import { showError } from "/page/dom.js";
+
 export async function get(path, query, signal) {
   const text = new URLSearchParams(query ?? {}).toString();
   const response = await fetch(text ? `${path}?${text}` : path, { signal }).catch((error) => {
@@ -17,9 +19,7 @@ export async function get(path, query, signal) {
   throw new Error(message);
 }
 
-export async function getJson(path, query, signal) {
-  return (await get(path, query, signal)).json();
-}
+export const getJson = async (...request) => (await get(...request)).json();
 
 const ARRAYS = {
   float32: Float32Array,
@@ -36,9 +36,32 @@ const ARRAYS = {
 };
 
 // Numbers that the server sends as bytes: { values, shape, headers }.
-export async function getArray(path, query, signal) {
-  const response = await get(path, query, signal);
+export async function getArray(...request) {
+  const response = await get(...request);
   const shape = response.headers.get("X-Shape").split(",").map(Number);
   const values = new ARRAYS[response.headers.get("X-Dtype")](await response.arrayBuffer());
   return { values, shape, headers: response.headers };
+}
+
+// Asks after a pause, and takes the answer unless something else was asked, or nothing any more.
+export function afterPause(pauseMs, onError = showError) {
+  let number = 0;
+  let timer = 0;
+  const stop = () => {
+    clearTimeout(timer);
+    number += 1; // what is under way comes too late
+  };
+  const ask = (load, take) => {
+    stop();
+    const mine = number;
+    timer = setTimeout(async () => {
+      try {
+        const found = await load();
+        if (mine === number) take(found);
+      } catch (error) {
+        onError(error);
+      }
+    }, pauseMs);
+  };
+  return { ask, stop };
 }

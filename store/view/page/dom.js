@@ -9,18 +9,27 @@ export function element(tag, properties = {}, ...children) {
     else if (key in made) made[key] = value;
     else made.setAttribute(key, value);
   }
-  made.append(
-    ...children.filter((child) => child !== null && child !== undefined && child !== false),
-  );
+  made.append(...children.filter((child) => (child ?? false) !== false));
   return made;
 }
 
-export const soft = (...children) => element("p", { className: "soft" }, ...children);
-export const bar = (...children) => element("div", { className: "bar" }, ...children);
-export const title = (...children) => element("h3", {}, ...children);
+const group =
+  (tag, className) =>
+  (...children) =>
+    element(tag, { className }, ...children);
+export const soft = group("p", "soft");
+export const remark = group("span", "soft");
+export const bar = group("div", "bar");
+export const wide = group("div", "wide");
+export const title = group("h3", "");
+export const heading = (...children) => element("h2", { dir: "auto" }, ...children);
 export const prose = (text) => element("p", { className: "prose", dir: "auto" }, text);
 export const button = (text, onclick, properties = {}) =>
   element("button", { ...properties, onclick }, text);
+
+// Two numbers, and the colours between them.
+export const legendOf = ([low, high], className = "legend full", ramp = element("i")) =>
+  element("span", { className }, numberText(low), ramp, numberText(high));
 
 // A menu of names; onPick(name): one was chosen.
 export const menu = (label, names, chosen, onPick, textOf = (name) => name) =>
@@ -32,46 +41,51 @@ export const menu = (label, names, chosen, onPick, textOf = (name) => name) =>
     ),
   );
 
-// An input of a type, which says what it is for.
-export const input = (type, label, onchange, properties) =>
-  element("input", { type, "aria-label": label, onchange, ...properties });
+// The same with its name before it.
+export const pick = (label, ...choice) => element("label", {}, `${label} `, menu(label, ...choice));
+
+// A box to tick; onPick(isOn).
+export const checkbox = (text, checked, onPick, properties = {}) =>
+  element(
+    "label",
+    properties,
+    element("input", {
+      type: "checkbox",
+      "aria-label": text,
+      checked,
+      onchange: (event) => onPick(event.target.checked),
+    }),
+    ` ${text}`,
+  );
+
+// A slider behind its text; onPick(value).
+export const slider = (text, label, limits, onPick) =>
+  element(
+    "label",
+    {},
+    `${text} `,
+    element("input", {
+      type: "range",
+      "aria-label": label,
+      onchange: (event) => onPick(event.target.value),
+      ...limits,
+    }),
+  );
 
 export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value)) return String(value);
+  if (typeof value !== "number" || Number.isInteger(value)) return String(value);
   const size = Math.abs(value);
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
+
+export const countText = (n) => n.toLocaleString("en-US");
 
 // What an object holds by a name of a store, which may be one that every object has.
 export const own = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
 
 // The colour of a label: of 0 and 1 alone, since a store's labels may be texts.
 export const labelClass = (value) => (value === 0 || value === 1 ? `label-${value}` : "");
-
-export const countText = (n) => n.toLocaleString("en-US");
-
-export function color(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-
-export const heat = (level) =>
-  `rgb(${color("--heat")} / ${(0.75 * Math.min(1, Math.max(0, level))).toFixed(3)})`;
-
-// A canvas of the size of its place, sharp on every display; draws in CSS pixels.
-export function canvasOf(width, height) {
-  const ratio = devicePixelRatio || 1;
-  const canvas = element("canvas", {
-    width: Math.round(width * ratio),
-    height: Math.round(height * ratio),
-  });
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
-  return [canvas, context];
-}
 
 export function showError(error) {
   if (error?.name === "AbortError") return;
@@ -88,3 +102,5 @@ export function showTip(text, x, y) {
   const below = y + 18 + tip.offsetHeight < innerHeight;
   tip.style.top = `${Math.max(4, below ? y + 16 : y - tip.offsetHeight - 12)}px`;
 }
+
+export const hasModifier = (event) => event.ctrlKey || event.metaKey || event.altKey;

@@ -1,11 +1,11 @@
 // A picture of cells that is read with the pointer, or with the arrow keys once it has the focus.
 
-import { showTip } from "/page/dom.js";
+import { hasModifier, showTip } from "/page/dom.js";
 
 // nx, ny: cells to the right and downwards; cellAt(x, y) -> [i, j]; placeOf(i, j) -> [x, y], both
 // in the picture's own pixels; textOf(i, j): the tip; onCell(i, j): a cell, or [-1, -1], is shown;
 // choose(i, j): a click or Enter.
-export function explore(canvas, { nx, ny, cellAt, placeOf, textOf, label, onCell, choose }) {
+export function explore(canvas, { nx, ny = 1, cellAt, placeOf, textOf, label, onCell, choose }) {
   let at = [-1, -1];
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "img");
@@ -22,7 +22,9 @@ export function explore(canvas, { nx, ny, cellAt, placeOf, textOf, label, onCell
     const box = canvas.getBoundingClientRect();
     return cellAt(event.clientX - box.left, event.clientY - box.top);
   };
-  canvas.addEventListener("pointermove", (event) => show(find(event), event.clientX, event.clientY));
+  canvas.addEventListener("pointermove", (event) =>
+    show(find(event), event.clientX, event.clientY),
+  );
   for (const end of ["pointerleave", "blur"])
     canvas.addEventListener(end, () => show([-1, -1], 0, 0));
   canvas.addEventListener("click", (event) => {
@@ -31,17 +33,14 @@ export function explore(canvas, { nx, ny, cellAt, placeOf, textOf, label, onCell
   });
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !nx || !ny) return;
+    if (hasModifier(event) || !nx || !ny) return;
     if (event.key === "Enter" && choose && isIn(at)) choose(...at);
     else if (event.key === "Escape" && isIn(at)) show([-1, -1], 0, 0);
     else if (event.key in steps) {
       const [right, down] = steps[event.key];
       const from = isIn(at) ? at : [0, ny - 1];
       const next = isIn(at) ? [from[0] + right, from[1] + down] : from;
-      const cell = [
-        Math.max(0, Math.min(nx - 1, next[0])),
-        Math.max(0, Math.min(ny - 1, next[1])),
-      ];
+      const cell = [Math.max(0, Math.min(nx - 1, next[0])), Math.max(0, Math.min(ny - 1, next[1]))];
       const [x, y] = placeOf(...cell);
       const frame = canvas.parentElement;
       if (frame && frame.scrollWidth > frame.clientWidth)

@@ -1,9 +1,10 @@
 // Bars of a column, stacked by label.
 
 import { getJson } from "/page/api.js";
-import { bar, canvasOf, color, countText, element, numberText, title } from "/page/dom.js";
+import { bar, countText, element, numberText, remark, title } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { between, show } from "/page/narrow.js";
+import { canvasOf, color, SMALL } from "/page/paint.js";
 
 const COLORS = { all: "--mark", 0: "--right", 1: "--wrong", none: "--unknown" };
 export const NAMES = {
@@ -12,87 +13,84 @@ export const NAMES = {
   1: "hallucination (label 1)",
   none: "no label",
 };
+const BELOW = 16; // pixels for the numbers
+
+export const sumOf = (counts) => counts.reduce((a, b) => a + b, 0);
+const groupsOf = (found) =>
+  Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
 
 // With the name of a column, a bar can be chosen for the filter.
 export function drawBars(found, width, height, threshold = NaN, name = "") {
   const [canvas, context] = canvasOf(width, height);
-  const n = found.edges.length - 1;
-  const groups = Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
-  const sums = Array.from({ length: Math.max(0, n) }, (_, i) =>
-    groups.reduce((sum, [, counts]) => sum + counts[i], 0),
-  );
+  const { edges } = found;
+  const n = Math.max(0, edges.length - 1);
+  const groups = groupsOf(found);
+  const sums = Array.from({ length: n }, (_, i) => sumOf(groups.map(([, counts]) => counts[i])));
   const highest = Math.max(1, ...sums);
-  const bar = width / Math.max(1, n);
+  const each = width / Math.max(1, n);
   for (let i = 0; i < n; i += 1) {
-    let y = height - 16;
-    for (const [name, counts] of groups) {
+    let y = height - BELOW;
+    for (const [group, counts] of groups) {
       const part = counts[i] && Math.max(1, (counts[i] / highest) * (height - 20));
-      context.fillStyle = color(COLORS[name]);
-      context.fillRect(i * bar, y - part, Math.max(1, bar - 1), part);
+      context.fillStyle = color(COLORS[group]);
+      context.fillRect(i * each, y - part, Math.max(1, each - 1), part);
       y -= part;
     }
   }
   context.fillStyle = color("--soft");
-  context.font = "11px system-ui, sans-serif";
+  context.font = SMALL;
+  context.fillText(n ? numberText(edges[0]) : "no finite value", 0, height - 3);
   if (n > 0) {
-    context.fillText(numberText(found.edges[0]), 0, height - 3);
     context.textAlign = "right";
-    context.fillText(numberText(found.edges[n]), width, height - 3);
-    if (threshold >= found.edges[0] && threshold <= found.edges[n]) {
-      const x = ((threshold - found.edges[0]) / (found.edges[n] - found.edges[0])) * width;
+    context.fillText(numberText(edges[n]), width, height - 3);
+    if (threshold >= edges[0] && threshold <= edges[n]) {
+      const x = ((threshold - edges[0]) / (edges[n] - edges[0])) * width;
       context.fillStyle = color("--ink");
       context.fillRect(x - 1, 0, 2, height - 14);
     }
-  } else context.fillText("no finite value", 0, height - 3);
-  const rowsOf = (i) => groups.map(([group, counts]) => `${NAMES[group]}: ${countText(counts[i])}`);
+  }
+  const linesOf = (i) => [
+    `${numberText(edges[i])} to ${numberText(edges[i + 1])}`,
+    ...groups.map(([group, counts]) => `${NAMES[group]}: ${countText(counts[i])}`),
+    ...(name ? ["click: these rows in the table"] : []),
+  ];
+  const choose = (i) => show(between(name, edges[i], edges[i + 1], i === n - 1), [name]);
   explore(canvas, {
     nx: n,
-    ny: 1,
     label: `histogram${name && ` of ${name}`}; arrow keys walk, Enter shows the rows of a bar`,
-    cellAt: (x) => [Math.floor(x / bar), 0],
-    placeOf: (i) => [(i + 0.5) * bar, height / 2],
-    textOf: (i) =>
-      [
-        `${numberText(found.edges[i])} to ${numberText(found.edges[i + 1])}`,
-        ...rowsOf(i),
-        ...(name ? ["click: these rows in the table"] : []),
-      ].join("\n"),
-    choose: name
-      ? (i) => show(between(name, found.edges[i], found.edges[i + 1], i === n - 1), [name])
-      : undefined,
+    cellAt: (x) => [Math.floor(x / each), 0],
+    placeOf: (i) => [(i + 0.5) * each, height / 2],
+    textOf: (i) => linesOf(i).join("\n"),
+    choose: name ? choose : undefined,
   });
   return canvas;
 }
 
 export async function showHistogram(base, query, name, place) {
   const found = await getJson(`${base}/histogram`, { ...query, column: name });
-  const all = Object.values(found.counts)
-    .flat()
-    .reduce((a, b) => a + b, found.missing);
-  const box = element(
-    "div",
-    {},
-    title(
-      `${name} of ${countText(all)} rows`,
-      found.missing ? `; ${countText(found.missing)} have no finite value` : "",
+  const all = sumOf(Object.values(found.counts).flat()) + found.missing;
+  const missing = found.missing ? `; ${countText(found.missing)} have no finite value` : "";
+  place(
+    element(
+      "div",
+      {},
+      title(`${name} of ${countText(all)} rows${missing}`),
+      drawBars(found, 340, 120, NaN, name),
+      legend(found),
     ),
-    drawBars(found, 340, 120, NaN, name),
-    legend(found),
   );
-  place(box);
 }
 
-export function legend(found) {
-  const groups = Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
-  const parts = groups.map(([name, counts]) => {
-    const swatch = element("b", {}, "■ ");
-    swatch.style.color = color(COLORS[name]);
-    return element(
-      "span",
-      { className: "soft" },
-      swatch,
-      `${NAMES[name]}: ${countText(counts.reduce((a, b) => a + b, 0))}  `,
-    );
-  });
-  return bar(...parts);
+// A mark of a colour, and what it means.
+export function entry(mark, style, text) {
+  const made = element("b", {}, `${mark} `);
+  made.style.color = style;
+  return remark(made, text);
 }
+
+export const legend = (found) =>
+  bar(
+    ...groupsOf(found).map(([name, counts]) =>
+      entry("■", color(COLORS[name]), `${NAMES[name]}: ${countText(sumOf(counts))}  `),
+    ),
+  );

@@ -2,9 +2,9 @@
 // probes of single tokens say.
 
 import { getArray, getJson } from "/page/api.js";
-import { bar, element, menu, soft, title } from "/page/dom.js";
-import { mapAdvice, mapOfLayer } from "/page/map.js";
-import { legendOf, limits, picture } from "/page/picture.js";
+import { bar, element, heading, legendOf, menu, soft, title } from "/page/dom.js";
+import { mapAdvice, mapOfLayer } from "/page/map_advice.js";
+import { limits, picture } from "/page/picture.js";
 import { change, state } from "/page/state.js";
 
 const NAMES = {
@@ -20,9 +20,6 @@ const MEANINGS = {
 };
 const SCORES = /^score_token_/;
 
-// Of the state; a change of it draws the tab again.
-export const reads = ["row", "what", "map"];
-
 export async function showLayers(panel, base, store, row) {
   const probes = store.tokens.filter((name) => SCORES.test(name));
   if (!store.pictures.length && !probes.length) {
@@ -30,23 +27,20 @@ export async function showLayers(panel, base, store, row) {
     return;
   }
   const what = store.pictures.includes(state.what) ? state.what : store.pictures[0];
+  const path = `${base}/trace/${row}`;
   const [trace, found, ...scores] = await Promise.all([
-    getJson(`${base}/trace/${row}`),
-    what ? getArray(`${base}/trace/${row}/layers/${what}`) : null,
-    ...probes.map((name) => getArray(`${base}/trace/${row}/tokens/${encodeURIComponent(name)}`)),
+    getJson(path),
+    what ? getArray(`${path}/layers/${what}`) : null,
+    ...probes.map((name) => getArray(`${path}/tokens/${encodeURIComponent(name)}`)),
   ]);
   const width = panel.clientWidth - 30;
-  const body = [element("h2", { dir: "auto" }, trace.texts.trace_id)];
-  if (found) body.push(...states(store, trace, what, found, width));
-  for (const [i, name] of probes.entries()) body.push(...probe(trace, name, scores[i], width));
-  body.push(
-    soft(
-      trace.prompt_len
-        ? "tokens from left to right; the line is where the answer begins"
-        : "tokens from left to right",
-    ),
+  const ends = trace.prompt_len ? "; the line is where the answer begins" : "";
+  panel.replaceChildren(
+    heading(trace.texts.trace_id),
+    ...(found ? states(store, trace, what, found, width) : []),
+    ...probes.flatMap((name, i) => probe(trace, name, scores[i].values, width)),
+    soft(`tokens from left to right${ends}`),
   );
-  panel.replaceChildren(...body);
 }
 
 function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width) {
@@ -69,38 +63,34 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
   );
   maps.options[0].disabled = true;
   const between = limits(values);
-  const numbers = Array.from({ length: nLayers }, (_, layer) => store.layers[layer] ?? layer + 1);
+  const names = Array.from({ length: nLayers }, (_, layer) => store.layers[layer] ?? layer + 1);
   return [
     bar(select, legendOf(between), store.layers.length ? maps : null),
     soft(
       `${MEANINGS[what]}. Layers from below, as the model numbers them; a click leads to the map of the layer`,
     ),
-    picture(trace, {
+    picture(trace, width, {
       values,
-      nTokens,
-      lines: numbers,
+      names,
       between,
-      what: (layer) => `layer ${numbers[layer]}\n${nameOf(what)}`,
+      what: (layer) => `layer ${names[layer]}\n${nameOf(what)}`,
       label: `${nameOf(what)}, ${nTokens} tokens by ${nLayers} layers`,
-      width,
-      choose: (_, layer) => toMap(numbers[layer]),
+      choose: (_, layer) => toMap(names[layer]),
     }),
     advice,
   ];
 }
 
-function probe(trace, name, { values, shape: [nTokens] }, width) {
+function probe(trace, name, values, width) {
   const between = limits(values);
   return [
     title(`${name}: how much a detector suspects each token  `, legendOf(between)),
-    picture(trace, {
+    picture(trace, width, {
       values,
-      nTokens,
-      lines: [""],
+      names: [""],
       between,
       what: () => name,
-      label: `${name}, ${nTokens} tokens`,
-      width,
+      label: `${name}, ${values.length} tokens`,
     }),
   ];
 }

@@ -1,26 +1,27 @@
 // Wires the parts together: the state in the URL decides what is shown, keys and clicks change it.
 
 import { get, getJson } from "/page/api.js";
-import { reads as attentionReads, showAttention } from "/page/attention.js";
-import { $, element, showError, showTip, soft } from "/page/dom.js";
+import { showAttention } from "/page/attention.js";
+import { $, checkbox, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
 import { showHistogram } from "/page/histogram.js";
-import { reads as layersReads, showLayers } from "/page/layers.js";
-import { reads as mapReads, showMap } from "/page/map.js";
-import { reads as scoresReads, showScores } from "/page/scores.js";
+import { showLayers } from "/page/layers.js";
+import { showMap } from "/page/map.js";
 import { without } from "/page/narrow.js";
+import { showScores } from "/page/scores.js";
 import { change, changeStore, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
-import { reads as traceReads, showTrace } from "/page/trace.js";
+import { showTrace } from "/page/trace.js";
 
-const TABS = new Map([
-  ["trace", { draw: showTrace, reads: traceReads }],
-  ["layers", { draw: showLayers, reads: layersReads }],
-  ["attention", { draw: showAttention, reads: attentionReads }],
-  ["map", { draw: showMap, reads: mapReads }],
-  ["scores", { draw: showScores, reads: scoresReads }],
-]);
+// What each tab draws, and of the state what it reads: a change of it draws the tab again.
+const TABS = {
+  trace: { draw: showTrace, reads: ["row", "beside", "color", "scale"] },
+  layers: { draw: showLayers, reads: ["row", "what", "map"] },
+  attention: { draw: showAttention, reads: ["row", "layer", "edge", "first", "head"] },
+  map: { draw: showMap, reads: ["filter", "row", "map", "paint", "view"] },
+  scores: { draw: showScores, reads: ["filter", "score", "other"] },
+};
 const FIRST_TAB = "trace";
 const POLL_MS = 15_000;
 const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
@@ -32,7 +33,7 @@ let sideError = null; // why the panel beside it is empty
 
 const store = () => stores[Number(state.store)] ?? stores[0];
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
-const tabName = () => (TABS.has(state.tab) ? state.tab : FIRST_TAB);
+const tabName = () => (Object.hasOwn(TABS, state.tab) ? state.tab : FIRST_TAB);
 const query = () => ({ filter: state.filter, sort: state.sort, descending: state.descending });
 
 function shownColumns() {
@@ -42,29 +43,19 @@ function shownColumns() {
   return named.length ? named : chosen(store().shown);
 }
 
-// The last parts of a store's path, as few as tell it from the others.
-function nameOf(place, places) {
-  const tail = (each, n) => each.split("/").slice(-n).join("/");
-  const longest = place.split("/").length;
-  for (let n = 1; n < longest; n += 1)
-    if (places.filter((each) => tail(each, n) === tail(place, n)).length === 1)
-      return tail(place, n);
-  return place;
-}
-
 async function showTable() {
   const found = store();
-  const places = stores.map(({ place }) => place);
-  const names = places.map((place) => nameOf(place, places));
   $("#store").replaceChildren(
-    ...stores.map((each, i) => element("option", { value: i, selected: each === found }, names[i])),
+    ...stores.map((each, i) =>
+      element("option", { value: i, selected: each === found }, each.name),
+    ),
   );
   $("#store").title = found.place;
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
   $("#ids").href = `${base()}/ids?${new URLSearchParams(query())}`;
-  document.title = `${names[stores.indexOf(found)]} – traces`;
+  document.title = `${found.name} – traces`;
   try {
     await table.show({
       base: base(),
@@ -107,12 +98,9 @@ function choose(row, at) {
 
 function showTabs() {
   const tabs = $("#tabs");
-  if (!tabs.children.length)
-    tabs.replaceChildren(
-      ...[...TABS.keys()].map((name) =>
-        element("button", { role: "tab", onclick: () => change({ tab: name }, true) }, name),
-      ),
-    );
+  const tabOf = (name) =>
+    element("button", { role: "tab", onclick: () => change({ tab: name }, true) }, name);
+  if (!tabs.children.length) tabs.replaceChildren(...Object.keys(TABS).map(tabOf));
   for (const tab of tabs.children) {
     const isOn = tab.textContent === tabName();
     tab.classList.toggle("on", isOn);
@@ -147,7 +135,7 @@ async function drawSide(panel) {
   showTip("");
   sideError = null;
   showError(tableError); // what was said of the trace before is over
-  const { draw, reads } = TABS.get(tabName());
+  const { draw, reads } = TABS[tabName()];
   const isOfRows = reads.includes("filter"); // not of one trace
   if (state.row === "" && !isOfRows) {
     panel.replaceChildren(soft(store().rows ? "choose a trace" : "this store has no traces"));
@@ -220,17 +208,13 @@ function chooseColumns() {
     return;
   }
   const names = store().columns.map((column) => column.name);
-  const onchange = () => {
+  const isShown = (name) => shownColumns().some((column) => column.name === name);
+  const choose = () => {
     change({ columns: names.filter((_, i) => boxes[i].checked).join(",") });
-    tick(); // without any, the table shows those of the start
+    boxes.forEach((box, i) => (box.checked = isShown(names[i]))); // without any, those of the start
   };
-  const boxes = names.map(() => element("input", { type: "checkbox", onchange }));
-  const tick = () => {
-    const shown = new Set(shownColumns().map((column) => column.name));
-    boxes.forEach((box, i) => (box.checked = shown.has(names[i])));
-  };
-  tick();
-  const labels = boxes.map((box, i) => element("label", {}, box, ` ${names[i]}`));
+  const labels = names.map((name) => checkbox(name, isShown(name), choose));
+  const boxes = labels.map((label) => label.querySelector("input"));
   openChooser(labels, $("#choose"));
 }
 
@@ -270,21 +254,21 @@ async function saveIds(href) {
 }
 
 async function poll() {
-  try {
-    const found = (await getJson("/api/stores")).stores[Number(state.store)];
-    const isNewer = found && found.newest !== store().generation;
-    $("#newer").hidden = !isNewer && !found?.problem;
-    $("#newer button").hidden = !isNewer;
-    if (found?.problem)
-      $("#newer span").textContent = `No newer state can be seen: ${found.problem}`;
-    else if (isNewer)
-      $("#newer span").textContent =
-        found.newest >= REPLACED
-          ? "Another store, as a repair makes one, has taken the place of the one shown here."
-          : `This is generation ${store().generation} of the store; generation ${found.newest} is there.`;
-  } catch {
-    /* the server has ended; the page stays readable */
-  }
+  const found = await getJson("/api/stores").catch(() => null); // the page stays readable
+  const now = found?.stores[Number(state.store)];
+  if (!now) return;
+  const { newest, problem } = now;
+  const isNewer = newest !== store().generation;
+  $("#newer").hidden = !isNewer && !problem;
+  $("#newer button").hidden = !isNewer;
+  const { generation } = store();
+  if (problem) $("#newer span").textContent = `No newer state can be seen: ${problem}`;
+  else if (newest >= REPLACED)
+    $("#newer span").textContent =
+      "Another store, as a repair makes one, has taken the place of the one shown here.";
+  else
+    $("#newer span").textContent =
+      `This is generation ${generation} of the store; generation ${newest} is there.`;
 }
 
 async function takeNewer() {
@@ -295,19 +279,33 @@ async function takeNewer() {
   await showSide();
 }
 
-function keys() {
-  addEventListener("keydown", (event) => {
-    const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
-    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "j") step(1);
-    else if (event.key === "k") step(-1);
-    else if (event.key === "/") {
-      $("#filter").focus();
-      $("#filter").select();
-    } else return;
-    event.preventDefault();
-  });
+const KEYS = {
+  j: () => step(1),
+  k: () => step(-1),
+  "/": () => {
+    $("#filter").focus();
+    $("#filter").select();
+  },
+};
+
+function pressed(event) {
+  const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
+  if (isTyping || hasModifier(event) || !Object.hasOwn(KEYS, event.key)) return;
+  KEYS[event.key]();
+  event.preventDefault();
 }
+
+function changed(names) {
+  const of = (...some) => some.some((name) => names.has(name));
+  if (of("store")) hideChooser(); // it has the columns of the last one
+  if (of("filter")) updateHistogram();
+  if (of("store", "filter", "sort", "descending", "columns")) showTable();
+  else if (of("row") && String(table.rowAt(position)) === state.row) table.draw();
+  else if (of("row")) findPosition().catch(showError); // chosen outside of the table
+  if (of("store", "tab", ...TABS[tabName()].reads)) showSide();
+}
+
+const on = (selector, kind, act) => $(selector).addEventListener(kind, act);
 
 async function start() {
   // the token has become a cookie: out of the address, so that it is not copied with it
@@ -315,35 +313,25 @@ async function start() {
   stores = (await getJson("/api/stores")).stores;
   table.start(step);
   filter.start((text) => change({ filter: text }, true));
-  $("#store").addEventListener("change", (event) => changeStore(event.target.value));
-  $("#find").addEventListener("keydown", (event) => {
+  on("#store", "change", (event) => changeStore(event.target.value));
+  on("#find", "keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);
     else if (event.key === "Escape") event.target.blur();
   });
-  $("#choose").addEventListener("click", chooseColumns);
-  $("#ids").addEventListener("click", (event) => {
+  on("#choose", "click", chooseColumns);
+  on("#ids", "click", (event) => {
     event.preventDefault();
     saveIds(event.currentTarget.href).catch(showError);
   });
-  $("#chooser").addEventListener("keydown", (event) => {
-    if (event.key === "Escape") closeChooser();
-  });
-  $("#clear").addEventListener("click", () => {
+  on("#chooser", "keydown", (event) => event.key === "Escape" && closeChooser());
+  on("#clear", "click", () => {
     $("#filter").value = "";
     $("#filter").focus();
     change({ filter: "" }, true);
   });
-  $("#newer button").addEventListener("click", () => takeNewer().catch(showError));
-  keys();
-  onChange((changed) => {
-    const of = (...names) => names.some((name) => changed.has(name));
-    if (of("store")) hideChooser(); // it has the columns of the last one
-    if (of("filter")) updateHistogram();
-    if (of("store", "filter", "sort", "descending", "columns")) showTable();
-    else if (of("row") && String(table.rowAt(position)) === state.row) table.redraw();
-    else if (of("row")) findPosition().catch(showError); // chosen outside of the table
-    if (of("store", "tab", ...TABS.get(tabName()).reads)) showSide();
-  });
+  on("#newer button", "click", () => takeNewer().catch(showError));
+  addEventListener("keydown", pressed);
+  onChange(changed);
   await showTable();
   await showSide();
   document.body.dataset.ready = "1";

@@ -1,13 +1,12 @@
 // A map of all traces: each one a point where two coordinates of its states place it.
 
 import { getArray } from "/page/api.js";
-import { bar, button, color, countText, element, menu, showError } from "/page/dom.js";
+import { bar, button, countText, element, pick, showError } from "/page/dom.js";
 import { mapAdvice } from "/page/map_advice.js";
-import { colorTable, legendOf, loadPaint, paintName } from "/page/map_colors.js";
+import { colorTable, legendParts, loadPaint, paintName } from "/page/map_colors.js";
 import { follow } from "/page/map_gestures.js";
 import { Plot } from "/page/map_plot.js";
 import {
-  buildGrid,
   fitBox,
   nearest,
   polygonText,
@@ -15,18 +14,14 @@ import {
   withLasso,
   withoutLasso,
 } from "/page/map_points.js";
-import { hideTip, showCard, showRowTip } from "/page/map_texts.js";
+import { showCard, showRowTip } from "/page/map_texts.js";
+import { color, outline } from "/page/paint.js";
 import { change, state } from "/page/state.js";
-
-export { mapAdvice, mapOfLayer } from "/page/map_advice.js";
 
 const REACH = 14; // pixels around the pointer
 const MAX_FILTER = 1000;
 
 let tab = null; // what is on the screen, and what it was made from
-
-// Of the state; a change of it draws the tab again.
-export const reads = ["filter", "row", "map", "paint", "view"];
 
 export async function showMap(panel, base, store, row, query) {
   if (!store.maps.length) {
@@ -37,14 +32,12 @@ export async function showMap(panel, base, store, row, query) {
   const map = store.maps.find((each) => each.name === state.map) ?? store.maps[0];
   if (tab?.base !== base) tab = newTab(base, store);
   const mine = tab;
-  const asked = Symbol("what was asked for last");
-  mine.asked = asked;
   const [points, paint, mask] = await Promise.all([
     once(mine, "points", map.name, () => getArray(`${base}/map/${map.name}`)),
     once(mine, "paint", paintName(store), (name) => loadPaint(base, name)),
     once(mine, "mask", query.filter, () => (query.filter ? getArray(`${base}/mask`, query) : null)),
   ]);
-  if (tab !== mine || mine.asked !== asked || state.tab !== "map") return;
+  if (state.tab !== "map") return;
   mine.map = map;
   mine.paint = paint;
   takePoints(mine, points.values);
@@ -71,36 +64,28 @@ function once(mine, what, key, load) {
 
 function newTab(base, store) {
   const plot = new Plot();
-  const remove = element("button", { className: "small" }, "remove the lasso");
+  const part = (tag, className) => element(tag, { className });
   const made = {
     base,
     store,
     plot,
-    remove,
     kept: {}, // answers of the server
     hovered: -1, // row under the pointer
     path: null, // of the lasso that is being drawn
     isLasso: false, // whether a drag is a lasso
     view: undefined, // what the address said last
     bar: bar(),
-    legend: element("span", { className: "legend-row" }),
-    note: element("p", { className: "soft map-note" }),
-    card: element("div", { className: "map-card" }),
+    legend: part("span", "legend-row"),
+    note: part("p", "soft map-note"),
+    card: part("div", "map-card"),
   };
-  const under = bar(made.legend, remove);
-  made.root = element(
-    "div",
-    { className: "map-tab" },
-    made.bar,
-    under,
-    plot.frame,
-    made.note,
-    made.card,
-  );
-  remove.addEventListener("click", () => {
+  const removeLasso = () => {
     plot.canvas.focus();
     change({ filter: withoutLasso(state.filter, made.map.name) }, true);
-  });
+  };
+  made.remove = button("remove the lasso", removeLasso, { className: "small" });
+  made.root = part("div", "map-tab");
+  made.root.append(made.bar, bar(made.legend, made.remove), plot.frame, made.note, made.card);
   plot.marks = (context) => drawMarks(made, context);
   plot.onPaint = () => drawNote(made);
   plot.onRest = () => tellView(made);
@@ -116,10 +101,7 @@ function newTab(base, store) {
       if (row >= 0) change({ row });
     },
     onHover: (place, event) => hover(made, place, event),
-    onKey: (key) => {
-      if (key === "l") setLasso(made, !made.isLasso);
-      return key === "l";
-    },
+    keys: { l: () => setLasso(made, !made.isLasso) },
   });
   return made;
 }
@@ -128,10 +110,8 @@ function takePoints(mine, points) {
   const { plot } = mine;
   if (plot.points === points) return;
   plot.place(points, fitBox(points));
-  mine.grid = null;
   mine.view = undefined;
   mine.nPlaced = countPlaced(points);
-  setTimeout(() => plot.points === points && gridOf(mine), 300); // after the picture
 }
 
 function countPlaced(points) {
@@ -161,16 +141,8 @@ function tellView(mine) {
   change({ view: mine.view });
 }
 
-function gridOf(mine) {
-  mine.grid ??= buildGrid(mine.plot.points, mine.plot.box);
-  return mine.grid;
-}
-
-function rowAt(mine, place) {
-  const { plot } = mine;
-  const at = plot.pointAt(place);
-  return nearest(plot.points, gridOf(mine), at, plot.scale, REACH, plot.isShown);
-}
+const rowAt = ({ plot }, place) =>
+  nearest(plot.points, plot.pointAt(place), plot.scale, REACH, plot.isShown);
 
 // The controls stay the same elements as long as they show the same, so that keys do not lose them.
 function drawBar(mine) {
@@ -183,31 +155,28 @@ function drawBar(mine) {
   const numbers = store.columns.filter((column) => column.kind === "number");
   const names = ["none", ...numbers.map((column) => column.name)];
   const maps = store.maps.map((each) => each.name);
+  const act = (text, title, onclick) => button(text, onclick, { title });
   const lassoTitle = "draw around points to filter the table (l, or drag with Shift)";
-  mine.lassoButton = button("lasso", () => setLasso(mine, !mine.isLasso), { title: lassoTitle });
+  mine.lassoButton = act("lasso", lassoTitle, () => setLasso(mine, !mine.isLasso));
+  const zooms = [
+    act("−", "zoom out (-)", () => plot.zoomAt(1 / 1.4)),
+    act("+", "zoom in (+)", () => plot.zoomAt(1.4)),
+    act("all", "show all points (0)", () => plot.fit()),
+  ];
   mine.bar.replaceChildren(
-    pick("map", map.name, maps, (name) => change({ map: name, view: "" }, true)),
-    pick("colour", paint, names, (name) => change({ paint: name }, true)),
-    element(
-      "span",
-      { className: "group" },
-      button("−", () => plot.zoomAt(1 / 1.4), { title: "zoom out (-)" }),
-      button("+", () => plot.zoomAt(1.4), { title: "zoom in (+)" }),
-      button("all", () => plot.fit(), { title: "show all points (0)" }),
-    ),
+    pick("map", maps, map.name, (name) => change({ map: name, view: "" }, true)),
+    pick("colour", names, paint, (name) => change({ paint: name }, true)),
+    element("span", { className: "group" }, ...zooms),
     mine.lassoButton,
-    button("filter to view", () => lasso(mine, plot.corners), {
-      title: "the table shows the traces of this part of the map",
-    }),
+    act("filter to view", "the table shows the traces of this part of the map", () =>
+      lasso(mine, plot.corners),
+    ),
   );
   setLasso(mine, mine.isLasso);
   const keys = "arrows move, + and - zoom, 0 shows all, l is the lasso";
   plot.canvas.setAttribute("role", "application");
   plot.canvas.setAttribute("aria-label", `map of ${countText(mine.nPlaced)} traces: ${keys}`);
 }
-
-const pick = (label, value, values, onPick) =>
-  element("label", {}, `${label} `, menu(label, values, value, onPick));
 
 function setLasso(mine, isOn) {
   mine.isLasso = isOn;
@@ -218,12 +187,11 @@ function setLasso(mine, isOn) {
 
 function drawColors(mine) {
   mine.plot.colors = colorTable(mine.paint);
-  mine.legend.replaceChildren(...legendOf(mine.paint));
+  mine.legend.replaceChildren(...legendParts(mine.paint));
   mine.plot.draw();
 }
 
-function drawNote(mine) {
-  const { map, plot } = mine;
+function drawNote({ map, plot, nPlaced, note }) {
   const layer = map.layer === null ? null : `layer ${map.layer}`;
   const source = [map.column, layer].filter(Boolean).join(", ");
   const share = (i) => (map.variance[i] ? ` (${(100 * map.variance[i]).toFixed(1)}%)` : "");
@@ -231,41 +199,28 @@ function drawNote(mine) {
     map.method === "pca"
       ? `component 1${share(0)} to the right, component 2${share(1)} upwards`
       : "first coordinate to the right, second upwards";
-  const missing = plot.n - mine.nPlaced;
+  const missing = plot.n - nPlaced;
   const parts = [
     `${countText(plot.inSight)} ${plot.inSight === 1 ? "trace" : "traces"} in sight`,
     missing && `${countText(missing)} have no coordinates`,
     source ? `${source}: ${axes}` : axes,
   ];
-  mine.note.textContent = parts.filter(Boolean).join(" · ");
+  note.textContent = parts.filter(Boolean).join(" · ");
 }
 
-function drawMarks(mine, context) {
-  const { plot } = mine;
-  for (const polygon of polygonsOf(state.filter, mine.map.name))
-    outline(
-      context,
-      polygon.map((corner) => plot.placeOf(corner)),
-      [5, 4],
-    );
-  if (mine.path) outline(context, mine.path, []);
-  if (mine.hovered >= 0) ring(context, plot, mine.hovered, 7, 1.5);
+function drawMarks({ plot, map, path, hovered }, context) {
+  const lasso = { stroke: "--mark", width: 1.5, isClosed: true };
+  for (const polygon of polygonsOf(state.filter, map.name)) {
+    const places = polygon.map((corner) => plot.placeOf(corner));
+    outline(context, places, { ...lasso, dash: [5, 4] });
+  }
+  if (path) outline(context, path, lasso);
+  if (hovered >= 0) ring(context, plot, hovered, 7, 1.5);
   if (state.row !== "") ring(context, plot, Number(state.row), 9, 2.5);
 }
 
-function outline(context, places, dash) {
-  context.beginPath();
-  for (const [x, y] of places) context.lineTo(x, y);
-  context.closePath();
-  context.setLineDash(dash);
-  context.lineWidth = 1.5;
-  context.strokeStyle = color("--mark");
-  context.stroke();
-  context.setLineDash([]);
-}
-
 function ring(context, plot, row, radius, width) {
-  const [x, y] = plot.placeOf([plot.points[2 * row], plot.points[2 * row + 1]]);
+  const [x, y] = plot.placeOf(plot.pointOf(row));
   if (!Number.isFinite(x + y)) return;
   context.beginPath();
   context.arc(x, y, radius, 0, 2 * Math.PI);
@@ -295,8 +250,7 @@ function hover(mine, place, event) {
   mine.hovered = row;
   mine.plot.paintMarks();
   mine.plot.canvas.style.cursor = row >= 0 ? "pointer" : "";
-  if (row < 0) hideTip();
-  else showRowTip(mine, row, event.clientX, event.clientY);
+  showRowTip(mine, row, event);
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

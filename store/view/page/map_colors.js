@@ -1,8 +1,9 @@
 // What colours the points of a map: a column of the store as classes, or between two numbers.
 
 import { getArray } from "/page/api.js";
-import { color, element, numberText } from "/page/dom.js";
-import { NAMES } from "/page/histogram.js";
+import { element, legendOf } from "/page/dom.js";
+import { entry, NAMES } from "/page/histogram.js";
+import { color, colorOf, partsOf } from "/page/paint.js";
 import { state } from "/page/state.js";
 
 const MISSING = 255;
@@ -10,9 +11,6 @@ const MISSING_WEIGHT = 0.35; // of a point without a value, beside one with a va
 const RAMP = ["--ramp-0", "--ramp-1", "--ramp-2", "--ramp-3"];
 const CLASSES =
   "#4477aa #ee6677 #228833 #ccaa22 #66ccee #aa3377 #ee8833 #8866cc #44aa99 #997755".split(" ");
-
-const partsOf = (text) => [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16));
-export const colorOf = (name) => partsOf(color(name));
 
 // The column that the address names, else the label, else a score.
 export function paintName(store) {
@@ -53,14 +51,12 @@ function between(stops, share) {
 // Red, green, blue and weight of each of the 256 levels; the last one is of rows without a value.
 export function colorTable(paint) {
   const table = [0, 1, 2, 3].map(() => new Float32Array(256));
-  const put = (level, [red, green, blue], weight) => {
-    for (const [part, value] of [red, green, blue, weight].entries()) table[part][level] = value;
-  };
+  const put = (level, parts, weight) =>
+    [...parts, weight].forEach((value, i) => (table[i][level] = value));
   if (!paint) put(0, colorOf("--mark"), 1);
   else if (paint.classes.length)
-    paint.classes.forEach((value, i) =>
-      put(i, classColor(paint, i), lacksLabel(paint, value) ? MISSING_WEIGHT : 1),
-    );
+    for (const [i, value] of paint.classes.entries())
+      put(i, classColor(paint, i), lacksLabel(paint, value) ? MISSING_WEIGHT : 1);
   else {
     const stops = RAMP.map(colorOf);
     for (let level = 0; level < MISSING; level += 1)
@@ -70,21 +66,19 @@ export function colorTable(paint) {
   return table;
 }
 
-export function legendOf(paint) {
+const dot = (parts, text) => entry("●", `rgb(${parts.join(" ")})`, text);
+
+export function legendParts(paint) {
   if (!paint) return [];
   if (paint.classes.length) return classLegend(paint);
-  if (Number.isNaN(paint.low))
-    return [entry(colorOf("--unknown"), `${paint.name}: no finite value`)];
+  const unknown = colorOf("--unknown");
+  if (Number.isNaN(paint.low)) return [dot(unknown, `${paint.name}: no finite value`)];
   const ramp = element("i");
-  ramp.style.background = `linear-gradient(90deg, ${RAMP.map((name) => color(name)).join(", ")})`;
-  const range = element(
-    "span",
-    { className: "legend", title: "from the 1st to the 99th percentile" },
-    `${paint.name} ${numberText(paint.low)}`,
-    ramp,
-    numberText(paint.high),
-  );
-  return paint.hasMissing ? [range, entry(colorOf("--unknown"), "no finite value")] : [range];
+  ramp.style.background = `linear-gradient(90deg, ${RAMP.map(color).join(", ")})`;
+  const range = legendOf([paint.low, paint.high], "legend", ramp);
+  range.title = "from the 1st to the 99th percentile";
+  range.prepend(`${paint.name} `);
+  return paint.hasMissing ? [range, dot(unknown, "no finite value")] : [range];
 }
 
 function classLegend(paint) {
@@ -94,12 +88,6 @@ function classLegend(paint) {
   return places.map((i) => {
     const value = paint.classes[i];
     const text = paint.name === "label" ? (NAMES[value] ?? NAMES.none) : `${paint.name} ${value}`;
-    return entry(classColor(paint, i), text);
+    return dot(classColor(paint, i), text);
   });
-}
-
-function entry(parts, text) {
-  const dot = element("b", {}, "● ");
-  dot.style.color = `rgb(${parts.join(" ")})`;
-  return element("span", { className: "soft" }, dot, text);
 }

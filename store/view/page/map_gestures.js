@@ -1,10 +1,12 @@
 // Moves a map: drag, wheel, two fingers and keys. A drag with Shift, or in the mode of the lasso,
 // is a lasso.
 
+import { hasModifier } from "/page/dom.js";
+
 const STEP = 60; // pixels of an arrow key
 const CLICK = 4; // pixels that a click may move
 
-export function follow(plot, { isLasso, onLasso, onPath, onClick, onHover, onKey }) {
+export function follow(plot, { isLasso, onLasso, onPath, onClick, onHover, keys }) {
   const { canvas } = plot;
   const pointers = new Map();
   let path = null; // of a lasso that is being drawn
@@ -76,7 +78,7 @@ export function follow(plot, { isLasso, onLasso, onPath, onClick, onHover, onKey
     { passive: false },
   );
 
-  const keys = {
+  const all = {
     "+": () => plot.zoomAt(1.4),
     "=": () => plot.zoomAt(1.4),
     "-": () => plot.zoomAt(1 / 1.4),
@@ -86,11 +88,11 @@ export function follow(plot, { isLasso, onLasso, onPath, onClick, onHover, onKey
     ArrowUp: () => plot.pan(0, STEP),
     ArrowDown: () => plot.pan(0, -STEP),
     Escape: () => path && endLasso(),
+    ...keys,
   };
   canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (keys[event.key]) keys[event.key]();
-    else if (!onKey(event.key)) return;
+    if (hasModifier(event) || !all[event.key]) return;
+    all[event.key]();
     event.preventDefault();
     event.stopPropagation();
   });

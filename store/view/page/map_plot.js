@@ -3,7 +3,7 @@
 // pixel has the mean colour of its points.
 
 import { element } from "/page/dom.js";
-import { colorOf } from "/page/map_colors.js";
+import { colorOf } from "/page/paint.js";
 
 const FEW = 30_000; // points in sight that are drawn as discs
 const MANY = 1_200_000; // points that are drawn while the map moves
@@ -64,6 +64,10 @@ export class Plot {
   pointAt([px, py]) {
     const [sx, sy] = this.scale;
     return [this.view.x + (px - this.width / 2) / sx, this.view.y - (py - this.height / 2) / sy];
+  }
+
+  pointOf(row) {
+    return this.points.subarray(2 * row, 2 * row + 2);
   }
 
   isInSight(point) {
@@ -178,9 +182,9 @@ export class Plot {
 
   // Add every point to its pixel. Returns how many are in sight, faint ones and strong ones.
   count(w, h, ratio, step) {
-    const { levels, mask, sums, faint, colors } = this;
+    const { mask, sums, faint } = this;
     const points = step === 1 ? this.points : this.coarse;
-    const [red, green, blue, weights] = colors;
+    const add = this.adder();
     const [sx, sy, ox, oy] = this.affine(w, h, ratio);
     const [otherRows, rows] = this.few;
     let [strong, others] = [0, 0];
@@ -200,15 +204,24 @@ export class Plot {
       }
       if (strong < FEW) rows[strong] = i;
       strong += 1;
-      const level = levels === null ? 0 : levels[i];
-      const weight = weights[level];
+      add(pixel, i, 1);
+    }
+    return [others, strong];
+  }
+
+  // Adds a row to a pixel, of which it covers a part.
+  adder() {
+    const { levels, sums, colors } = this;
+    const [red, green, blue, weights] = colors;
+    return (pixel, row, cover) => {
+      const level = levels === null ? 0 : levels[row];
+      const weight = weights[level] * cover;
       const at = 4 * pixel;
       sums[at] += red[level] * weight;
       sums[at + 1] += green[level] * weight;
       sums[at + 2] += blue[level] * weight;
       sums[at + 3] += weight;
-    }
-    return [others, strong];
+    };
   }
 
   // Draw few points as discs, the larger the fewer there are; `add(pixel, row, cover)` for each
@@ -229,18 +242,8 @@ export class Plot {
   }
 
   stampStrong(n, ...size) {
-    const { levels, sums, colors } = this;
-    const [red, green, blue, weights] = colors;
-    sums.fill(0);
-    this.stamp(this.few[1], n, ...size, (pixel, i, cover) => {
-      const level = levels === null ? 0 : levels[i];
-      const weight = weights[level] * cover;
-      const at = 4 * pixel;
-      sums[at] += red[level] * weight;
-      sums[at + 1] += green[level] * weight;
-      sums[at + 2] += blue[level] * weight;
-      sums[at + 3] += weight;
-    });
+    this.sums.fill(0);
+    this.stamp(this.few[1], n, ...size, this.adder());
   }
 
   stampFaint(n, ...size) {

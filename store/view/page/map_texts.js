@@ -1,33 +1,22 @@
 // What the table says of a trace that is a point of the map: under the pointer, and below the map.
 
-import { getJson } from "/page/api.js";
-import {
-  bar,
-  button,
-  element,
-  labelClass,
-  numberText,
-  prose,
-  showError,
-  showTip,
-} from "/page/dom.js";
+import { afterPause, getJson } from "/page/api.js";
+import { bar, button, element, labelClass, numberText, prose, remark, showTip } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const SHOWN = ["trace_id", "question", "answer", "label"];
 const KEPT = 200;
 const LONGEST = 44; // characters in a line of the tip
-const WAIT_MS = 50;
 
 const kept = new Map();
-let wait = 0;
 
 // Texts, the label and what colours the map.
 async function valuesOf({ base, store, paint }, row) {
   const known = new Set(store.columns.map((column) => column.name));
   const names = [...new Set([...SHOWN, paint?.name])].filter((name) => known.has(name));
-  const query = { start: row, count: 1, columns: names.join(",") };
   const key = `${base} ${row} ${names}`;
   if (!kept.has(key)) {
+    const query = { start: row, count: 1, columns: names.join(",") };
     const { columns } = await getJson(`${base}/table`, query);
     if (kept.size > KEPT) kept.clear();
     kept.set(key, Object.fromEntries(names.map((name) => [name, columns[name][0]])));
@@ -35,21 +24,14 @@ async function valuesOf({ base, store, paint }, row) {
   return kept.get(key);
 }
 
-export function hideTip() {
-  clearTimeout(wait);
-  showTip("");
-}
+const tips = afterPause(50);
 
-export function showRowTip(mine, row, x, y) {
-  hideTip();
-  wait = setTimeout(async () => {
-    try {
-      const values = await valuesOf(mine, row);
-      if (mine.hovered === row && state.tab === "map") showTip(tipText(values), x, y);
-    } catch (error) {
-      showError(error);
-    }
-  }, WAIT_MS);
+// The tip of the row under the pointer; row -1: none.
+export function showRowTip(mine, row, { clientX, clientY } = {}) {
+  tips.stop();
+  showTip("");
+  const show = (found) => state.tab === "map" && showTip(tipText(found), clientX, clientY);
+  if (row >= 0) tips.ask(() => valuesOf(mine, row), show);
 }
 
 function tipText(values) {
@@ -62,33 +44,30 @@ function tipText(values) {
 }
 
 export async function showCard(mine, row) {
+  const { card, plot } = mine;
   if (row === "") {
-    mine.card.replaceChildren();
+    card.replaceChildren();
     return;
   }
   const { trace_id: id, question, answer, ...numbers } = await valuesOf(mine, row);
   if (state.row !== row) return;
-  const { plot } = mine;
-  const [x, y] = plot.points.subarray(2 * row, 2 * row + 2);
+  const [x, y] = plot.pointOf(row);
   const isPlaced = Number.isFinite(x + y);
   const named = Object.entries(numbers).map(([name, value]) => {
     const className = name === "label" ? labelClass(value) : "soft";
     return element("span", { className }, `${name} ${numberText(value)}`);
   });
-  const open = () => change({ tab: "trace" }, true);
-  const text = [question, answer].filter(Boolean).join("  →  ");
+  const small = (text, onclick) => button(text, onclick, { className: "small" });
   const centre = () => plot.look({ ...plot.view, x, y });
-  mine.card.replaceChildren(
+  card.replaceChildren(
     bar(
       element("strong", {}, id),
       ...named,
-      isPlaced ? null : element("span", { className: "soft" }, "no coordinates"),
-      isPlaced && !plot.isInSight([x, y])
-        ? button("bring into sight", centre, { className: "small" })
-        : null,
-      button("open the trace", open, { className: "small" }),
+      !isPlaced && remark("no coordinates"),
+      isPlaced && !plot.isInSight([x, y]) && small("bring into sight", centre),
+      small("open the trace", () => change({ tab: "trace" }, true)),
     ),
-    prose(text),
+    prose([question, answer].filter(Boolean).join("  →  ")),
   );
   plot.paintMarks();
 }

@@ -1,11 +1,14 @@
-// Tokens by lines, a number in each cell, as a picture: layers, heads, the scores of tokens.
+// Numbers as a picture of cells: tokens by layers or heads, layers by heads, ranks by ranks.
 
-import { canvasOf, color, element, numberText, soft } from "/page/dom.js";
+import { element, numberText, soft, wide } from "/page/dom.js";
 import { explore } from "/page/explore.js";
+import { canvasOf, color, colorOf, downwards, MONO, shareOf, SMALL } from "/page/paint.js";
 
+const LEFT = 34; // pixels for the names of lines
 const BOTTOM = 18;
 const TEXTS = 84; // pixels for the texts of tokens below
 const MAX_COLUMNS = 8000; // browsers cut a canvas at some 16,000 to 65,000 pixels
+const MISSING = [128, 128, 128, 70]; // a cell without a finite value
 
 // Numbers from the 1st to the 99th percentile: one huge norm, as that of the first token, would
 // blank the rest.
@@ -18,13 +21,6 @@ export function limits(values) {
   ];
 }
 
-// Where a value lies between the limits, from 0 to 1.
-export const shareOf = (value, [low, high]) =>
-  high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
-
-export const legendOf = ([low, high]) =>
-  element("span", { className: "legend full" }, numberText(low), element("i"), numberText(high));
-
 export const textOfToken = (trace, t) =>
   trace.token_texts ? JSON.stringify(trace.token_texts[t]) : `id ${trace.tokens[t] ?? "–"}`;
 
@@ -33,97 +29,100 @@ export const shortText = (trace, t) => {
   return text.trim() === "" ? "␣" : text.trim().slice(0, 12);
 };
 
-// values: (tokens, lines), the first line below; names: of the lines; what(line): for the tip.
-export function picture(
-  trace,
-  { values, nTokens, lines, between, what, label, width, choose, left = 34 },
-) {
-  const nLines = lines.length;
-  const each = Math.max(1, Math.ceil(nTokens / MAX_COLUMNS)); // tokens a column
-  const nColumns = Math.ceil(nTokens / each);
-  const fits = Math.floor((width - left) / Math.max(1, nColumns));
-  const cell = Math.max(1, Math.min(40, fits));
-  const tall = Math.max(2, Math.min(24, Math.floor(420 / Math.max(1, nLines))));
-  const hasTexts = cell >= 12 && each === 1;
-  const height = tall * nLines;
-  const [canvas, context] = canvasOf(
-    left + cell * nColumns + 1,
-    height + (hasTexts ? TEXTS : BOTTOM),
-  );
-  canvas.style.maxWidth = "none";
-  context.imageSmoothingEnabled = false;
-  if (nTokens && nLines)
-    context.drawImage(
-      pixels(values, nTokens, nLines, each, between),
-      left,
-      0,
-      cell * nColumns,
-      height,
-    );
-  context.strokeStyle = color("--line"); // else low numbers look like no picture
-  context.strokeRect(left - 0.5, 0.5, cell * nColumns, height - 1);
-  drawNames(context, lines, left, tall);
-  if (hasTexts) drawTexts(context, trace, nTokens, left, cell, height);
-  else drawNumbers(context, nTokens, left, cell / each, height);
-  if (trace.prompt_len > 0 && trace.prompt_len < nTokens) {
-    context.fillStyle = color("--ink");
-    context.fillRect(left + (trace.prompt_len * cell) / each - 1, 0, 2, height);
+// nx columns and ny lines, the first line below, of cells of `size` pixels; levelOf(column, line):
+// from 0 to 1, or NaN; names: of the lines, of which `chosen` stands out; ground: a colour below
+// the cells, which then have no frame. textOf, choose: of a column and a line, as in `explore`.
+export function cells(nx, ny, [across, tall], levelOf, looks) {
+  const { names = [], chosen, ground, label, textOf, choose, bottom = 0 } = looks;
+  const left = names.length ? LEFT : 0;
+  const [width, height] = [across * nx, tall * ny];
+  const [canvas, context] = canvasOf(left + width + (ground ? 0 : 1), height + bottom);
+  if (ground) {
+    context.fillStyle = color(ground);
+    context.fillRect(0, 0, width, height);
   }
+  context.imageSmoothingEnabled = false;
+  if (nx && ny) context.drawImage(pixels(nx, ny, levelOf), left, 0, width, height);
+  context.strokeStyle = color("--line"); // else low numbers look like no picture
+  if (!ground) context.strokeRect(left - 0.5, 0.5, width, height - 1);
+  context.font = SMALL;
+  context.textAlign = "right";
+  for (let line = 0; line < names.length; line += Math.ceil(14 / tall)) {
+    context.fillStyle = color(line === chosen ? "--ink" : "--soft");
+    context.fillText(names[line], left - 6, height - (line + 0.5) * tall + 4);
+  }
+  context.textAlign = "left";
+  context.fillStyle = color("--soft");
   explore(canvas, {
-    nx: nColumns,
-    ny: nLines,
-    label: `${label}${each > 1 ? `, every ${each}th` : ""}; arrow keys walk through its cells`,
-    cellAt: (x, y) => [Math.floor((x - left) / cell), Math.floor(y / tall)],
-    placeOf: (i, j) => [left + (i + 0.5) * cell, (j + 0.5) * tall],
-    textOf: (i, j) => {
-      const [t, line] = [i * each, nLines - 1 - j];
-      const part = trace.prompt_len ? (t < trace.prompt_len ? ", prompt" : ", answer") : "";
-      return `token ${t} ${textOfToken(trace, t)}${part}\n${what(line)} ${numberText(values[t * nLines + line])}`;
-    },
-    choose: choose ? (i, j) => choose(i * each, nLines - 1 - j) : undefined,
+    nx,
+    ny,
+    label,
+    cellAt: (x, y) => [Math.floor((x - left) / across), Math.floor(y / tall)],
+    placeOf: (i, j) => [left + (i + 0.5) * across, (j + 0.5) * tall],
+    textOf: (i, j) => textOf(i, ny - 1 - j),
+    choose: choose && ((i, j) => choose(i, ny - 1 - j)),
   });
-  const frame = element("div", { className: "wide" }, canvas);
-  if (each > 1) frame.append(soft(`one token of each ${each} is drawn`));
-  return frame;
+  return { canvas, context, left, height };
 }
 
-// One pixel for each token and line, the first line below; of many tokens every n-th.
-function pixels(values, nTokens, nLines, each, between) {
-  const nColumns = Math.ceil(nTokens / each);
-  const image = new ImageData(nColumns, nLines);
-  const ink = color("--heat").split(/\s+/).map(Number);
-  for (let column = 0; column < nColumns; column += 1) {
-    for (let line = 0; line < nLines; line += 1) {
-      const value = values[column * each * nLines + line];
-      const at = 4 * ((nLines - 1 - line) * nColumns + column);
-      const share = shareOf(value, between);
-      image.data.set(Number.isFinite(value) ? [...ink, 255 * share] : [128, 128, 128, 70], at);
+// One pixel for each cell.
+function pixels(nx, ny, levelOf) {
+  const image = new ImageData(nx, ny);
+  const ink = colorOf("--heat");
+  for (let column = 0; column < nx; column += 1) {
+    for (let line = 0; line < ny; line += 1) {
+      const level = levelOf(column, line);
+      const at = 4 * ((ny - 1 - line) * nx + column);
+      image.data.set(Number.isNaN(level) ? MISSING : [...ink, 255 * level], at);
     }
   }
-  const canvas = element("canvas", { width: nColumns, height: nLines });
+  const canvas = element("canvas", { width: nx, height: ny });
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
 
-function drawNames(context, lines, left, tall) {
-  context.fillStyle = color("--soft");
-  context.font = "11px system-ui, sans-serif";
-  context.textAlign = "right";
-  const every = Math.ceil(14 / tall);
-  for (let line = 0; line < lines.length; line += every)
-    context.fillText(lines[line], left - 6, (lines.length - line) * tall - tall / 2 + 4);
-  context.textAlign = "left";
+export const levelIn = (value, between) =>
+  Number.isFinite(value) ? shareOf(value, between) : Number.NaN;
+
+// Tokens from left to right. values: (tokens, lines); names: of the lines; what(line): for the tip.
+export function picture(trace, width, { values, names, between, what, label, choose }) {
+  const nLines = names.length;
+  const nTokens = nLines ? values.length / nLines : 0;
+  const each = Math.max(1, Math.ceil(nTokens / MAX_COLUMNS)); // tokens a column
+  const nColumns = Math.ceil(nTokens / each);
+  const across = Math.max(1, Math.min(40, Math.floor((width - LEFT) / Math.max(1, nColumns))));
+  const tall = Math.max(2, Math.min(24, Math.floor(420 / Math.max(1, nLines))));
+  const hasTexts = across >= 12 && each === 1;
+  const valueAt = (column, line) => values[column * each * nLines + line];
+  const level = (column, line) => levelIn(valueAt(column, line), between);
+  const { canvas, context, left, height } = cells(nColumns, nLines, [across, tall], level, {
+    names,
+    bottom: hasTexts ? TEXTS : BOTTOM,
+    label: `${label}${each > 1 ? `, every ${each}th` : ""}; arrow keys walk through its cells`,
+    textOf: (column, line) => {
+      const t = column * each;
+      const part = trace.prompt_len ? (t < trace.prompt_len ? ", prompt" : ", answer") : "";
+      return `token ${t} ${textOfToken(trace, t)}${part}\n${what(line)} ${numberText(valueAt(column, line))}`;
+    },
+    choose,
+  });
+  canvas.style.maxWidth = "none";
+  if (hasTexts) drawTexts(context, trace, nTokens, left, across, height);
+  else drawNumbers(context, nTokens, left, across / each, height);
+  if (trace.prompt_len > 0 && trace.prompt_len < nTokens) {
+    context.fillStyle = color("--ink");
+    context.fillRect(left + (trace.prompt_len * across) / each - 1, 0, 2, height);
+  }
+  const frame = wide(canvas);
+  if (each > 1) frame.append(soft(`one token of each ${each} is drawn`));
+  return frame;
 }
 
-function drawTexts(context, trace, nTokens, left, cell, height) {
-  context.font = "11px ui-monospace, 'DejaVu Sans Mono', monospace";
+function drawTexts(context, trace, nTokens, left, across, height) {
+  context.font = `11px ${MONO}`;
   for (let t = 0; t < nTokens; t += 1) {
     context.fillStyle = color(t < trace.prompt_len ? "--soft" : "--ink");
-    context.save();
-    context.translate(left + (t + 0.5) * cell, height + 6);
-    context.rotate(Math.PI / 2);
-    context.fillText(shortText(trace, t), 0, 4);
-    context.restore();
+    downwards(context, shortText(trace, t), left + (t + 0.5) * across, height + 6, 4);
   }
 }
 

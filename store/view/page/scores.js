@@ -6,73 +6,65 @@ import { calibrationParts } from "/page/calibration.js";
 import {
   bar,
   button,
-  canvasOf,
-  color,
   countText,
   element,
-  menu,
   numberText,
   own,
+  pick,
+  remark,
   showError,
   soft,
   title,
 } from "/page/dom.js";
-import { explore } from "/page/explore.js";
-import { drawBars, legend } from "/page/histogram.js";
+import { drawBars, legend, sumOf } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
+import { cells } from "/page/picture.js";
 import { change, state } from "/page/state.js";
 
-// Of the state; a change of it draws the tab again.
-export const reads = ["filter", "score", "other"];
+const N_LISTED = 8;
 
 export async function showScores(panel, base, store, row, query) {
-  const numbers = store.columns
-    .filter((column) => column.kind === "number")
-    .map((column) => column.name);
-  const scores = store.columns.filter((column) => column.is_score).map((column) => column.name);
+  const namesOf = (isIn) => store.columns.filter(isIn).map((column) => column.name);
+  const numbers = namesOf((column) => column.kind === "number");
+  const scores = namesOf((column) => column.is_score);
   const choices = scores.length ? scores : numbers.filter((name) => name.startsWith("score"));
   if (!choices.length) {
     panel.replaceChildren(soft("no scores: start the page with --run DIR"));
     return;
   }
-  const score = numbers.includes(state.score) ? state.score : choices[0];
-  const other = numbers.includes(state.other) ? state.other : "";
+  const x = numbers.includes(state.score) ? state.score : choices[0];
+  const y = numbers.includes(state.other) ? state.other : "";
   const hasLabels = numbers.includes("label");
+  const about = { ...query, column: x };
   const [found, wrong, calibration, density] = await Promise.all([
-    getJson(`${base}/histogram`, { ...query, column: score }),
-    hasLabels ? getJson(`${base}/mistakes`, { ...query, column: score }) : null,
-    hasLabels ? getJson(`${base}/calibration`, { ...query, column: score }) : null,
-    other ? getArray(`${base}/density`, { ...query, x: score, y: other }) : null,
+    getJson(`${base}/histogram`, about),
+    hasLabels ? getJson(`${base}/mistakes`, about) : null,
+    hasLabels ? getJson(`${base}/calibration`, about) : null,
+    y ? getArray(`${base}/density`, { ...query, x, y }) : null,
   ]);
-  const others = [...scores, ...numbers.filter((name) => !scores.includes(name))];
-  const body = [
-    bar(
-      pick("score", score, choices, "score"),
-      pick("other", other, ["", ...others.filter((name) => name !== score)], "against"),
-    ),
-    ...bars(found, panel.clientWidth - 28, score, store.thresholds, hasLabels),
-  ];
-  if (wrong) body.push(...mistakes(wrong, score));
-  if (density) body.push(...ranks(density, base, query, score, other, store.thresholds));
-  if (wrong && found.edges.length) body.push(...calibrationParts(calibration, score));
-  panel.replaceChildren(...body);
+  const others = [...new Set([...scores, ...numbers])].filter((name) => name !== x);
+  panel.replaceChildren(
+    bar(chooser("score", "score", x, choices), chooser("against", "other", y, ["", ...others])),
+    ...bars(found, panel.clientWidth - 28, x, own(store.thresholds, x), hasLabels),
+    ...(wrong ? mistakes(wrong, x) : []),
+    ...(density ? ranks(density, base, query, x, y, store.thresholds) : []),
+    ...(wrong && found.edges.length ? calibrationParts(calibration, x) : []),
+  );
 }
 
-const pick = (key, value, names, label) => {
-  const choose = (name) => change({ [key]: name, threshold: "" });
-  return element(
-    "label",
-    {},
-    `${label} `,
-    menu(label, names, value, choose, (name) => name || "–"),
+const chooser = (label, key, chosen, names) =>
+  pick(
+    label,
+    names,
+    chosen,
+    (name) => change({ [key]: name, threshold: "" }),
+    (name) => name || "–",
   );
-};
 
-function bars(found, width, score, thresholds, hasLabels) {
+function bars(found, width, score, ofRun, hasLabels) {
   const { edges } = found;
   if (!edges.length) return [soft("none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
-  const ofRun = own(thresholds, score);
   const standard = ofRun ?? (low + high) / 2;
   const given = state.threshold === "" ? standard : Number(state.threshold);
   // it stays where it is when the rows of a filter lie all on one side of it
@@ -90,6 +82,7 @@ function bars(found, width, score, thresholds, hasLabels) {
     max: high,
     step: "any",
     value: threshold,
+    style: "width: 100%",
     "aria-label": "threshold",
     oninput: (event) => paint(Number(event.target.value)),
     onchange: (event) => change({ threshold: event.target.value }),
@@ -101,70 +94,48 @@ function bars(found, width, score, thresholds, hasLabels) {
       paint(Number(slider.value));
     },
   });
-  slider.style.width = "100%";
   paint(threshold);
-  const table = (label, sign, text) => {
+  const link = (label, sign, text) => {
     const part = `label == ${label} and ${score} ${sign}`;
     const order = { sort: score, descending: sign === ">=" ? "1" : "" };
     const choose = () => show(`${part} ${threshold}`, [score, "label"], order);
     return button(text, choose, { title: `${part} the threshold` });
   };
-  const links = hasLabels
-    ? [
-        bar(
-          element("span", { className: "soft" }, "in the table: "),
-          table(0, ">=", "false alarms"),
-          table(1, "<", "missed hallucinations"),
-          table(1, ">=", "found hallucinations"),
-        ),
-      ]
-    : [];
-  return [place, slider, text, legend(found), ...links];
+  const links = bar(
+    remark("in the table: "),
+    link(0, ">=", "false alarms"),
+    link(1, "<", "missed hallucinations"),
+    link(1, ">=", "found hallucinations"),
+  );
+  return [place, slider, text, legend(found), ...(hasLabels ? [links] : [])];
 }
 
 // Counted by bins, so it is exact to the width of one bin.
-function outcome(found, threshold, ofRun) {
+function outcome({ edges, counts }, threshold, ofRun) {
   const isOfRun = ofRun !== undefined && Math.abs(threshold - ofRun) < 1e-9;
   const name = isOfRun ? `${numberText(threshold)}, the run's threshold` : numberText(threshold);
-  if (!found.counts["1"]) return `threshold ${name}`;
-  const above = (counts) =>
-    counts.reduce(
-      (sum, count, i) => sum + ((found.edges[i] + found.edges[i + 1]) / 2 >= threshold ? count : 0),
-      0,
-    );
-  const all = (counts) => counts.reduce((a, b) => a + b, 0);
-  const [wrong, right] = [found.counts["1"], found.counts["0"]];
-  const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)}%` : "–");
-  return `at least ${name}: about ${share(above(wrong), all(wrong))} of the hallucinations (found), ${share(above(right), all(right))} of the right answers (false alarms)`;
+  if (!counts["1"]) return `threshold ${name}`;
+  const isAbove = (_, i) => (edges[i] + edges[i + 1]) / 2 >= threshold;
+  const share = (part) => {
+    const [above, all] = [sumOf(part.filter(isAbove)), sumOf(part)];
+    return all ? `${Math.round((100 * above) / all)}%` : "–";
+  };
+  return `at least ${name}: about ${share(counts["1"])} of the hallucinations (found), ${share(counts["0"])} of the right answers (false alarms)`;
 }
 
-function ranks(density, base, query, x, y, thresholds) {
-  const {
-    values,
-    shape: [n],
-  } = density;
-  const cell = Math.max(4, Math.floor(330 / n));
-  const [canvas, context] = canvasOf(n * cell, n * cell);
+function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
+  const size = Math.max(4, Math.floor(330 / n));
   const most = Math.log1p(values.reduce((a, b) => Math.max(a, b), 1));
-  const [red, green, blue] = color("--heat").split(/\s+/).map(Number);
-  context.fillStyle = color("--band");
-  context.fillRect(0, 0, n * cell, n * cell);
-  for (let i = 0; i < values.length; i += 1) {
-    if (!values[i]) continue;
-    context.fillStyle = `rgba(${red},${green},${blue},${0.15 + (0.85 * Math.log1p(values[i])) / most})`;
-    context.fillRect((i % n) * cell, (n - 1 - Math.floor(i / n)) * cell, cell, cell);
-  }
+  const countAt = (i, j) => values[j * n + i];
+  const level = (i, j) => (countAt(i, j) ? 0.15 + (0.85 * Math.log1p(countAt(i, j))) / most : 0);
   const percent = (i) => `${Math.round((100 * i) / n)} to ${Math.round((100 * (i + 1)) / n)}%`;
   const choose = (from, to) => filterRanks(base, query, x, y, from, to).catch(showError);
-  explore(canvas, {
-    nx: n,
-    ny: n,
+  const { canvas } = cells(n, n, [size, size], level, {
+    ground: "--band",
     label: `ranks of ${x} to the right, of ${y} upwards; arrow keys walk, Enter shows the rows`,
-    cellAt: (px, py) => [Math.floor(px / cell), Math.floor(py / cell)],
-    placeOf: (i, j) => [(i + 0.5) * cell, (j + 0.5) * cell],
     textOf: (i, j) =>
-      `${countText(values[(n - 1 - j) * n + i])} traces\n${x}: rank ${percent(i)}\n${y}: rank ${percent(n - 1 - j)}\nclick: these rows in the table`,
-    choose: (i, j) => choose([i, n - 1 - j], [i, n - 1 - j]),
+      `${countText(countAt(i, j))} traces\n${x}: rank ${percent(i)}\n${y}: rank ${percent(j)}\nclick: these rows in the table`,
+    choose: (i, j) => choose([i, j], [i, j]),
   });
   const half = n >> 1;
   const disagree = (high, low, from, to) => {
@@ -181,7 +152,7 @@ function ranks(density, base, query, x, y, thresholds) {
     title(`ranks of the traces: ${x} to the right, ${y} upwards`),
     canvas,
     bar(
-      element("span", { className: "soft" }, "where they disagree: "),
+      remark("where they disagree: "),
       disagree(x, y, [half, 0], [n - 1, half - 1]),
       disagree(y, x, [0, half], [half - 1, n - 1]),
     ),
@@ -192,65 +163,50 @@ function ranks(density, base, query, x, y, thresholds) {
 async function filterRanks(base, query, x, y, [left, bottom], [right, top]) {
   const { values } = await getArray(`${base}/limits`, { ...query, x, y });
   const n = values.length / 4;
-  const limits = (axis, from, to) => {
-    const low = [];
-    const high = [];
-    for (let i = from; i <= to; i += 1) {
-      low.push(values[2 * (axis * n + i)]);
-      high.push(values[2 * (axis * n + i) + 1]);
-    }
-    return [low.filter(Number.isFinite), high.filter(Number.isFinite)];
+  const part = (name, axis, from, to) => {
+    const known = values.subarray(2 * (axis * n + from), 2 * (axis * n + to + 1));
+    const finite = known.filter(Number.isFinite);
+    return (
+      finite.length && `${name} >= ${Math.min(...finite)} and ${name} <= ${Math.max(...finite)}`
+    );
   };
-  const [lowX, highX] = limits(1, left, right);
-  const [lowY, highY] = limits(0, bottom, top);
-  if (!lowX.length || !lowY.length) return;
-  const part = (name, low, high) =>
-    `${name} >= ${Math.min(...low)} and ${name} <= ${Math.max(...high)}`;
-  show(`${part(x, lowX, highX)} and ${part(y, lowY, highY)}`, [x, y]);
+  const parts = [part(x, 1, left, right), part(y, 0, bottom, top)];
+  if (parts.every(Boolean)) show(parts.join(" and "), [x, y]);
 }
 
-function mistakes(found, score) {
-  const titles = {
-    false_alarms: `right answers with the highest ${score}: the surest false alarms`,
-    misses: `hallucinations with the lowest ${score}: the surest misses`,
-  };
-  return [
-    element("h2", { className: "part" }, "most confident mistakes"),
-    ...Object.entries(titles).flatMap(([kind, text]) => [
-      title(text),
-      list(found[kind], kind === "misses" ? 1 : 0),
-    ]),
-  ];
-}
+const mistakes = (found, score) => [
+  element("h2", { className: "part" }, "most confident mistakes"),
+  title(`right answers with the highest ${score}: the surest false alarms`),
+  list(found.false_alarms, 0),
+  title(`hallucinations with the lowest ${score}: the surest misses`),
+  list(found.misses, 1),
+];
 
-const N_LISTED = 8;
-
-function list(found, label) {
-  if (!found.rows.length) return soft("none");
-  const lines = found.rows.map((row, i) =>
+function list({ rows, scores, columns }, label) {
+  if (!rows.length) return soft("none");
+  const text = (className, text) => element("span", { className, dir: "auto" }, text);
+  const lines = rows.map((row, i) =>
     element(
       "li",
       {},
       element(
         "button",
         { className: "line", onclick: () => change({ row, tab: "trace" }, true) },
-        element("span", { className: `label-${label} figure` }, numberText(found.scores[i])),
-        element(
-          "span",
-          { className: "grow", dir: "auto" },
-          found.columns.question?.[i] ?? found.columns.trace_id[i],
-        ),
-        element("span", { className: "soft grow", dir: "auto" }, found.columns.answer?.[i] ?? ""),
+        element("span", { className: `label-${label} figure` }, numberText(scores[i])),
+        text("grow", columns.question?.[i] ?? columns.trace_id[i]),
+        text("soft grow", columns.answer?.[i] ?? ""),
       ),
     ),
   );
   const place = element("ul", { className: "list" }, ...lines.slice(0, N_LISTED));
+  const rest = lines.slice(N_LISTED);
   const more = (event) => {
-    event.currentTarget.parentElement.replaceWith(...lines.slice(N_LISTED));
-    lines[N_LISTED].firstChild.focus();
+    event.currentTarget.parentElement.replaceWith(...rest);
+    rest[0].firstChild.focus();
   };
-  const text = `${lines.length - N_LISTED} more`;
-  if (lines.length > N_LISTED)
-    place.append(element("li", {}, button(text, more, { className: "line soft" })));
+  if (rest.length)
+    place.append(
+      element("li", {}, button(`${rest.length} more`, more, { className: "line soft" })),
+    );
   return place;
 }

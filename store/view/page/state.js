@@ -1,28 +1,10 @@
 // What the page shows, all of it in the fragment of the URL, so that a link shows the same.
 
-const DEFAULTS = {
-  store: "0",
-  filter: "",
-  sort: "",
-  descending: "",
-  row: "",
-  columns: "",
-  tab: "trace",
-  color: "",
-  layer: "",
-  beside: "",
-  what: "",
-  score: "",
-  other: "",
-  threshold: "",
-  edge: "",
-  map: "",
-  paint: "",
-  view: "",
-  first: "",
-  head: "",
-  scale: "",
-};
+const KEYS =
+  "store filter sort descending row columns tab color layer beside what score other threshold edge " +
+  "map paint view first head scale"; // in this order
+const EMPTY = Object.fromEntries(KEYS.split(" ").map((key) => [key, ""]));
+const DEFAULTS = { ...EMPTY, store: "0", tab: "trace" };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));

@@ -1,7 +1,16 @@
 // The table: of any number of rows only those in sight are in the document.
 
 import { getJson } from "/page/api.js";
-import { $, button, countText, element, labelClass, numberText, showError } from "/page/dom.js";
+import {
+  $,
+  button,
+  countText,
+  element,
+  hasModifier,
+  labelClass,
+  numberText,
+  showError,
+} from "/page/dom.js";
 import { keepFocus } from "/page/focus.js";
 import { change, state } from "/page/state.js";
 
@@ -24,15 +33,27 @@ let request = null;
 let loading = Promise.resolve(); // the last window that was asked for
 let scrolling = false;
 
-export const rowAt = (position) => {
-  const i = position - (loaded?.start ?? 0);
-  return loaded?.rows[i];
-};
+export const rowAt = (position) => loaded?.rows[position - loaded.start];
 export const count = () => total;
 
 const width = (column) =>
   WIDTHS.get(column.name) ??
   (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 8 + 48)));
+const tableWidth = () => view.columns.reduce((sum, column) => sum + width(column), 0) + 20;
+const rowsInSight = () => Math.floor($("#scroll").clientHeight / ROW);
+const isWhole = () => total * ROW <= MAX_HEIGHT; // each row has its place in the scrolled element
+
+// A cell of a column as wide as the column.
+const cellOf = (column, properties, ...children) =>
+  element(
+    "div",
+    {
+      style: `width: ${width(column)}px`,
+      ...properties,
+      className: `cell ${properties.className}`,
+    },
+    ...children,
+  );
 
 export async function show(next) {
   view = next;
@@ -65,22 +86,18 @@ function drawHead() {
         title: "histogram",
         "aria-label": `histogram of ${column.name}`,
       });
-    const cell = element("div", { className: `cell ${column.kind}` }, name, bars);
-    cell.style.width = `${width(column)}px`;
-    return cell;
+    return cellOf(column, { className: column.kind }, name, bars);
   });
   const row = element("div", { className: "row" }, ...cells);
   row.style.width = `${tableWidth()}px`;
   keepFocus($("#head"), () => $("#head").replaceChildren(row));
 }
 
-const tableWidth = () => view.columns.reduce((sum, column) => sum + width(column), 0) + 20;
-
+// Numbers from the highest, texts from the first; then the other way round, then not at all.
 function sortBy(column) {
-  if (state.sort !== column.name)
-    change({ sort: column.name, descending: column.kind === "number" ? "1" : "" });
-  else if (state.descending === (column.kind === "number" ? "1" : ""))
-    change({ descending: state.descending ? "" : "1" });
+  const usual = column.kind === "number" ? "1" : "";
+  if (state.sort !== column.name) change({ sort: column.name, descending: usual });
+  else if (state.descending === usual) change({ descending: usual ? "" : "1" });
   else change({ sort: "", descending: "" });
 }
 
@@ -113,23 +130,18 @@ function take(found) {
 
 const inSight = () => Math.ceil($("#scroll").clientHeight / ROW) + 1;
 
-function draw() {
+export function draw() {
   if (!loaded) return;
-  const scroll = $("#scroll");
-  const rows = $("#rows");
   const n = Math.min(inSight(), SHOWN, total - first);
-  const lines = [];
-  for (let i = 0; i < n; i += 1) lines.push(line(first + i));
-  rows.replaceChildren(...lines);
-  const isWhole = total * ROW <= MAX_HEIGHT;
-  rows.style.top = `${isWhole ? first * ROW : scroll.scrollTop}px`;
-  if (!total) rows.replaceChildren(element("p", { className: "cell soft" }, "no rows"));
+  const lines = Array.from({ length: n }, (_, i) => line(first + i));
+  const none = element("p", { className: "cell soft" }, "no rows");
+  $("#rows").replaceChildren(...(total ? lines : [none]));
+  $("#rows").style.top = `${isWhole() ? first * ROW : $("#scroll").scrollTop}px`;
 }
 
 function line(position) {
   const i = position - loaded.start;
   const row = loaded.rows[i];
-  const cells = view.columns.map((column) => cell(column, loaded.columns[column.name]?.[i]));
   const isOn = row !== undefined && String(row) === state.row;
   return element(
     "div",
@@ -139,32 +151,22 @@ function line(position) {
       "aria-selected": isOn,
       onclick: () => row !== undefined && view.onRow(row, position),
     },
-    ...cells,
+    ...view.columns.map((column) => cell(column, loaded.columns[column.name]?.[i])),
   );
 }
 
 function cell(column, value) {
-  const isText = column.kind === "text";
-  const text = value === undefined ? "…" : isText ? value : numberText(value);
+  const text = value === undefined ? "…" : column.kind === "text" ? value : numberText(value);
   const color = column.name === "label" ? labelClass(value) : "";
-  const made = element(
-    "div",
-    { className: `cell ${column.kind} ${color}`, dir: "auto", role: "gridcell" },
-    text,
-  );
-  if (typeof value === "string") made.title = text;
-  else if (column.is_score && value === null)
-    made.title = "no score: a run scores its validation and test rows";
-  made.style.width = `${width(column)}px`;
-  return made;
+  const none = "no score: a run scores its validation and test rows";
+  const title = typeof value === "string" ? text : column.is_score && value === null ? none : "";
+  const className = `${column.kind} ${color}`;
+  return cellOf(column, { className, title, dir: "auto", role: "gridcell" }, text);
 }
 
 async function moveTo(top) {
   if (!loaded) return;
-  first = Math.max(
-    0,
-    Math.min(Math.round(top), Math.max(0, total - Math.floor($("#scroll").clientHeight / ROW))),
-  );
+  first = Math.max(0, Math.min(Math.round(top), total - rowsInSight()));
   draw();
   const last = Math.min(total, first + inSight());
   if (first >= loaded.start && last <= loaded.start + loaded.rows.length) return;
@@ -178,8 +180,7 @@ async function moveTo(top) {
 
 // Bring a row into sight.
 export async function reveal(position) {
-  const scroll = $("#scroll");
-  const n = Math.floor(scroll.clientHeight / ROW);
+  const n = rowsInSight();
   if (position >= first && position < first + n) draw();
   else {
     const top = position < first ? position : position - n + 1;
@@ -195,28 +196,22 @@ export async function reveal(position) {
 
 function scrollToRow(top) {
   const scroll = $("#scroll");
-  const rest = Math.max(1, total - Math.floor(scroll.clientHeight / ROW));
+  const at = Math.max(0, top);
   scrolling = true;
-  if (total * ROW <= MAX_HEIGHT) scroll.scrollTop = Math.max(0, top) * ROW;
-  else scroll.scrollTop = (Math.max(0, top) / rest) * (MAX_HEIGHT - scroll.clientHeight);
-  requestAnimationFrame(() =>
-    requestAnimationFrame(() => {
-      scrolling = false;
-    }),
-  );
+  scroll.scrollTop = isWhole()
+    ? at * ROW
+    : (at / Math.max(1, total - rowsInSight())) * (MAX_HEIGHT - scroll.clientHeight);
+  const end = () => (scrolling = false);
+  requestAnimationFrame(() => requestAnimationFrame(end));
   return moveTo(top);
 }
 
 function scrolled() {
-  const scroll = $("#scroll");
-  $("#head").scrollLeft = scroll.scrollLeft;
+  const { scrollLeft, scrollTop, clientHeight } = $("#scroll");
+  $("#head").scrollLeft = scrollLeft;
   if (scrolling || !view) return;
-  if (total * ROW <= MAX_HEIGHT) {
-    moveTo(Math.floor(scroll.scrollTop / ROW));
-    return;
-  }
-  const share = scroll.scrollTop / (MAX_HEIGHT - scroll.clientHeight);
-  moveTo(share * (total - Math.floor(scroll.clientHeight / ROW)));
+  const share = scrollTop / (MAX_HEIGHT - clientHeight);
+  moveTo(isWhole() ? Math.floor(scrollTop / ROW) : share * (total - rowsInSight()));
 }
 
 // step(by): choose the row so many further.
@@ -232,7 +227,7 @@ export function start(step) {
       Home: -total,
       End: total,
     }[event.key];
-    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!by || hasModifier(event)) return;
     event.preventDefault();
     step(by);
   });
@@ -241,15 +236,12 @@ export function start(step) {
   scroll.addEventListener(
     "wheel",
     (event) => {
-      if (total * ROW <= MAX_HEIGHT || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
+      if (isWhole() || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
       event.preventDefault();
-      scrollToRow(
-        first + Math.sign(event.deltaY) * Math.max(1, Math.round(Math.abs(event.deltaY) / ROW)),
-      );
+      const rows = Math.max(1, Math.round(Math.abs(event.deltaY) / ROW));
+      scrollToRow(first + Math.sign(event.deltaY) * rows);
     },
     { passive: false },
   );
   new ResizeObserver(() => view && moveTo(first)).observe(scroll);
 }
-
-export const redraw = () => draw();

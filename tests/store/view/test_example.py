@@ -48,18 +48,15 @@ def test_two_clicks_to_the_most_confident_mistake(browser, example):
     """The tab of scores, and the first line of its list."""
     browser.complaints.clear()
     browser.open(example)
-    scores = (
-        "[...document.querySelectorAll('#tabs button')].find((b) => b.textContent === 'scores')"
-    )
-    browser.evaluate(f"{scores}.click()")
+    browser.click("#tabs button", "scores")
     browser.wait_for("document.querySelector('.list .line')")
     box = browser.evaluate("document.querySelector('.list .line').getBoundingClientRect().bottom")
     assert box < 900  # in sight at once
-    question = browser.evaluate("document.querySelector('.list .line .grow').textContent")
-    browser.evaluate("document.querySelector('.list .line').click()")
+    question = browser.text(".list .line .grow")
+    browser.click(".list .line")
     browser.wait_for("document.querySelector('#panel .prose')")
-    assert browser.evaluate("document.querySelector('#panel .prose').textContent") == question
-    browser.wait_for(f"document.querySelector('#rows .on')?.innerText.includes({question!r})")
+    assert browser.text("#panel .prose") == question
+    browser.wait_for_text("#rows .on", question)
     assert browser.complaints == []
 
 
@@ -79,7 +76,7 @@ def test_every_view(browser, example, tab, n_pictures, words):
     browser.complaints.clear()
     state = "filter=score_logreg_pca > 0&other=score_mean_logprob&edge=0.05"
     browser.open(f"{example}#tab={tab}&{state}")
-    browser.wait_for(f"document.querySelector('#panel').textContent.includes({words!r})")
+    browser.wait_for_text("#panel", words)
     browser.wait_for(f"document.querySelectorAll('#panel canvas').length >= {n_pictures}")
     browser.wait_for(PAINTED)
     origin = example.partition("/?")[0]

@@ -40,7 +40,7 @@ def test_a_walk_from_the_filter_through_all_tabs(page, traces):
     browser.type("prompt_len >= 3")
     browser.press("Enter")
     wanted = [i for i, (_, row) in enumerate(traces) if row["prompt_len"] >= 3]
-    browser.wait_for(f"document.querySelector('#total').textContent === '{len(wanted)} of 40'")
+    browser.wait_for_total(f"{len(wanted)} of 40")
     tab_to(browser, "at.id === 'scroll'")
     browser.press("Home")
     browser.wait_for(f"location.hash.includes('row={wanted[0]}')")
@@ -106,10 +106,10 @@ def test_a_bar_becomes_a_filter(page, traces):
         browser.press("ArrowRight")
         browser.press("Enter")
         n = sum(row["label"] == label for _, row in traces)
-        browser.wait_for(f"document.querySelector('#total').textContent === '{n} of 40'")
+        browser.wait_for_total(f"{n} of 40")
     assert browser.evaluate("document.querySelector('#filter').value").count("label") == 2
     browser.press("Escape")
     tab_to(browser, "at.id === 'clear'")
     browser.press("Enter")
-    browser.wait_for("document.querySelector('#total').textContent === '40 of 40'")
+    browser.wait_for_total("40 of 40")
     assert browser.evaluate("document.activeElement.id") == "filter"

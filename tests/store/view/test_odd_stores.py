@@ -59,10 +59,11 @@ def test_a_prompt_of_infinite_length(client):
     assert found["numbers"]["prompt_len"] == "inf"
 
 
+@pytest.mark.parametrize("number", ["1" * 5000, "-1"])
 @pytest.mark.parametrize("path", ["/api/0/1/trace/{}", "/api/{}/1/table", "/api/0/{}/table"])
-def test_addresses_of_5000_digits(client, path):
+def test_numbers_of_5000_digits_and_negative_ones(client, path, number):
     """They are no addresses."""
-    answer = client.get(path.format("1" * 5000))
+    answer = client.get(path.format(number))
     assert answer.status_code == 404
     assert "\n" not in answer.text
 
@@ -70,6 +71,7 @@ def test_addresses_of_5000_digits(client, path):
 def test_saved_ids_are_read_again(client, tmp_path):
     """Only a line feed ends a line; an id that has one is refused by name."""
     answer = client.get("/api/0/1/ids", params={"filter": "not (trace_id ~ 'j' or trace_id ~ 'l')"})
+    assert "attachment" in answer.headers["Content-Disposition"]
     path = tmp_path / "ids.txt"
     path.write_bytes(answer.content)
     assert read_ids(path) == IDS[:4]

@@ -15,10 +15,6 @@ ROOT = Path(__file__).parents[3]
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 
 
-def text_of(browser, selector):
-    return browser.evaluate(f"document.querySelector({json.dumps(selector)})?.textContent")
-
-
 def lines(browser):
     return browser.evaluate("[...document.querySelectorAll('#rows .row')].map((r) => r.innerText)")
 
@@ -26,9 +22,9 @@ def lines(browser):
 def test_the_table_and_the_first_trace_appear(page, traces):
     """With as many rows in the document as are in sight, and the token gone from the address."""
     browser = page()
-    assert text_of(browser, "#total") == f"{N_ROWS} of {N_ROWS}"
+    assert browser.text("#total") == f"{N_ROWS} of {N_ROWS}"
     assert 10 < len(lines(browser)) <= 60
-    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('trace-00')")
+    browser.wait_for_text("#panel h2", "trace-00")
     assert "token" not in browser.evaluate("location.href")
     assert browser.evaluate("document.cookie") == ""
 
@@ -37,8 +33,8 @@ def test_hostile_texts_are_texts(page, traces):
     """Nothing of them runs or becomes an element."""
     browser = page()
     for row in range(len(HOSTILE)):
-        browser.evaluate(f"location.hash = 'row={row}'")
-        browser.wait_for(f"document.querySelector('#panel h2')?.textContent.includes('{row:02}')")
+        browser.change(row=row)
+        browser.wait_for_text("#panel h2", f"{row:02}")
         shown = browser.evaluate("document.querySelector('#panel').textContent")
         assert traces[row][1]["question"] in shown
     assert browser.evaluate("document.title").startswith("traces.zarr")
@@ -58,27 +54,27 @@ def test_keys_walk_and_filter(page, traces):
     browser.press("/")
     assert browser.evaluate("document.activeElement.id") == "filter"
     browser.type("label == 1 and sc")
-    browser.wait_for("!document.querySelector('#completions').hidden")
+    browser.wait_for_text("#completions:not([hidden]) li", "score")
     browser.press("Tab")
     assert browser.evaluate("document.activeElement.value") == "label == 1 and score "
     browser.type("!= nan")
     browser.press("Enter")
     wanted = [i for i, (_, r) in enumerate(traces) if r["label"] == 1 and r["score"] == r["score"]]
-    browser.wait_for(f"document.querySelector('#total').textContent === '{len(wanted)} of 40'")
+    browser.wait_for_total(f"{len(wanted)} of 40")
     assert "filter=label" in browser.evaluate("location.hash")
 
 
 def test_a_wrong_filter_is_explained(page):
     """In the server's words; no rows are shown or saved that are not the filter's."""
     browser = page(row=3)
-    browser.evaluate("location.hash = 'row=3&filter=lable%20==%201'")
+    browser.change(row=3, filter="lable%20==%201")
     browser.wait_for("!document.querySelector('#error').hidden")
-    assert "closest: 'label'" in text_of(browser, "#error")
-    assert text_of(browser, "#total") == f"0 of {N_ROWS}"
+    assert "closest: 'label'" in browser.text("#error")
+    assert browser.text("#total") == f"0 of {N_ROWS}"
     assert browser.evaluate("document.querySelector('#ids').hidden")
     assert browser.evaluate("document.querySelector('#filter').className") == "bad"
-    browser.evaluate("location.hash = 'row=3'")
-    browser.wait_for(f"document.querySelector('#total').textContent === '{N_ROWS} of {N_ROWS}'")
+    browser.change(row=3)
+    browser.wait_for_total(f"{N_ROWS} of {N_ROWS}")
     assert not browser.evaluate("document.querySelector('#ids').hidden")
     forget_refusals(browser)
 
@@ -93,11 +89,11 @@ def test_a_trace_that_cannot_be_read_leaves_no_other(page):
     """Under its row; the error goes when another trace is chosen."""
     browser = page(row=3)
     browser.wait_for("document.querySelector('#panel h2')")
-    browser.evaluate("location.hash = 'row=999'")
+    browser.change(row=999)
     browser.wait_for("!document.querySelector('#error').hidden")
-    assert text_of(browser, "#panel") == ""
-    browser.evaluate("location.hash = 'row=4'")
-    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('trace-04')")
+    assert browser.text("#panel") == ""
+    browser.change(row=4)
+    browser.wait_for_text("#panel h2", "trace-04")
     assert browser.evaluate("document.querySelector('#error').hidden")
     forget_refusals(browser)
 
@@ -112,8 +108,8 @@ def test_quick_steps_end_at_the_right_row(page):
             if (i % 3 === 0) await new Promise((resolve) => setTimeout(resolve, 1));
         }
     })()""")
-    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('many-150')")
-    browser.wait_for("document.querySelector('#rows .on')?.innerText.includes('many-150')")
+    browser.wait_for_text("#panel h2", "many-150")
+    browser.wait_for_text("#rows .on", "many-150")
     assert "row=150" in browser.evaluate("location.hash")
 
 
@@ -121,16 +117,13 @@ def test_another_store_begins_anew(page):
     """Nothing that was said of the last one is kept but the tab; the chooser goes as well."""
     state = {"beside": 4, "sort": "label", "descending": 1, "layer": 2, "tab": "scores"}
     browser = page(row=7, **state)
-    browser.evaluate("document.querySelector('#choose').click()")
-    browser.evaluate("""((select) => {
-        select.value = "1";
-        select.dispatchEvent(new Event("change"));
-    })(document.querySelector("#store"))""")
-    browser.wait_for("document.querySelector('#total').textContent === '0 of 0'")
+    browser.click("#choose")
+    browser.choose("#store", 1)
+    browser.wait_for_total("0 of 0")
     assert browser.evaluate("location.hash") == "#store=1&tab=scores"
     assert browser.evaluate("document.querySelector('#chooser').hidden")
     n = browser.evaluate("history.length")
-    browser.evaluate("document.querySelector('#tabs .on').click()")
+    browser.click("#tabs .on")
     assert browser.evaluate("history.length") == n
 
 
@@ -146,18 +139,18 @@ def test_stores_of_one_name_show_their_folders(page, growing, many):
 def test_a_histogram_follows_the_filter(page, traces):
     """As long as it is open."""
     browser = page(row=7)
-    browser.evaluate("document.querySelector('[aria-label=\"histogram of score\"]').click()")
-    browser.wait_for("document.querySelector('#chooser h3')?.textContent.includes('of 40 rows')")
-    browser.evaluate("location.hash = 'row=7&filter=label == 1'")
+    browser.click("[aria-label='histogram of score']")
+    browser.wait_for_text("#chooser h3", "of 40 rows")
+    browser.change(row=7, filter="label == 1")
     n = sum(row["label"] == 1 for _, row in traces)
-    browser.wait_for(f"document.querySelector('#chooser h3').textContent.includes('of {n} rows')")
+    browser.wait_for_text("#chooser h3", f"of {n} rows")
 
 
 def test_the_last_column_can_be_hidden(page):
     """The table then shows those of the start, and the boxes say so."""
     browser = page(row=7, columns="label")
-    browser.evaluate("document.querySelector('#choose').click()")
-    browser.evaluate("document.querySelector('#chooser :checked').click()")
+    browser.click("#choose")
+    browser.click("#chooser :checked")
     browser.wait_for("document.querySelectorAll('#head .cell').length > 3")
     shown = browser.evaluate("document.querySelectorAll('#head .cell').length")
     assert browser.evaluate("document.querySelectorAll('#chooser :checked').length") == shown
@@ -166,18 +159,15 @@ def test_the_last_column_can_be_hidden(page):
 def test_find_says_what_the_filter_hides(page):
     """An id or a text that other rows have."""
     browser = page(row=7, filter="label%20==%201")
-    search = """((box) => { box.value = "trace-01"; box.dispatchEvent(
-        new KeyboardEvent("keydown", { key: "Enter" })); })(document.querySelector("#find"))"""
-    browser.evaluate(search)
-    browser.wait_for("document.querySelector('#error').textContent.includes('the filter hides')")
+    browser.choose("#find", "trace-01")
+    browser.wait_for_text("#error", "the filter hides")
 
 
 def test_a_sorted_column(page, traces):
     """The highest come first at the first click on its name, NaN last."""
     browser = page(columns="trace_id,exact")
-    code = "[...document.querySelectorAll('#head .name')].find((b) => b.textContent === 'exact')"
-    browser.evaluate(f"{code}.click()")
-    browser.wait_for("document.querySelector('#rows .row')?.innerText.includes('trace-06')")
+    browser.click("#head .name", "exact")
+    browser.wait_for_text("#rows .row", "trace-06")
     assert "sort=exact" in browser.evaluate("location.hash")
 
 
@@ -201,16 +191,15 @@ def test_a_token_shows_what_else_was_likely(page):
     browser.wait_for("document.querySelector('.tokens span')")
     over = "new PointerEvent('pointerover', {bubbles: true})"
     browser.evaluate(f"document.querySelector('.tokens span').dispatchEvent({over})")
-    browser.wait_for("document.querySelector('#tip').textContent.includes('most likely here')")
+    browser.wait_for_text("#tip", "most likely here")
 
 
 def test_all_answers_to_a_question(page, traces):
     """A button of a trace filters them."""
     browser = page(row=6)
-    browser.wait_for("document.querySelector('.beside-name')")
-    browser.evaluate("document.querySelector('.beside-name').click()")
-    browser.wait_for("document.querySelector('#total').textContent === '2 of 40'")
-    assert text_of(browser, "#panel h2").startswith("trace-06")
+    browser.click(".beside-name")
+    browser.wait_for_total("2 of 40")
+    assert browser.text("#panel h2").startswith("trace-06")
 
 
 def test_two_traces_stand_beside_each_other(page):
@@ -274,9 +263,9 @@ def pixels_of(browser, traces):
 def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     """Each trace where NumPy places it; a click chooses one, and keys move the map."""
     browser = page(tab="map", row=0)
-    browser.wait_for("document.querySelector('.map-note')?.textContent.includes('39 traces')")
-    assert "1 have no coordinates" in text_of(browser, ".map-note")
-    assert "component 1 (50.0%)" in text_of(browser, ".map-note")
+    browser.wait_for_text(".map-note", "39 traces")
+    assert "1 have no coordinates" in browser.text(".map-note")
+    assert "component 1 (50.0%)" in browser.text(".map-note")
     browser.evaluate("globalThis.map = document.querySelector('.map-frame canvas')")
     pixels = pixels_of(browser, traces)
     places = pixels[np.isfinite(pixels[:, 0])].astype(int)
@@ -293,15 +282,15 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     browser.drag([[left + x, top + y] for x, y in ring], shift=True)
     browser.wait_for("document.querySelector('#filter').value.startsWith('inside(map_pca')")
     wanted = int((pixels[:, 0] < middle).sum())
-    browser.wait_for(f"document.querySelector('#total').textContent === '{wanted} of 40'")
-    browser.wait_for(f"document.querySelector('.map-note').textContent.includes('{wanted} traces')")
+    browser.wait_for_total(f"{wanted} of 40")
+    browser.wait_for_text(".map-note", f"{wanted} traces")
 
     inside = np.flatnonzero(pixels[:, 0] < middle)
     others = np.linalg.norm(pixels[inside, None] - pixels[inside], axis=2)
     row = int(inside[np.argmax(np.sort(others)[:, 1])])  # the furthest from the next one
     x, y = pixels[row]
     browser.drag([[left + x, top + y]])
-    browser.wait_for(f"document.querySelector('#rows .on')?.innerText.includes('trace-{row:02}')")
+    browser.wait_for_text("#rows .on", f"trace-{row:02}")
     assert f"row={row}" in browser.evaluate("location.hash")
 
     browser.evaluate("map.focus()")
@@ -313,16 +302,15 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
 
 
 def test_the_nearest_point_is_that_of_numpy(page):
-    """Found by a grid, in pixels; far points and those of no coordinates are none."""
+    """In pixels; far points and those of no coordinates are none."""
     rng = np.random.default_rng(3)
     points = rng.standard_normal((400, 2)).round(3)
     places = rng.uniform(-4, 4, (60, 2)).round(3)
     browser = page(tab="map", row=0)
     code = """(async (points, places) => {
-        const { buildGrid, fitBox, nearest } = await import("/page/map_points.js");
+        const { nearest } = await import("/page/map_points.js");
         const all = Float32Array.from([...points.flat(), NaN, 0]);
-        const grid = buildGrid(all, fitBox(all));
-        return places.map((place) => nearest(all, grid, place, [50, 20], 14, (i) => i % 5 > 0));
+        return places.map((place) => nearest(all, place, [50, 20], 14, (i) => i % 5 > 0));
     })"""
     found = browser.evaluate(f"{code}({points.tolist()}, {places.tolist()})")
     distances = np.linalg.norm((places[:, None] - points) * [50, 20], axis=2)
@@ -365,13 +353,12 @@ def test_a_lasso_joins_the_filter(page):
 def test_a_layer_leads_to_its_map(page):
     """Or to the command that makes it."""
     browser = page(tab="layers", row=7)
-    browser.wait_for("document.querySelector('[aria-label=\"map of a layer\"]')")
-    choose = """((select) => { select.value = "%d"; select.dispatchEvent(new Event("change")); })(
-        document.querySelector('[aria-label="map of a layer"]'))"""
-    browser.evaluate(choose % 3)
-    assert "--column hs_last --layer 3" in text_of(browser, ".command")
-    assert "store derive" in text_of(browser, ".command")
-    browser.evaluate(choose % 2)
+    menu = "[aria-label='map of a layer']"
+    browser.wait_for_text(menu, "map of layer")
+    browser.choose(menu, 3)
+    assert "--column hs_last --layer 3" in browser.text(".command")
+    assert "store derive" in browser.text(".command")
+    browser.choose(menu, 2)
     browser.wait_for("document.querySelector('.map-tab')")
     assert "map=map_pca" in browser.evaluate("location.hash")
 
@@ -386,7 +373,7 @@ def test_awkward_stores_are_shown(page, store):
     browser = page(store=store)
     row = ["", 0, 1][store - 1]
     for tab in TABS:
-        browser.evaluate(f"location.hash = 'store={store}&row={row}&tab={tab}'")
+        browser.change(store=store, row=row, tab=tab)
         browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
         browser.wait_for("document.querySelector('#panel').textContent.length > 5")
         assert browser.evaluate("document.querySelector('#error').hidden"), tab
@@ -400,17 +387,16 @@ def test_a_long_trace_is_shown_in_parts(page):
     browser.wait_for("document.querySelectorAll('.tokens span').length > 100")
     browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
     assert browser.evaluate("document.querySelectorAll('.tokens span').length") <= 4000
-    code = "[...document.querySelectorAll('#panel button')].find((b) => b.textContent === 'later')"
-    browser.evaluate(f"{code}.click()")
-    browser.wait_for("document.querySelector('.tokens span').textContent === '4000'")
-    assert "tokens 4,000 to 7,999 of 100,000" in text_of(browser, "#panel")
+    browser.click("#panel button", "later")
+    browser.wait_for_text(".tokens span", "4000")
+    assert "tokens 4,000 to 7,999 of 100,000" in browser.text("#panel")
 
 
 def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
     """A commit, and a repair that puts another store in its place, are offered; what is shown
     stays as it was until they are taken."""
     browser = page(store=4, filter="label == 1")
-    shown = text_of(browser, "#total")
+    shown = browser.text("#total")
     with StoreWriter.open(growing) as writer:
         for trace_id, row in traces[10:20]:
             writer.append(trace_id, {"label": row["label"]})
@@ -418,20 +404,20 @@ def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
     flip(growing / "label/c/0", 7)
     assert main(["repair", str(growing), "--yes"]) == 0
     newer(browser, "has taken the place")
-    browser.evaluate("document.querySelector('#rows .row:last-child').click()")
-    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('trace-0')")
-    assert text_of(browser, "#total") == shown == "3 of 10"
-    browser.evaluate("document.querySelector('#newer button').click()")
+    browser.click("#rows .row:last-child")
+    browser.wait_for_text("#panel h2", "trace-0")
+    assert browser.text("#total") == shown == "3 of 10"
+    browser.click("#newer button")
     n_rows = len(TraceStore.open(growing))
     browser.wait_for(f"document.querySelector('#total').textContent.endsWith(' of {n_rows}')")
     assert browser.evaluate("document.querySelector('#newer').hidden")
-    assert text_of(page(store=4), "#total") == f"{n_rows} of {n_rows}"
+    assert page(store=4).text("#total") == f"{n_rows} of {n_rows}"
 
 
 def newer(browser, words):
     """Come back to the page, which then says that the store has changed."""
     browser.evaluate("dispatchEvent(new Event('focus'))")
-    browser.wait_for(f"document.querySelector('#newer').textContent.includes({words!r})")
+    browser.wait_for_text("#newer", words)
 
 
 def test_a_phone_can_read_it(page):
@@ -440,7 +426,7 @@ def test_a_phone_can_read_it(page):
     browser.resize(390, 844)
     try:
         for tab in TABS:
-            browser.evaluate(f"location.hash = 'row=7&tab={tab}'")
+            browser.change(row=7, tab=tab)
             browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
             browser.wait_for("document.querySelector('#panel').textContent.length > 5")
             assert browser.evaluate("document.documentElement.scrollWidth") <= 390

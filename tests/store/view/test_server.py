@@ -153,9 +153,10 @@ class TestWhatIsShown:
         found = get("table", columns="score_gvae", count=N_ROWS)
         assert found["columns"]["score_gvae"] == expected
 
-    def test_a_column_is_sent_once(self, client, generation):
+    @pytest.mark.parametrize("path", ["levels/label", "map/map_pca"])
+    def test_a_column_is_sent_once(self, client, generation, path):
         """The second time the browser's copy is good."""
-        path = f"/api/0/{generation}/levels/label"
+        path = f"/api/0/{generation}/{path}"
         etag = client.get(path).headers["ETag"]
         again = client.get(path, headers={"If-None-Match": etag})
         assert again.status_code == 304
@@ -173,13 +174,6 @@ class TestWhatIsShown:
         assert get("find", text="nowhere at all")["position"] is None
         assert get("find", row=9, filter="label >= 0")["position"] is None
         assert get("find", row=10, filter="label >= 0")["row"] == 10
-
-    def test_the_ids_of_a_filter_make_a_subset(self, client, generation, traces, tmp_path):
-        """The file is what `store subset --ids` takes."""
-        answer = client.get(f"/api/0/{generation}/ids", params={"filter": "label == 1"})
-        assert "attachment" in answer.headers["Content-Disposition"]
-        chosen = [trace_id for trace_id, row in traces if row["label"] == 1]
-        assert answer.text.splitlines() == chosen
 
     def test_a_histogram_counts_each_label(self, get, traces):
         """Of the rows of the filter."""
@@ -253,15 +247,12 @@ class TestWhatIsShown:
         pairs = set(zip(found["queries"], found["keys"], strict=True))
         assert pairs == {(i, j) for _, i, j in expected}
 
-    def test_a_map_comes_as_bytes(self, client, generation, get_array, traces):
-        """Its first two coordinates; the browser keeps them as long as the store is the same."""
+    def test_a_map_comes_as_bytes(self, client, get_array, traces):
+        """Its first two coordinates; the store says of what they are."""
         points = get_array("map/map_pca")
         expected = np.array([row["map_pca"][:2] for _, row in traces])
         assert points.dtype == np.float32
         np.testing.assert_array_equal(points, expected)
-        path = f"/api/0/{generation}/map/map_pca"
-        etag = client.get(path).headers["etag"]
-        assert client.get(path, headers={"If-None-Match": etag}).status_code == 304
         (found,) = client.get("/api/stores").json()["stores"][0]["maps"]
         assert found == {
             "name": "map_pca", "column": "hs_last", "layer": 2, "method": "pca",
@@ -345,6 +336,7 @@ class TestAwkwardStores:
         assert (trace["tokens"], trace["token_texts"], trace["references"]) == ([], None, [])
         assert client.get("/api/0/1/trace/3/candidates/0").json() == []
         assert "label" in error_of(client, "/api/0/1/mistakes?column=x")
+        assert "expected the column attn_mean" in error_of(client, "/api/0/1/trace/3/attention/0")
 
     def test_a_newer_generation_is_offered_and_the_old_one_stays(self, tmp_path, traces):
         """The page goes on with what it opened."""
@@ -495,7 +487,3 @@ class TestWhatIsRefused:
         assert refusal.status == 414
         assert client.get("/api/0/1/table?filter=" + "(" * 10_000).status_code == 414
         assert "at most 1000" in error_of(client, "/api/0/1/table?filter=" + "(" * 5000)
-
-    def test_negative_rows(self, client):
-        """They have no route."""
-        assert client.get("/api/0/1/trace/-1").status_code == 404
