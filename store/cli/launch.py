@@ -135,12 +135,8 @@ class Launch(Command):
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     """Read the command behind `--`, as `python -m store` reads it.
 
-    Raises
-    ------
-    SchemaError
-        There is no `--`, or what is behind it does not run in parts.
-    SystemExit
-        Its arguments are wrong, which is printed.
+    Raises SchemaError: there is no `--`, or what is behind it does not run in parts; SystemExit:
+    its arguments are wrong, which is printed.
     """
     if not typed or typed[0] != "--":
         raise SchemaError(

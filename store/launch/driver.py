@@ -30,12 +30,8 @@ class Parts:
     whole, the command itself is likely to be wrong: no other is started, unless one of those that
     run becomes whole.
 
-    Attributes
-    ----------
-    failed
-        The parts that are given up.
-    n_rows
-        Committed traces of whole and of running parts, as they were counted last.
+    `failed`: the parts that are given up. `n_rows`: committed traces of whole and of running parts,
+    as they were counted last.
     """
 
     def __init__(self, job: Job, engine: Engine, say: Callable[[str], None]) -> None:

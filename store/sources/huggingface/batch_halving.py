@@ -22,11 +22,8 @@ PATIENCE = 16
 class Halving:
     """Runs batches, and remembers how many items at once memory sufficed for.
 
-    Attributes
-    ----------
-    sizes
-        Numbers of items, other than those of whole batches, that were run at once; in the order
-        in which they were first run.
+    `sizes`: numbers of items, other than those of whole batches, that were run at once; in the
+    order in which they were first run.
     """
 
     def __init__(self) -> None:
@@ -39,14 +36,8 @@ class Halving:
     ) -> Iterator[Result]:
         """Run over all items at once; where memory does not suffice, over half as many.
 
-        Yields
-        ------
-        The results of `run`, in the order of the items.
-
-        Raises
-        ------
-        torch.OutOfMemoryError
-            One item is too much.
+        Yields the results of `run`, in the order of the items. Raises torch.OutOfMemoryError: one
+        item is too much.
         """
         first = 0
         while first < len(items):
@@ -91,10 +82,7 @@ class Halving:
 class BatchedModel:
     """A model that is asked about texts, a batch at a time.
 
-    Parameters
-    ----------
-    name : str, optional
-        Name in the provenance; by default what the model was loaded from.
+    `name`: name in the provenance; by default what the model was loaded from.
     """
 
     def __init__(

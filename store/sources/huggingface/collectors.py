@@ -42,18 +42,10 @@ SMALL = 128
 
 
 class Layout(NamedTuple):
-    """Where the tokens of B traces lie, padded on the right to T.
+    """Where the tokens of B traces lie, padded on the right to T."""
 
-    Attributes
-    ----------
-    lengths
-        Tokens of each trace.
-    prompt_lens
-        Tokens of each prompt, at least one.
-    """
-
-    lengths: tuple[int, ...]
-    prompt_lens: tuple[int, ...]
+    lengths: tuple[int, ...]  # tokens of each trace
+    prompt_lens: tuple[int, ...]  # tokens of each prompt, at least one
 
     @property
     def width(self) -> int:

@@ -56,22 +56,11 @@ def run_forward(
 
     Where columns need maps, the model's implementation of attention has to be 'eager'.
 
-    Parameters
-    ----------
-    layers : sequence of int
-        Layers to keep, ascending; 0 is the embedding.
-    columns : collection of str
-        The columns that are kept; those that do not come from the model are passed over.
+    `layers`: layers to keep, ascending; 0 is the embedding. `columns`: the columns that are kept;
+    those that do not come from the model are passed over.
 
-    Returns
-    -------
-    list of dict or HalfRangeError
-        The columns of each trace, or why it has none: a state is beyond the range of its column.
-
-    Raises
-    ------
-    SchemaError
-        The model cannot give a column.
+    Returns the columns of each trace, or why it has none: a state is beyond the range of its
+    column. Raises SchemaError: the model cannot give a column.
     """
     layout = Layout(tuple(map(len, traces)), tuple(prompt_lens))
     collectors, takes = _collectors(model, layout, layers, columns)

@@ -39,16 +39,10 @@ def build_schema(
 ) -> Schema:
     """Build the schema of a trace.
 
-    Parameters
-    ----------
-    state_dtype : str
-        'float16' or 'bfloat16', of the hidden states.
+    `state_dtype`: 'float16' or 'bfloat16', of the hidden states.
 
-    Returns
-    -------
-    Schema
-        Columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens the
-        axis "pairs", all T * T the axis "squares".
+    Returns columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens
+    the axis "pairs", all T * T the axis "squares".
     """
     sizes = {
         "layers": n_layers,
@@ -64,18 +58,11 @@ def build_schema(
 def choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
     """The columns to keep, with the question's id, which a split needs.
 
-    Parameters
-    ----------
-    columns : sequence of str, optional
-        Names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None. A name
-        after a minus takes a column away, or those that begin with it: '-attn' is '-attn_mean' etc.
-    every : Schema
-        What `build_schema` returned.
+    `columns`: names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None.
+    A name after a minus takes a column away, or those that begin with it: '-attn' is '-attn_mean'
+    etc. `every`: what `build_schema` returned.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such column.
+    Raises NotFoundError: there is no such column.
     """
     for name in columns or ():
         if not _named(name, every.columns):
@@ -121,22 +108,13 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """What is to be kept of traces.
+    """What is to be kept of traces."""
 
-    Parameters
-    ----------
-    layers : sequence of int or str, optional
-        From 1 to L, or from 0, the embedding; ascending, or a text as in `store.traces.layers`,
-        where 0 has to be named. 1 to L by default.
-    columns : sequence of str, optional
-        Besides `question_id`; see `choose_columns`.
-    top_k : int
-        Candidates for each predicted token.
-    """
-
+    # from 1 to L, or from 0, the embedding; ascending, or a text as in `store.traces.layers`, where
+    # 0 has to be named. 1 to L by default
     layers: Sequence[int] | str | None = None
-    columns: Sequence[str] | None = None
-    top_k: int = 10
+    columns: Sequence[str] | None = None  # besides `question_id`; see `choose_columns`
+    top_k: int = 10  # candidates for each predicted token
 
     @property
     def needs_maps(self) -> bool:

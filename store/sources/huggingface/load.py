@@ -117,20 +117,12 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal model and its tokenizer, from a directory or the Hugging Face Hub.
 
-    Parameters
-    ----------
-    quantize
-        '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear layers.
-    device_map
-        'auto': accelerate spreads the layers over all GPUs, then the CPU's memory, instead of
-        `device`.
+    `quantize`: '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear
+    layers. `device_map`: 'auto': accelerate spreads the layers over all GPUs, then the CPU's
+    memory, instead of `device`.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such model, no tokenizer with it, or a package is missing.
-    SchemaError
-        It is no causal model, some of its weights are missing, or it does not fit.
+    Raises NotFoundError: there is no such model, no tokenizer with it, or a package is missing;
+    SchemaError: it is no causal model, some of its weights are missing, or it does not fit.
     """
     python_logging.getLogger("bitsandbytes").setLevel(python_logging.ERROR)  # it names each cast
     check_packages(quantize, device_map)

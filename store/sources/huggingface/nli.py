@@ -31,15 +31,9 @@ class HuggingFaceNli(BatchedModel):
     Pairs are sorted by length, so that a batch has little padding; too long ones are cut at the
     end of the longer text.
 
-    Attributes
-    ----------
-    n_pairs, n_cut : int
-        Different pairs that it was given so far, and how many of them were cut.
+    `n_pairs`, `n_cut`: different pairs that it was given so far, and how many of them were cut.
 
-    Raises
-    ------
-    SchemaError
-        Its labels are not those of inference.
+    Raises SchemaError: its labels are not those of inference.
     """
 
     def __init__(
@@ -63,10 +57,8 @@ class HuggingFaceNli(BatchedModel):
     def infer(self, pairs: Sequence[Pair]) -> list[Inference]:
         """Classify pairs; equal ones are asked once.
 
-        Raises
-        ------
-        SchemaError
-            The tokenizer is of another model, or memory does not suffice for one pair.
+        Raises SchemaError: the tokenizer is of another model, or memory does not suffice for one
+        pair.
         """
         inputs = self._encode(list(dict.fromkeys(pairs)))
         by_length = sorted(inputs, key=lambda pair: len(inputs[pair]["input_ids"]))
@@ -127,15 +119,10 @@ class HuggingFaceNli(BatchedModel):
 def find_labels(labels: Mapping[int, str], name: str) -> tuple[int, int]:
     """Positions of entailment and contradiction among the labels of a classifier.
 
-    Parameters
-    ----------
-    labels
-        Position -> name, `id2label` of its configuration.
+    `labels`: position -> name, `id2label` of its configuration.
 
-    Raises
-    ------
-    SchemaError
-        One of them is not there, or there twice, or another label is there than neutral.
+    Raises SchemaError: one of them is not there, or there twice, or another label is there than
+    neutral.
     """
     known = [str(labels[i]).strip().casefold() for i in sorted(labels)]
     if sorted(known) not in (sorted(LABELS), sorted([*LABELS, MAYBE])):

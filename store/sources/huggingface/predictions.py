@@ -66,19 +66,12 @@ def prediction_columns(
 ) -> list[dict[str, NDArray[Any]]]:
     """Describe the distributions that predicted the tokens of traces, and the one after them.
 
-    Parameters
-    ----------
-    logits : Tensor, (B, T, V)
-        Row t predicts token t + 1; traces are padded on the right.
+    `logits`, (B, T, V): row t predicts token t + 1; traces are padded on the right.
 
-    Returns
-    -------
-    list of dict
-        Of each trace of T tokens `logprob` and `entropy` float32 (T,), in nats; `topk_logprob`
-        float16 (T, K), falling; `topk_id` int32 (T, K). Entry t is about the distribution that
-        predicted token t; at t = 0 there is none: NaN, and -1 for the ids. `eos_logprob` float32
-        (): the log-probability that one of `ends` comes after the last token; NaN if there are
-        none.
+    Returns, of each trace of T tokens `logprob` and `entropy` float32 (T,), in nats; `topk_logprob`
+    float16 (T, K), falling; `topk_id` int32 (T, K). Entry t is about the distribution that
+    predicted token t; at t = 0 there is none: NaN, and -1 for the ids. `eos_logprob` float32 ():
+    the log-probability that one of `ends` comes after the last token; NaN if there are none.
     """
     made: list[dict[str, NDArray[Any]]] = [{} for _ in traces]
     if "eos_logprob" in columns:
@@ -266,10 +259,7 @@ class Returned(NamedTuple):
 def find_additions(model: PreTrainedModel) -> list[Additions]:
     """What each layer adds, from the first one on.
 
-    Raises
-    ------
-    SchemaError
-        The two parts of a layer are not found.
+    Raises SchemaError: the two parts of a layer are not found.
     """
     places = find_places(model, maps=False).states
     returned, states = _run_short(model)

@@ -52,49 +52,29 @@ class PromptError(ValueError):
 
 
 class PromptText(NamedTuple):
-    """The text of a prompt.
-
-    Attributes
-    ----------
-    context
-        The characters of the context, from start to before end; None where it is not in the text.
-    is_example
-        Whether an example is the question itself, so that the prompt is without it.
-    """
+    """The text of a prompt."""
 
     text: str
+    # the characters of the context, from start to before end; None where it is not in the text
     context: tuple[int, int] | None
-    is_example: bool
+    is_example: bool  # whether an example is the question itself, so that the prompt is without it
 
 
 class EncodedQuestion(NamedTuple):
-    """A question as a model gets it, and the answer to it once there is one.
-
-    Attributes
-    ----------
-    trace_id
-        Of the trace of the answer; empty without one.
-    prompt, answer
-        Token ids, int32. A given answer comes with the question; that of a model comes later.
-    context
-        The first token of the context, and how many there are; (-1, 0) without one.
-    token_label
-        int8, of prompt and answer: 1 in a hallucinated span of the answer, 0 outside, -1 without
-        annotations, as in the prompt.
-    text
-        The answer as it is compared with the references.
-    is_example
-        Whether an example is the question itself, so that the prompt is without it.
-    """
+    """A question as a model gets it, and the answer to it once there is one."""
 
     question: Question
+    # token ids, int32. A given answer comes with the question; that of a model comes later
     prompt: NDArray[np.int32]
+    # the first token of the context, and how many there are; (-1, 0) without one
     context: tuple[int, int]
-    is_example: bool
+    is_example: bool  # whether an example is the question itself, so that the prompt is without it
     answer: NDArray[np.int32]
+    # int8, of prompt and answer: 1 in a hallucinated span of the answer, 0 outside, -1 without
+    # annotations, as in the prompt
     token_label: NDArray[np.int8]
-    trace_id: str
-    text: str
+    trace_id: str  # of the trace of the answer; empty without one
+    text: str  # the answer as it is compared with the references
 
     def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
         """With the answer of a model."""
@@ -145,22 +125,12 @@ class EncodedQuestion(NamedTuple):
 
 
 class EncodedQuestions(NamedTuple):
-    """What a model is asked of some questions.
-
-    Attributes
-    ----------
-    skipped
-        Questions that it cannot take.
-    n_cut
-        How many contexts were cut.
-    whole
-        Contexts that could not be cut, and stay whole.
-    """
+    """What a model is asked of some questions."""
 
     questions: list[EncodedQuestion]
-    skipped: LeftOut
-    n_cut: int
-    whole: LeftOut
+    skipped: LeftOut  # questions that it cannot take
+    n_cut: int  # how many contexts were cut
+    whole: LeftOut  # contexts that could not be cut, and stay whole
 
 
 class Prompts:
@@ -183,13 +153,9 @@ class Prompts:
     max_context_tokens : int, optional
         Where `encode_questions` cuts the contexts of questions.
 
-    Raises
-    ------
-    ValueError
-        The template asks every question the same, or is no format string; an example of `few_shot`
-        has no answer, or lacks a field, or none is right.
-    SchemaError
-        The tokenizer has no chat template, or one that cannot take what is asked.
+    Raises ValueError: the template asks every question the same, or is no format string; an example
+    of `few_shot` has no answer, or lacks a field, or none is right; SchemaError: the tokenizer has
+    no chat template, or one that cannot take what is asked.
     """
 
     def __init__(
@@ -242,10 +208,8 @@ class Prompts:
     def encode(self, question: Question) -> EncodedQuestion:
         """Token ids of a question's prompt, and of the response that it may come with.
 
-        Raises
-        ------
-        PromptError
-            The tokenizer or the model cannot take them, or one of them has no tokens.
+        Raises PromptError: the tokenizer or the model cannot take them, or one of them has no
+        tokens.
         """
         rendered = self.render(question)
         prompt = rendered.text
@@ -287,10 +251,7 @@ class Prompts:
     def cut_context(self, question: Question, n_tokens: int) -> Question:
         """The question with a context of at most so many tokens; itself if it has no more.
 
-        Raises
-        ------
-        PromptError
-            The context is in no place of the prompt where it could be cut.
+        Raises PromptError: the context is in no place of the prompt where it could be cut.
         """
         context = question.get("context")
         if not context:

@@ -125,12 +125,8 @@ class HuggingFaceSource:
         Time that `rows` has spent so far: on the "generation" of answers, if any, and on
         the "second pass" with the columns that come from it.
 
-    Raises
-    ------
-    ValueError
-        The model cannot give traces, or two questions share an id.
-    SchemaError, NotFoundError
-        There is no such layer or column.
+    Raises ValueError: the model cannot give traces, or two questions share an id; SchemaError,
+    NotFoundError: there is no such layer or column.
     """
 
     def __init__(
@@ -201,12 +197,8 @@ class HuggingFaceSource:
         `start` counts rows that are written already; `begun` records how many traces were left out
         among them. A row has a value for each column of `schema`.
 
-        Raises
-        ------
-        IndexError
-            `start` is not in 0..len(self).
-        HalfRangeError
-            None of the first traces fits: the model has to be run in another precision.
+        Raises IndexError: `start` is not in 0..len(self); HalfRangeError: none of the first traces
+        fits: the model has to be run in another precision.
         """
         if not 0 <= start <= len(self):
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")

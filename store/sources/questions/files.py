@@ -45,31 +45,20 @@ RAGTRUTH_SOURCES = "source_info.jsonl"
 
 
 class TextRecords(NamedTuple):
-    """The records of a text; those of a CSV are cells, which are all texts.
-
-    Attributes
-    ----------
-    unit
-        What the numbers count: "line", from 1, or "record" of an array, from 0.
-    """
+    """The records of a text; those of a CSV are cells, which are all texts."""
 
     records: Records
     are_cells: bool = False
-    unit: str = "line"
+    unit: str = "line"  # what the numbers count: "line", from 1, or "record" of an array, from 0
 
 
 def read_records(text: str, question_names: Collection[str]) -> TextRecords:
     """Find the form of a text, and read its records.
 
-    Parameters
-    ----------
-    question_names
-        Names of the column that a CSV must have.
+    `question_names`: names of the column that a CSV must have.
 
-    Raises
-    ------
-    LineError
-        It has no form that is known; for quotes of a CSV, when the record is asked for.
+    Raises LineError: it has no form that is known; for quotes of a CSV, when the record is asked
+    for.
     """
     start = text.lstrip()
     if not start.startswith(("[", "{")):
@@ -132,33 +121,18 @@ def _csv_records(text: str, question_names: Collection[str]) -> Records:
 
 
 class QuestionFile(NamedTuple):
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes
-    ----------
-    questions
-        In the order of the file; all of them with a response, or none.
-    left_out
-        Records with something wrong about them.
-    remarks
-        What was done that one would not expect; one line each.
-    form
-        The benchmark, if it is one that is known.
-    """
-
-    questions: list[Question]
-    left_out: LeftOut
-    remarks: list[str]
-    form: Form | None
+    questions: list[Question]  # in the order of the file; all of them with a response, or none
+    left_out: LeftOut  # records with something wrong about them
+    remarks: list[str]  # what was done that one would not expect; one line each
+    form: Form | None  # the benchmark, if it is one that is known
 
 
 def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Question]:
     """Read the questions of a file that must have nothing wrong with it; see `read_question_file`.
 
-    Raises
-    ------
-    FormatError
-        Also for a record that `read_question_file` leaves out.
+    Raises FormatError: also for a record that `read_question_file` leaves out.
     """
     file = read_question_file(path, fields)
     if file.left_out.n:
@@ -182,13 +156,9 @@ def read_question_file(path: str | Path, fields: Collection[str] = ()) -> Questi
     fields
         Names of further fields to keep, for the prompt.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such file, or none of the sources beside one of RAGTruth.
-    FormatError
-        No record is good, or from some line on none can be found. A record that is no question, or
-        whose id is not new, is in `left_out`.
+    Raises NotFoundError: there is no such file, or none of the sources beside one of RAGTruth;
+    FormatError: no record is good, or from some line on none can be found. A record that is no
+    question, or whose id is not new, is in `left_out`.
     """
     reader = _Reader(Path(path), fields)
     with name_file(path, "a file of questions"):

@@ -56,47 +56,27 @@ class _Asked(TypedDict):
 class Question(_Asked, total=False):
     """One question, the answers that count as right, and an answer to it that exists already.
 
-    Attributes
-    ----------
-    question_id, question : str
-        Traces of one question_id stay in one split.
-    answers : list of str
-        The answers that count as right; none: no rule labels the trace.
-    context : str
-        Text that the answer is to be taken from.
-    fields : dict
-        Texts of further fields of the record, for the prompt.
-    trace_id : str
-        Of the trace of the response; as all that follows only where there is a response.
-    response : str
-        The answer that exists already: nothing is generated.
-    label : int
-        1 = hallucination, 0 = right, -1 = unlabelled.
-    spans : list of Span
-        The hallucinated parts of the response; an empty list says that there is none.
+    `question_id`, `question`: traces of one question_id stay in one split. `answers`: the answers
+    that count as right; none: no rule labels the trace.
     """
 
-    context: str
-    fields: dict[str, str]
+    context: str  # text that the answer is to be taken from
+    fields: dict[str, str]  # texts of further fields of the record, for the prompt
+    # of the trace of the response; as all that follows only where there is a response
     trace_id: str
-    response: str
-    label: int
+    response: str  # the answer that exists already: nothing is generated
+    label: int  # 1 = hallucination, 0 = right, -1 = unlabelled
     score: float
+    # the hallucinated parts of the response; an empty list says that there is none
     spans: list[Span]
 
 
 def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Question:
     """Check a record and give its names their one spelling.
 
-    Parameters
-    ----------
-    number
-        Of the record, from 1, for questions of NQ-open, which have no id.
+    `number`: of the record, from 1, for questions of NQ-open, which have no id.
 
-    Raises
-    ------
-    LineError
-        It is no question, or lacks one of `fields`.
+    Raises LineError: it is no question, or lacks one of `fields`.
     """
     if not isinstance(record, Mapping):
         raise LineError(f"expected an object with a question, found {record!r:.200}")
@@ -213,18 +193,12 @@ def _spell_int(value: Any) -> Any:
 def add_response(question: Question, record: Mapping[str, Any]) -> Question:
     """Add the response of a record to its question, if it has one.
 
-    Parameters
-    ----------
-    record
-        With `response`, and as it likes `label` (1 = hallucination), `score` (higher is better),
-        `spans` and `trace_id`. Spans are objects with `start`, `end` and perhaps `label` and
-        `text`, or pairs of start and end: characters of the response, from 0, the end excluded.
-        Without a label, spans decide it: 1 if there is one. A label of 0 allows none.
+    `record`: with `response`, and as it likes `label` (1 = hallucination), `score` (higher is
+    better), `spans` and `trace_id`. Spans are objects with `start`, `end` and perhaps `label` and
+    `text`, or pairs of start and end: characters of the response, from 0, the end excluded. Without
+    a label, spans decide it: 1 if there is one. A label of 0 allows none.
 
-    Raises
-    ------
-    LineError
-        Something of it is wrong.
+    Raises LineError: something of it is wrong.
     """
     if not any(name in record for name in RESPONSE_NAMES):
         return question
