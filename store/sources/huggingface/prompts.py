@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.grading import Case
+from store.labels.grading import Case, Grade
 from store.labels.rule import label_scores
 from store.reports import LeftOut
 from store.sources.huggingface.tokenization import (
@@ -75,6 +75,7 @@ class EncodedQuestion(NamedTuple):
     token_label: NDArray[np.int8]
     trace_id: str  # of the trace of the answer; empty without one
     text: str  # the answer as it is compared with the references
+    grade: Grade = Grade(math.nan, {})  # what rules say of the answer, once they were asked
 
     def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
         """With the answer of a model."""
@@ -136,22 +137,13 @@ class EncodedQuestions(NamedTuple):
 class Prompts:
     """Makes prompts for one model.
 
-    Parameters
-    ----------
-    tokenizer : PreTrainedTokenizerBase
-        Adds its special tokens; with a chat template those in the template instead.
-    model : PreTrainedModel
-        Its configuration has the number of tokens that it takes.
-    template : str
-        Format string with `{question}`, `{context}` and further fields of the questions.
-    max_new_tokens : int
-        Room that every prompt leaves for the answer.
-    few_shot : sequence of Question
-        Questions with answers (`turns.Examples`) that every prompt begins with; in a chat they are
-        turns before the question. A prompt has no example that is its own question: none with its
-        message, or with its id and an answer of its own; ids alone may be numbers of records.
-    max_context_tokens : int, optional
-        Where `encode_questions` cuts the contexts of questions.
+    `tokenizer` adds its special tokens; with a chat template those in the template instead. `model`
+    has in its configuration how many tokens it takes. `template` is a format string with
+    `{question}`, `{context}` and further fields of the questions. Every prompt leaves room for an
+    answer of `max_new_tokens`, and begins with the questions of `few_shot` and their answers
+    (`turns.Examples`); in a chat they are turns before the question. A prompt has no example that
+    is its own question: none with its message, or with its id and an answer of its own; ids alone
+    may be numbers of records. `encode_questions` cuts contexts at `max_context_tokens`.
 
     Raises ValueError: the template asks every question the same, or is no format string; an example
     of `few_shot` has no answer, or lacks a field, or none is right; SchemaError: the tokenizer has

@@ -7,7 +7,8 @@ Mu-SHROOM are understood as they are. Nothing here imports a model library.
 
 import io
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,11 +184,22 @@ class _Reader:
 
     def read(self, text: str) -> None:
         """Add all records; raises LineError where no next one can be found."""
-        names = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
-        records = read_records(text, names)
-        for place, record in records.records:
+        records = read_records(text, (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES))
+        for number, record in records.records:
             self._n_records += 1
-            self._add_record(record, f"{records.unit} {place}", records.are_cells)
+            place = f"{records.unit} {number}"
+            with self._leaving_out(place):
+                for one in self._expand(self._parse(record, records.are_cells)):
+                    with self._leaving_out(place):
+                        self._add(one, place)
+
+    @contextmanager
+    def _leaving_out(self, place: str) -> Iterator[None]:
+        """Name what has something wrong about it, and go on."""
+        try:
+            yield
+        except LineError as error:
+            self.left_out.add(f"{self.path}, {place}: {error}")
 
     def finish(self) -> QuestionFile:
         """What was found; raises FormatError if it is nothing."""
@@ -201,29 +213,16 @@ class _Reader:
             remarks.append(f"{self.path}: questions without ids are called q_1, q_2, ... in order")
         return QuestionFile([q for _, q in self._found], self.left_out, remarks, self.form)
 
-    def _add_record(self, record: Any, place: str, are_cells: bool) -> None:
-        try:
-            if isinstance(record, LineError):
-                raise record
-            if are_cells:
-                record = self._parse_cells(record)
-            for one in self._expand(record):
-                self._try(one, place)
-        except LineError as error:
-            self._leave_out(place, error)
-
-    def _parse_cells(self, cells: Mapping[str, str]) -> Mapping[str, Any]:
-        record = parse_given_cells(parse_answers_cells(cells))
-        if find_form(record) is None and find_first(record, ID_NAMES) is None:
+    def _parse(self, record: Any, are_cells: bool) -> Any:
+        if isinstance(record, LineError):
+            raise record
+        if not are_cells:
+            return record
+        parsed = parse_given_cells(parse_answers_cells(record))
+        if find_form(parsed) is None and find_first(parsed, ID_NAMES) is None:
             self._are_numbered = True
-            return {**record, "question_id": f"q_{self._n_records}"}
-        return record
-
-    def _try(self, record: Any, place: str) -> None:
-        try:
-            self._add(record, place)
-        except LineError as error:
-            self._leave_out(place, error)
+            return {**parsed, "question_id": f"q_{self._n_records}"}
+        return parsed
 
     def _expand(self, record: Any) -> Iterable[Any]:
         form = find_form(record)
@@ -271,13 +270,10 @@ class _Reader:
         self._place_of[question[kind]] = place  # type: ignore[literal-required] # one of two keys
         self._found.append((place, question))
 
-    def _leave_out(self, place: str, error: LineError) -> None:
-        self.left_out.add(f"{self.path}, {place}: {error}")
-
     def _leave_out_unanswered(self) -> None:
         """In a file of answers that exist already, a question without one is a mistake."""
-        missing = LineError("response: expected a text, as other records have, found none")
         for place, question in self._found:
-            if "response" not in question:
-                self._leave_out(place, missing)
+            with self._leaving_out(place):
+                if "response" not in question:
+                    raise LineError("response: expected a text, as other records have, found none")
         self._found = [found for found in self._found if "response" in found[1]]
