@@ -24,10 +24,6 @@ __all__ = [
     "check_model",
     "check_questions",
     "choose_columns",
-    "layers_to_keep",
-    "model_sizes",
-    "needs_maps",
-    "with_label_columns",
 ]
 
 DEFAULT = "default"  # a name for all columns that are kept unless others are named
@@ -93,11 +89,6 @@ def _named(name: str, every: Collection[str]) -> set[str]:
     return {name}.intersection(every)
 
 
-def needs_maps(columns: Sequence[str] | None) -> bool:
-    """Whether attention maps must be computed, which takes the eager implementation."""
-    return bool(_kept(columns, columns_of("attention")))
-
-
 class Chosen(NamedTuple):
     """What is kept of one model's traces: its layers, ascending, and their columns."""
 
@@ -119,7 +110,7 @@ class Kept:
     @property
     def needs_maps(self) -> bool:
         """Whether attention maps must be computed, which takes the eager implementation."""
-        return needs_maps(self.columns)
+        return bool(_kept(self.columns, columns_of("attention")))
 
     def choose(
         self, config: PreTrainedConfig, dtype: torch.dtype, label_columns: Mapping[str, Column]
@@ -129,16 +120,20 @@ class Kept:
         States of a model that runs in bfloat16 are kept as they are. Raises SchemaError or
         NotFoundError where there is no such layer or column.
         """
-        n_layers, n_heads, hidden_size = model_sizes(config, self.needs_maps)
-        chosen = layers_to_keep(self.layers, n_layers)
+        n_layers, n_heads, hidden_size = _model_sizes(config, self.needs_maps)
+        chosen = _layers_to_keep(self.layers, n_layers)
         n_candidates = min(self.top_k, config.vocab_size)
         state_dtype = "bfloat16" if dtype == torch.bfloat16 else "float16"
-        every = build_schema(len(chosen), n_heads, hidden_size, n_candidates, state_dtype)
-        schema = choose_columns(self.columns, with_label_columns(every, label_columns))
-        return Chosen(chosen, n_candidates, schema)
+        made = build_schema(len(chosen), n_heads, hidden_size, n_candidates, state_dtype)
+        every: dict[str, Column] = {}
+        for name, column in made.columns.items():
+            every[name] = column
+            if name == "label":
+                every |= label_columns
+        return Chosen(chosen, n_candidates, choose_columns(self.columns, Schema(every)))
 
 
-def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
+def _model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
     """Layers, heads and hidden size; raises SchemaError for a model that has none."""
     heads = getattr(config, "num_attention_heads", None)
     if heads is None and wants_maps:
@@ -154,7 +149,7 @@ def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, i
         ) from error
 
 
-def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
+def _layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
     """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
     every = list(range(1, n_layers + 1))
     if _asks_for_embedding(layers):
@@ -177,16 +172,6 @@ def _asks_for_embedding(layers: Sequence[int] | str | None) -> bool:
     if isinstance(layers, str):
         return any(0 in (wanted.first, wanted.last) for wanted in parse_layers(layers))
     return layers is not None and 0 in layers
-
-
-def with_label_columns(schema: Schema, label_columns: Mapping[str, Column]) -> Schema:
-    """The schema with the columns of several rules behind the column `label`."""
-    columns: dict[str, Column] = {}
-    for name, column in schema.columns.items():
-        columns[name] = column
-        if name == "label":
-            columns |= label_columns
-    return Schema(columns)
 
 
 def check_model(model: PreTrainedModel, wants_maps: bool) -> None:

@@ -47,7 +47,7 @@ from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import Decoding, generate_answers
-from store.sources.huggingface.kept import NOT_BY_DEFAULT, build_schema, needs_maps
+from store.sources.huggingface.kept import NOT_BY_DEFAULT, Kept, build_schema
 from store.sources.huggingface.provenance import weights_checksum, weights_digest
 from store.traces.identity import REMARKS, identity
 from store.traces.origin import find_difference, origins_of
@@ -240,8 +240,8 @@ def test_columns_without_some_of_the_default_ones(extract, capsys):
         without = attention | ({"label"} if i == 2 else set())
         assert {*TraceStore.open(f"{i}.zarr").schema.columns} == default - without | more
     assert attention
-    assert not needs_maps(["default", "-attn"])
-    assert needs_maps(["default", "-attn", "attn_mean"])
+    assert not Kept(columns=["default", "-attn"]).needs_maps
+    assert Kept(columns=["default", "-attn", "attn_mean"]).needs_maps
     capsys.readouterr()
     assert extract("u.zarr", "--columns", "default,-attm_mean") == 2
     assert "found '-attm_mean'; closest: 'attn_mean'" in capsys.readouterr().err
