@@ -42,7 +42,12 @@ class Halving:
         first = 0
         while first < len(items):
             n_items = min(self._limit or len(items), len(items) - first)
-            results = self._attempt(run, items[first : first + n_items])
+            results: list[Result] | None = None
+            try:
+                results = run(items[first : first + n_items])
+            except torch.OutOfMemoryError:
+                if n_items == 1:
+                    raise
             if results is None:
                 torch.cuda.empty_cache()  # the error is gone by now, and with it what the run held
                 self._set_limit(n_items // 2)
@@ -53,17 +58,6 @@ class Halving:
             del results  # before the next run needs the memory
             first += n_items
             self._grow(len(items))
-
-    def _attempt(
-        self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
-    ) -> list[Result] | None:
-        """The results; None if memory did not suffice."""
-        try:
-            return run(items)
-        except torch.OutOfMemoryError:
-            if len(items) == 1:
-                raise
-            return None
 
     def _set_limit(self, limit: int | None) -> None:
         self._limit = limit

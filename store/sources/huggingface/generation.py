@@ -87,8 +87,7 @@ class Decoding:
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: expected more than 0 and at most 1, found {self.top_p}")
-        has_softmax = self.temperature is not None or self.top_p < 1
-        if self.num_beams > 1 and has_softmax:
+        if self.num_beams > 1 and self._has_softmax:
             raise ValueError(
                 "decoding: expected beams, or a temperature and top_p, found both; leave one out"
             )
@@ -104,10 +103,13 @@ class Decoding:
         return self == Decoding(max_new_tokens=self.max_new_tokens, stop=self.stop)
 
     @property
+    def _has_softmax(self) -> bool:
+        return self.temperature is not None or self.top_p < 1
+
+    @property
     def is_sampled(self) -> bool:
         """Whether answers are drawn at random."""
-        has_softmax = self.temperature is not None or self.top_p < 1
-        return self.num_beams == 1 and (self.num_samples > 1 or has_softmax)
+        return self.num_beams == 1 and (self.num_samples > 1 or self._has_softmax)
 
     @property
     def settings(self) -> dict[str, Any]:

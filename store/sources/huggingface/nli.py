@@ -83,7 +83,8 @@ class HuggingFaceNli(BatchedModel):
         """Arguments of the model for each pair."""
         inputs = {}
         for pair in pairs:
-            texts = [_encodable(text) for text in pair]
+            # half of a surrogate pair, which tokenizers refuse, becomes a question mark
+            texts = [text.encode(errors="replace").decode() for text in pair]
             encoded = self.tokenizer(*texts)
             if len(encoded["input_ids"]) > self.longest:
                 encoded = self.tokenizer(*texts, truncation=True, max_length=self.longest)
@@ -97,7 +98,12 @@ class HuggingFaceNli(BatchedModel):
             tensors = {name: torch.tensor([ids]) for name, ids in inputs[0].items()}
         else:
             tensors = dict(self.tokenizer.pad(list(inputs), return_tensors="pt"))
-        self._check_ids(tensors["input_ids"])
+        largest = int(tensors["input_ids"].max())
+        if largest >= self.n_ids:
+            raise SchemaError(
+                f"model {self.name!r}: expected a tokenizer of its {self.n_ids:,} tokens, found "
+                f"token {largest:,}"
+            )
         with torch.inference_mode():
             placed = {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
             logits = self.model(**placed).logits.float()
@@ -107,13 +113,6 @@ class HuggingFaceNli(BatchedModel):
         both = logits[:, [self.entailment, self.contradiction]].double().softmax(dim=1)
         columns = entails.tolist(), both[:, 1].tolist()
         return [Inference(*one) for one in zip(*columns, strict=True)]
-
-    def _check_ids(self, ids: torch.Tensor) -> None:
-        if int(ids.max()) >= self.n_ids:
-            raise SchemaError(
-                f"model {self.name!r}: expected a tokenizer of its {self.n_ids:,} tokens, found "
-                f"token {int(ids.max()):,}"
-            )
 
 
 def find_labels(labels: Mapping[int, str], name: str) -> tuple[int, int]:
@@ -140,11 +139,6 @@ def _names_of_inputs(model: PreTrainedModel) -> set[str]:
     if getattr(model.config, "type_vocab_size", 2) < 2:
         names.discard("token_type_ids")
     return names
-
-
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which tokenizers refuse, becomes a question mark."""
-    return text.encode(errors="replace").decode()
 
 
 def _longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

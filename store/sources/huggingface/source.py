@@ -36,6 +36,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
@@ -43,6 +44,7 @@ import torch
 from transformers import PreTrainedModel
 
 from store.labels.grading import Grader, count_verdicts
+from store.labels.rule import AS_GIVEN
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface.batch_halving import Halving
@@ -60,10 +62,8 @@ from store.sources.huggingface.prompts import EncodedQuestion, Prompts
 from store.sources.huggingface.provenance import (
     conventions,
     describe_decoding,
-    describe_labels,
     describe_model,
     digest_of,
-    package_versions,
 )
 from store.sources.huggingface.tokenization import JOINING, TokenTexts
 from store.traces.identity import BATCHING, REMARKS
@@ -74,6 +74,8 @@ __all__ = ["HuggingFaceSource"]
 
 # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRIED = 64
+
+PACKAGES = ("numpy", "tokenizers", "torch", "transformers")  # that compute the numbers
 
 # keys of the provenance
 GENERATION_ATTENTION = "generation_attn_implementation"
@@ -313,6 +315,9 @@ class HuggingFaceSource:
             decoding = describe_decoding(self.model, self.decoding)
             if self.decoding.stop and self.decoding.stop.isspace():
                 rules[STOP_RULE_KEY] = STOP_RULE
+        labels = self.grader.describe()
+        if self.is_given:
+            labels["label_rule"] = f"{AS_GIVEN}, else: {labels['label_rule']}"
         n_layers = self.model.config.get_text_config().num_hidden_layers
         return {
             "source": "huggingface",
@@ -323,8 +328,8 @@ class HuggingFaceSource:
             **self.prompts.describe(),
             **rules,
             "decoding": decoding,
-            **describe_labels(self.grader, is_given=self.is_given),
+            **labels,
             "questions": len(self.questions),
             "questions_sha256": digest_of([one.question for one in self.questions]),
-            "versions": package_versions(),
+            "versions": {name: version(name) for name in PACKAGES},
         }

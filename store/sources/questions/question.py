@@ -7,7 +7,7 @@ is wrong is a LineError; nothing is guessed.
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from store.text_records import LineError, parse_json, parse_number
 from store.traces.trace_ids import MAX_ID_BYTES
@@ -47,28 +47,21 @@ class Span(TypedDict):
     label: str
 
 
-class _Asked(TypedDict):
-    question_id: str
+class Question(TypedDict):
+    """One question, the answers that count as right, and an answer to it that exists already."""
+
+    question_id: str  # traces of one question_id stay in one split
     question: str
-    answers: list[str]
-
-
-class Question(_Asked, total=False):
-    """One question, the answers that count as right, and an answer to it that exists already.
-
-    `question_id`, `question`: traces of one question_id stay in one split. `answers`: the answers
-    that count as right; none: no rule labels the trace.
-    """
-
-    context: str  # text that the answer is to be taken from
-    fields: dict[str, str]  # texts of further fields of the record, for the prompt
+    answers: list[str]  # those that count as right; none: no rule labels the trace
+    context: NotRequired[str]  # text that the answer is to be taken from
+    fields: NotRequired[dict[str, str]]  # texts of further fields of the record, for the prompt
     # of the trace of the response; as all that follows only where there is a response
-    trace_id: str
-    response: str  # the answer that exists already: nothing is generated
-    label: int  # 1 = hallucination, 0 = right, -1 = unlabelled
-    score: float
+    trace_id: NotRequired[str]
+    response: NotRequired[str]  # the answer that exists already: nothing is generated
+    label: NotRequired[int]  # 1 = hallucination, 0 = right, -1 = unlabelled
+    score: NotRequired[float]
     # the hallucinated parts of the response; an empty list says that there is none
-    spans: list[Span]
+    spans: NotRequired[list[Span]]
 
 
 def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Question:

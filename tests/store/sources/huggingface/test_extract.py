@@ -297,12 +297,7 @@ def test_samples_follow_the_models_distribution(llama):
     np.testing.assert_allclose(counts / 4000, expected, atol=4 * math.sqrt(0.25 / 4000))
     order = np.argsort(-expected)
     kept = order[: int((np.cumsum(expected[order]) < 0.6).sum()) + 1]
-    found = generate_answers(
-        llama,
-        [prompt],
-        ["0"],
-        Decoding(1, 500, 2.0, 0.6, max_new_tokens=1),
-    )
+    found = generate_answers(llama, [prompt], ["0"], Decoding(1, 500, 2.0, 0.6, max_new_tokens=1))
     assert {answer[0] for answer in found} <= set(kept.tolist())
 
 
@@ -723,11 +718,7 @@ def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
     def build(name, stop=None):
         path = tmp_path / name
         source = build_source(
-            overflowing,
-            tokenizer,
-            max_new_tokens=3,
-            begun=open_begun(path),
-            **settings,
+            overflowing, tokenizer, max_new_tokens=3, begun=open_begun(path), **settings
         )
         with nullcontext() if stop is None else stop_after(stop):
             return build_store(path, source)

@@ -197,10 +197,7 @@ def test_the_tokens_of_the_context_are_known(kind, chat):
     ]:
         prompts = build_prompts(tokenizer, template, chat=chat)
         asked = ask(question, context=context)
-        for prompt in (
-            prompts.encode(asked),
-            prompts.encode(asked | give("Paris", **asked)),
-        ):
+        for prompt in (prompts.encode(asked), prompts.encode(asked | give("Paris", **asked))):
             start, n = prompt.context
             assert tokenizer.decode(prompt.prompt[start : start + n]).strip() == context
     assert build_prompts(tokenizer, chat=chat).encode(ask()).context == (-1, 0)

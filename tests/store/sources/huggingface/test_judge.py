@@ -7,11 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from character_tokenizer import build_tokenizer
-from judges import (
-    build_comparing_model,
-    build_judge_model,
-    build_judge_tokenizer,
-)
+from judges import build_comparing_model, build_judge_model, build_judge_tokenizer
 from tokenizers import processors
 
 from store import Column, Schema, SchemaError, StoreWriter, TraceStore
