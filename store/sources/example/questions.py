@@ -90,23 +90,13 @@ _DRAW_SIZE = 1024  # fixed, so that the first questions are the same however man
 _PLACE_SEED = 7
 
 
-def _mix_places() -> tuple[str, ...]:
-    """The places from the most to the least often named, one of each side in turn."""
-    rng = np.random.default_rng(_PLACE_SEED)
-    sides = [rng.permutation(side).tolist() for side in (NORTHERN, SOUTHERN)]
-    return tuple(place for pair in zip(*sides, strict=True) for place in pair)
-
-
-def _share_places(n: int) -> NDArray[np.float64]:
-    """How often the n places are named, float64 (n,); both sides equally often (Zipf's law)."""
-    rank = np.arange(n) // 2
-    shares = (rank + ZIPF_OFFSET) ** -ZIPF_EXPONENT
-    return shares / shares.sum()
-
-
 ZIPF_OFFSET, ZIPF_EXPONENT = 8.0, 0.7
-PLACES = _mix_places()
-PLACE_SHARES = _share_places(len(PLACES))
+_RNG = np.random.default_rng(_PLACE_SEED)
+_SIDES = [_RNG.permutation(side).tolist() for side in (NORTHERN, SOUTHERN)]
+# from the most to the least often named, one of each side in turn
+PLACES: tuple[str, ...] = tuple(place for pair in zip(*_SIDES, strict=True) for place in pair)
+_SHARES = (np.arange(len(PLACES)) // 2 + ZIPF_OFFSET) ** -ZIPF_EXPONENT
+PLACE_SHARES: NDArray[np.float64] = _SHARES / _SHARES.sum()  # both sides equally often (Zipf's law)
 IS_NORTHERN = np.isin(PLACES, NORTHERN)
 
 

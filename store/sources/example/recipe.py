@@ -115,14 +115,12 @@ def _season(month: int, place: int, spelt: float) -> str:
     return names[int(spelt * len(names))]
 
 
-def _draw_habits() -> NDArray[np.float64]:
-    """How often a place has which spelling: cumulative, float64 (places, spellings - 1)."""
-    rng = np.random.default_rng(_HABIT_SEED)
-    shares = rng.dirichlet([_HABIT_CONCENTRATION] * _N_SPELLINGS, size=len(PLACES))
-    return shares.cumsum(axis=1)[:, :-1]
-
-
-_HABITS = _draw_habits()
+# how often a place has which spelling: cumulative, float64 (places, spellings - 1)
+_HABITS = (
+    np.random.default_rng(_HABIT_SEED)
+    .dirichlet([_HABIT_CONCENTRATION] * _N_SPELLINGS, size=len(PLACES))
+    .cumsum(axis=1)[:, :-1]
+)
 
 
 _PAD, _BOS, _EOS, _UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"

@@ -22,11 +22,6 @@ PREFETCH_BYTES = 128 << 20  # the loader's default
 DISK_DELAY_S = 0.25  # how far ahead a disk is asked, in its own time
 PREFETCH_SHARE = 0.1  # of the memory that is free, at most
 CACHE_SHARE = 0.25  # of the memory that is free, at most
-TOLD = (  # to programs
-    *("store", "columns", "n_rows", "batch_size", "n_processes"),
-    *("epoch_bytes", "row_bytes", "batch_bytes", "cached", "disk_bytes", "disk_s"),
-    *("advice", "machine", "disk"),
-)
 
 
 class Reading(NamedTuple):
@@ -136,11 +131,21 @@ class TrainingPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for programs; bytes and seconds."""
-        return {name: getattr(self, name) for name in TOLD} | {
+        gpus = [gpu._asdict() for gpu in self.machine.gpus]
+        return {
+            "store": self.store,
             "columns": {column.name: column._asdict() for column in self.columns},
+            "n_rows": self.n_rows,
+            "batch_size": self.batch_size,
+            "n_processes": self.n_processes,
+            "epoch_bytes": self.epoch_bytes,
+            "row_bytes": self.row_bytes,
+            "batch_bytes": self.batch_bytes,
+            "cached": self.cached,
+            "disk_bytes": self.disk_bytes,
+            "disk_s": self.disk_s,
             "advice": self.advice._asdict(),
-            "machine": self.machine._asdict()
-            | {"gpus": [gpu._asdict() for gpu in self.machine.gpus]},
+            "machine": self.machine._asdict() | {"gpus": gpus},
             "disk": self.disk._asdict(),
         }
 

@@ -35,7 +35,7 @@ from store.text_records import (
 )
 from store.traces.trace_ids import TraceNumbers
 
-__all__ = ["QuestionFile", "TextRecords", "read_question_file", "read_questions", "read_records"]
+__all__ = ["QuestionFile", "read_question_file", "read_questions"]
 
 # each with its line, or in an array with its index; a LineError where one cannot be read
 Records = Iterable[tuple[int, Any]]
@@ -43,6 +43,8 @@ Records = Iterable[tuple[int, Any]]
 # of TriviaQA and SQuAD: the files are one object with all records in it
 WRAPPERS = ("Data", "data")
 RAGTRUTH_SOURCES = "source_info.jsonl"
+# of the column of questions, which a CSV must have
+NAMES = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
 
 
 class TextRecords(NamedTuple):
@@ -53,21 +55,19 @@ class TextRecords(NamedTuple):
     unit: str = "line"  # what the numbers count: "line", from 1, or "record" of an array, from 0
 
 
-def read_records(text: str, question_names: Collection[str]) -> TextRecords:
+def _read_records(text: str) -> TextRecords:
     """Find the form of a text, and read its records.
 
-    `question_names`: names of the column that a CSV must have.
-
-    Raises LineError: it has no form that is known; for quotes of a CSV, when the record is asked
-    for.
+    Raises LineError where it has no form that is known; for quotes of a CSV, when the record is
+    asked for.
     """
     start = text.lstrip()
     if not start.startswith(("[", "{")):
-        return TextRecords(_csv_records(text, question_names), are_cells=True)
+        return TextRecords(_csv_records(text), are_cells=True)
     problem: LineError | None = None
     try:
         array = json.loads(text, object_pairs_hook=_marked_keys)
-        if isinstance(array, dict) and set(question_names).isdisjoint(array):
+        if isinstance(array, dict) and set(NAMES).isdisjoint(array):
             array = next((array[name] for name in WRAPPERS if name in array), None)
         if isinstance(array, list):
             return TextRecords([(i, _checked(one)) for i, one in enumerate(array)], unit="record")
@@ -110,12 +110,12 @@ def _fault(value: Any) -> ValueError | None:
     return value if isinstance(value, ValueError) else next(filter(None, map(_fault, inner)), None)
 
 
-def _csv_records(text: str, question_names: Collection[str]) -> Records:
-    delimiter = find_delimiter(text.lstrip("\r\n").partition("\n")[0], question_names)
+def _csv_records(text: str) -> Records:
+    delimiter = find_delimiter(text.lstrip("\r\n").partition("\n")[0], NAMES)
     header, records = read_csv(io.StringIO(text, newline=""), delimiter)
     if len(set(header)) != len(header):
         raise LineError(f"expected different columns, found {header!r:.200}", 1)
-    if set(question_names).isdisjoint(header):
+    if set(NAMES).isdisjoint(header):
         message = "expected JSON, or a CSV header with question_id, question and answers"
         raise LineError(f"{message}, found {header!r:.200}", 1)
     return records
@@ -144,18 +144,14 @@ def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Quest
 def read_question_file(path: str | Path, fields: Collection[str] = ()) -> QuestionFile:
     """Read a file of questions, with the answers to them that exist already.
 
-    Parameters
-    ----------
-    path
-        JSON lines, a JSON array of objects, or CSV with a header (commas, semicolons or tabs).
-        Keys: `question_id`, `question` and `answers` (a list or one text; in CSV a JSON list or
-        texts between `|`), and perhaps `context`. TriviaQA: `question_id` or `QuestionId`,
-        `question` or `Question`, `answer` with `value`, `aliases` and `normalized_aliases`.
-        NQ-open: `question` and `answer`; such questions have no id and get `nq_<number>`, from 1,
-        and those of a CSV without ids `q_<number>`. An answer that exists already is `response`,
-        with `label`, `score` and `spans` (`given.add_response`). `benchmarks` lists the benchmarks.
-    fields
-        Names of further fields to keep, for the prompt.
+    It is JSON lines, a JSON array of objects, or CSV with a header (commas, semicolons or tabs).
+    Keys: `question_id`, `question` and `answers` (a list or one text; in CSV a JSON list or texts
+    between `|`), and perhaps `context`. TriviaQA: `question_id` or `QuestionId`, `question` or
+    `Question`, `answer` with `value`, `aliases` and `normalized_aliases`. NQ-open: `question` and
+    `answer`; such questions have no id and get `nq_<number>`, from 1, and those of a CSV without
+    ids `q_<number>`. An answer that exists already is `response`, with `label`, `score` and `spans`
+    (`question.add_response`). `benchmarks` lists the benchmarks. `fields` are names of further
+    fields to keep, for the prompt.
 
     Raises NotFoundError: there is no such file, or none of the sources beside one of RAGTruth;
     FormatError: no record is good, or from some line on none can be found. A record that is no
@@ -184,7 +180,7 @@ class _Reader:
 
     def read(self, text: str) -> None:
         """Add all records; raises LineError where no next one can be found."""
-        records = read_records(text, (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES))
+        records = _read_records(text)
         for number, record in records.records:
             self._n_records += 1
             place = f"{records.unit} {number}"
