@@ -9,13 +9,10 @@ The second pass costs a few per cent of the first and gives whole maps at once, 
 the first would have to be pieced together step by step. Only the second pass runs with the eager
 attention that gives maps. Batching changes no value beyond float rounding.
 
-Conventions, which `provenance` repeats:
+`provenance` has the conventions of layers and predictions. Besides:
 
-- **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is
-  left out unless layer 0 is asked for; in its attention columns each token attends to itself alone,
-  so that all columns have the same layers. Entry L is what transformers returns as the last one:
-  for Llama and most others the state *after* the model's final norm, so its scale differs from that
-  of the layers below.
+- **Layer L** is what transformers returns as the last one: for Llama and most others the state
+  *after* the model's final norm, so its scale differs from that of the layers below.
 - **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of
   the answer, whose states decided to end it. On a small model's sums a BiLSTM over `hs_last`
   detects errors better there (test AUROC .911, mean of three splits) than at the end-of-sequence
@@ -26,10 +23,6 @@ Conventions, which `provenance` repeats:
   of infinities would silently spoil every detector, and values of two precisions in one column
   cannot be compared. It is named, and counted in the provenance; `--dtype bf16` keeps all of them.
   The rows of the others are as they would be without it.
-- **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted
-  token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
-  `lens_entropy[t]` belongs to the state of token t, which predicts token t + 1, as do the other
-  columns of the lens, and `eos_logprob` is of an end-of-sequence token after the last token.
 """
 
 import time
