@@ -104,3 +104,9 @@ def make_source(
     encoded = [prompts.encode(question) for question in questions]
     grader = Grader(labels, judge=judge)
     return source(model, prompts, encoded, decoding, kept, grader, **settings)
+
+
+def build_source(model, tokenizer, questions=QUESTIONS, **settings):
+    """A source with short answers."""
+    settings = {"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings}
+    return make_source(model, tokenizer, questions, **settings)

@@ -19,7 +19,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from building import QUESTIONS, assert_same, build_model, kinds_of_models, make_source
+from building import QUESTIONS, assert_same, build_model, build_source, kinds_of_models
 from huggingface_hub.errors import LocalEntryNotFoundError
 from killed import kill_at_random
 from transformers import (
@@ -69,15 +69,6 @@ def model(request, tokenizer):
 @pytest.fixture(scope="module")
 def llama(tokenizer):
     return build_model("llama", tokenizer)
-
-
-def build_source(model, tokenizer, questions=QUESTIONS, **settings):
-    return make_source(
-        model,
-        tokenizer,
-        questions,
-        **{"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings},
-    )
 
 
 def assert_close(found, expected):

@@ -5,31 +5,21 @@ import math
 
 import numpy as np
 import pytest
-from building import QUESTIONS, assert_same, build_model, make_source
+from building import QUESTIONS, assert_same, build_model, build_source
 from character_tokenizer import build_tokenizer
 
 from store.sources.huggingface import source as source_module
 from store.sources.huggingface.generation import Decoding, generate_answers
-from store.sources.huggingface.source import HuggingFaceSource
 from store.write.source import Source
 
 MODULES = {"generate_answers": source_module, "run_forward": source_module}
 
 
-def build_source(model, tokenizer, questions=QUESTIONS, **settings) -> HuggingFaceSource:
-    """Build a source with short answers."""
-    return make_source(
-        model,
-        tokenizer,
-        questions,
-        **{"batch_size": 4, "max_new_tokens": 6, "top_k": 5, **settings},
-    )
-
-
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
 def source(request, tokenizer):
-    """Six questions in batches of four."""
-    return build_source(build_model(request.param, tokenizer), tokenizer, template="{question}=")
+    """Eight questions in batches of four."""
+    model = build_model(request.param, tokenizer)
+    return build_source(model, tokenizer, template="{question}=", batch_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +34,7 @@ def test_it_is_a_source(source):
     assert len(source) == len(QUESTIONS)
     described = json.loads(json.dumps(source.provenance))
     assert described["prompt_template"] == "{question}="
-    assert described["decoding"]["max_new_tokens"] == 6
+    assert described["decoding"]["max_new_tokens"] == 5
     assert "embedding output" in described["layer_convention"]
 
 
