@@ -12,7 +12,8 @@ from store.format.manifest import read_manifest
 from store.launch.completed_parts import FoundParts, Part, find_part, find_parts
 from store.launch.engine import Engine, one_line
 from store.launch.job import Job, parts_folder
-from store.launch.task import last_lines, partial_path, status_text
+from store.launch.task import last_lines, status_text
+from store.write.build import partial_path
 from store.write.lock import WriterLock
 
 __all__ = ["Parts", "find_whole", "held"]

@@ -110,17 +110,14 @@ def _collectors(
         config = model.config.get_text_config()
         maps = AttentionColumns(layout, len(layers), config.num_attention_heads, columns)
         collectors.append(maps)
-        takes.maps = dict.fromkeys(range(config.num_hidden_layers), _drop)
+        # those of layers that are not kept are dropped
+        takes.maps = dict.fromkeys(range(config.num_hidden_layers), lambda _: None)
         for number, layer in enumerate(layers):
             if layer == EMBEDDING:
                 maps.take_identity(number, model.device)
             else:
                 takes.maps[layer - 1] = partial(maps.take, number)
     return collectors, takes
-
-
-def _drop(_: Tensor) -> None:
-    """Of a layer that is not kept."""
 
 
 def _run(

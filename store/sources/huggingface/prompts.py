@@ -175,15 +175,11 @@ class Prompts:
         self.max_context_tokens = max_context_tokens
         self.appends = not chat and appends_tokens(tokenizer)
         self.examples = Examples(few_shot, lambda question: self._message(question).text)
+        self.turns: list[Turn] = self.examples.turns  # message and answer of each example
         self.form = Chat(tokenizer, system, self.turns) if chat else PlainText(tokenizer)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
-
-    @property
-    def turns(self) -> list[Turn]:
-        """The message and the answer of each example."""
-        return self.examples.turns
 
     def render(self, question: Question) -> PromptText:
         """The prompt of a question; raises PromptError if it lacks a field of the template."""
@@ -270,8 +266,8 @@ class Prompts:
         cut = {} if limit is None else {"max_context_tokens": limit}
         if not isinstance(self.form, Chat):
             # examples are a part of the template, where stores are compared
-            shots = self.form.text(self.turns, "")
-            return {"prompt_template": _escape(shots) + self.template, **cut}
+            shots = self.form.text(self.turns, "").replace("{", "{{").replace("}", "}}")
+            return {"prompt_template": shots + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
         described: dict[str, Any] = {"prompt_template": self.template, **cut}
@@ -321,11 +317,6 @@ def _name(question: Question) -> str:
     kind = "trace" if "response" in question else "question"
     name = question["trace_id"] if "response" in question else question["question_id"]
     return f"{kind} {name!r}"
-
-
-def _escape(text: str) -> str:
-    """A text as a format string has it."""
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def template_values(question: Question) -> Mapping[str, str]:

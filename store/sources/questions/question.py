@@ -233,19 +233,14 @@ def _given(record: Mapping[str, Any]) -> dict[str, Any]:
     label = find_first(record, LABEL_NAMES)
     if label is not None:
         given["label"] = _label(label)
-        _check_spans_of_right(given)
+        if given["label"] == 0 and given.get("spans"):
+            raise LineError(
+                f"label: expected 1 (hallucination), as there are spans, found 0 (right) and "
+                f"{len(given['spans'])} of them; correct one of the two"
+            )
     elif score is None and "spans" in given:
         given["label"] = int(bool(given["spans"]))
     return given
-
-
-def _check_spans_of_right(given: Mapping[str, Any]) -> None:
-    """Raise LineError for hallucinated parts of a response that is called right."""
-    if given["label"] == 0 and given.get("spans"):
-        raise LineError(
-            f"label: expected 1 (hallucination), as there are spans, found 0 (right) and "
-            f"{len(given['spans'])} of them; correct one of the two"
-        )
 
 
 def _label(value: Any) -> int:
