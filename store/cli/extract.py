@@ -4,7 +4,7 @@ transformers and torch are imported when it runs.
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,7 +37,6 @@ from store.write.space import SpaceCheck
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from store.labels.grading import Judge
     from store.read.store import TraceStore
     from store.sources.huggingface.generation import Decoding
     from store.sources.huggingface.kept import Kept
@@ -398,7 +397,7 @@ def load_source(
     With the source comes what became of the questions.
     """
     with needs_extra("extract"):
-        from store.labels.grading import Grader
+        from store.labels.grading import Case, Grader, check_judge
         from store.sources.huggingface import load
         from store.sources.huggingface.prompts import encode_questions
         from store.sources.huggingface.source import HuggingFaceSource
@@ -414,8 +413,11 @@ def load_source(
         )
         prompts = make_prompts(args, asked, model, tokenizer)
         encoded = encode_questions(asked.questions, prompts)
-        questions = [one.question for one in encoded.questions]
-        judge = _load_judge(args, asked.rules, model, tokenizer, questions)
+        # the judge may be the model itself; a template of the user's is tried first
+        judge = load_judge(args, asked.rules, {args.model: (model, tokenizer)})
+        if judge and args.judge_template is not None:
+            asks = (one.question for one in encoded.questions)
+            check_judge(judge, (Case(one["question"], one["answers"], "") for one in asks))
         source = HuggingFaceSource(
             model,
             prompts,
@@ -467,19 +469,3 @@ def make_prompts(
         few_shot=asked.few_shot,
         max_context_tokens=args.max_context_tokens,
     )
-
-
-def _load_judge(
-    args: ExtractOptions,
-    rules: Sequence[str],
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    questions: Sequence[Question],
-) -> "Judge | None":
-    """Load the judge, which may be the model itself; a template of the user's is tried first."""
-    from store.labels.grading import Case, check_judge
-
-    judge = load_judge(args, rules, {args.model: (model, tokenizer)})
-    if judge and args.judge_template is not None:
-        check_judge(judge, (Case(one["question"], one["answers"], "") for one in questions))
-    return judge

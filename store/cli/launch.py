@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from store.cli.arguments import as_called, path, positive, whole
 from store.cli.arrays import find_arrays
@@ -135,12 +134,8 @@ class Launch(Command):
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     """Read the command behind `--`, as `python -m store` reads it.
 
-    Raises
-    ------
-    SchemaError
-        There is no `--`, or what is behind it does not run in parts.
-    SystemExit
-        Its arguments are wrong, which is printed.
+    Raises SchemaError: there is no `--`, or what is behind it does not run in parts; SystemExit:
+    its arguments are wrong, which is printed.
     """
     if not typed or typed[0] != "--":
         raise SchemaError(
@@ -160,10 +155,10 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     arguments_sha256 = arguments_digest(args)
     if args.command == "import":
         check_apart(args.store, args.sources)
-    inputs = _present_inputs(args)
-    if n_parts > inputs.n:
+    inputs_sha256, n_inputs, noun = _present_inputs(args)
+    if n_parts > n_inputs:
         raise SchemaError(
-            f"--parts: expected at most {inputs.n:,}, as many as there are {inputs.noun}, found "
+            f"--parts: expected at most {n_inputs:,}, as many as there are {noun}, found "
             f"{n_parts:,}"
         )
     out = _out_index(arguments, args)
@@ -171,29 +166,24 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         before=tuple(arguments[1:out]),
         after=tuple(arguments[out + 1 :]),
         out=args.store.absolute(),
-        key=JobKey(args.command, arguments_sha256, inputs.digest, n_parts),
+        key=JobKey(args.command, arguments_sha256, inputs_sha256, n_parts),
         folder=Path.cwd(),
     )
 
 
-class _Inputs(NamedTuple):
-    """What a command would read now: its digest, as the record of a part has it, and how many."""
+def _present_inputs(args: Command) -> tuple[str, int, str]:
+    """What a command would read now: its digest, as in the record of a part, how many and what.
 
-    digest: str
-    n: int
-    noun: str
-
-
-def _present_inputs(args: Command) -> _Inputs:
-    """Look at the files or questions; raises StoreError if there are none, or no such file."""
+    Raises StoreError if there are none, or no such file.
+    """
     if isinstance(args, Extract):
-        return _Inputs(file_digest(args.questions), len(read_asked(args).questions), "questions")
+        return file_digest(args.questions), len(read_asked(args).questions), "questions"
     if not args.sources:
         raise SchemaError("expected files to import after OUT, found none")
     given = find_arrays(args)
     if given is None:
         given = find_older(args.sources)
-    return _Inputs(digest_given(given), len(given), "files")
+    return digest_given(given), len(given), "files"
 
 
 def _out_index(arguments: Sequence[str], args: Command) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.measures import Sample, TraceLengths
-    from store.sources.plan.training import Reading, TrainingPlan
+    from store.sources.plan.training import TrainingPlan
     from store.sources.questions import Question
 
 __all__ = ["Plan"]
@@ -225,50 +225,42 @@ def _ask_sample(
 
 def _plan_training(args: Plan) -> "TrainingPlan":
     from store.sources.plan.machine import read_cold, read_machine
-    from store.sources.plan.training import plan_training
+    from store.sources.plan.training import Reading, TrainingPlan
 
-    _check_training_options(args)
-    message = unfinished(args.store_path)
-    if message is not None:
-        raise IncompleteError(message)
-    store = TraceStore.open(args.store_path)
-    names = args.columns or list(store.schema.columns)
-    readings = [_reading(store, name) for name in names]
-    batch_size = args.batch_size or TRAIN_BATCH
-    if batch_size % args.workers:
-        raise SchemaError(
-            f"--batch-size: expected a multiple of the {args.workers} processes that share each "
-            f"batch, found {batch_size}"
-        )
-    row_bytes = sum(reading.decoded_bytes for reading in readings) // max(1, len(store))
-    disk = read_cold([file for name in names for file in _files(store, name)], row_bytes)
-    return plan_training(
-        str(args.store_path), readings, len(store), batch_size, args.workers, read_machine(), disk
-    )
-
-
-def _check_training_options(args: Plan) -> None:
-    """Raise SchemaError for an option of extractions alone."""
     surplus = sorted({*args.given()} - TRAIN_OPTIONS)
     if surplus:
         raise SchemaError(
             "--train: expected --columns, --batch-size, --workers and --json alone, found "
             f"{surplus[0]}"
         )
-
-
-def _reading(store: TraceStore, name: str) -> "Reading":
-    """What a training reads of a column."""
-    from store.sources.plan.training import Reading
-
-    column = store.schema.column(name, store.path)
-    decoded = store.n_items(name) * column.item_bytes
-    is_compressed = column.codec is not None
-    n_bytes = sum(file.stat().st_size for file in _files(store, name)) if is_compressed else decoded
-    return Reading(name, n_bytes, decoded, is_compressed)
-
-
-def _files(store: TraceStore, name: str) -> list[Path]:
-    """The shards of a column."""
-    folder = store.path / store.schema.layout(name).path / "c"
-    return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    message = unfinished(args.store_path)
+    if message is not None:
+        raise IncompleteError(message)
+    store = TraceStore.open(args.store_path)
+    batch_size = args.batch_size or TRAIN_BATCH
+    if batch_size % args.workers:
+        raise SchemaError(
+            f"--batch-size: expected a multiple of the {args.workers} processes that share each "
+            f"batch, found {batch_size}"
+        )
+    readings: list[Reading] = []
+    shards: list[Path] = []
+    for name in args.columns or store.schema.columns:
+        column = store.schema.column(name, store.path)
+        folder = store.path / store.schema.layout(name).path / "c"
+        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+        decoded = n_bytes = store.n_items(name) * column.item_bytes
+        if column.codec is not None:
+            n_bytes = sum(file.stat().st_size for file in files)
+        readings.append(Reading(name, n_bytes, decoded, column.codec is not None))
+        shards += files
+    row_bytes = sum(reading.decoded_bytes for reading in readings) // max(1, len(store))
+    return TrainingPlan(
+        str(args.store_path),
+        readings,
+        len(store),
+        batch_size,
+        args.workers,
+        read_machine(),
+        read_cold(shards, row_bytes),
+    )

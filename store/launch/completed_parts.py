@@ -184,12 +184,8 @@ def read_record(path: Path) -> Record:
 def find_parts(folder: Path, job: JobKey | None = None) -> FoundParts:
     """Find the whole parts in a folder; what is no whole part is left out and named.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such folder.
-    SchemaError
-        There are parts of another job than `job`, or than the first; or one that was changed.
+    Raises NotFoundError: there is no such folder; SchemaError: there are parts of another job than
+    `job`, or than the first; or one that was changed.
     """
     if not folder.is_dir():
         raise NotFoundError(f"{folder}: expected a folder with parts, found none; check the path")
@@ -223,12 +219,8 @@ def find_parts(folder: Path, job: JobKey | None = None) -> FoundParts:
 def find_part(store: Path) -> Part:
     """Return the whole part at a path.
 
-    Raises
-    ------
-    NotFoundError, CorruptError
-        There is none.
-    SchemaError
-        It is no longer what it was when it was whole.
+    Raises NotFoundError, CorruptError: there is none; SchemaError: it is no longer what it was when
+    it was whole.
     """
     path = record_path(store)
     record = read_record(path)

@@ -12,7 +12,8 @@ from store.format.manifest import read_manifest
 from store.launch.completed_parts import FoundParts, Part, find_part, find_parts
 from store.launch.engine import Engine, one_line
 from store.launch.job import Job, parts_folder
-from store.launch.task import last_lines, partial_path, status_text
+from store.launch.task import last_lines, status_text
+from store.write.build import partial_path
 from store.write.lock import WriterLock
 
 __all__ = ["Parts", "find_whole", "held"]
@@ -30,12 +31,8 @@ class Parts:
     whole, the command itself is likely to be wrong: no other is started, unless one of those that
     run becomes whole.
 
-    Attributes
-    ----------
-    failed
-        The parts that are given up.
-    n_rows
-        Committed traces of whole and of running parts, as they were counted last.
+    `failed`: the parts that are given up. `n_rows`: committed traces of whole and of running parts,
+    as they were counted last.
     """
 
     def __init__(self, job: Job, engine: Engine, say: Callable[[str], None]) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from store.launch.completed_parts import record_path
 from store.launch.job import Task
+from store.write.build import partial_path
 from store.write.lock import has_writer
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "last_lines",
     "make_check",
     "package_root",
-    "partial_path",
     "run_task",
     "start_command",
     "status_text",
@@ -127,11 +127,6 @@ def _is_written(store: Path) -> bool:
     with suppress(OSError):
         return has_writer(partial_path(store))
     return False
-
-
-def partial_path(store: Path) -> Path:
-    """Where a store grows, as `store.write.build` has it, which takes torch."""
-    return store.with_name(f"{store.name}.partial")
 
 
 def package_root() -> str:

@@ -28,18 +28,11 @@ _BRIEFLY = "\nAnswer in a few words, without an explanation."
 
 
 class Rendered(NamedTuple):
-    """A template with its fields filled in.
+    """A template with its fields filled in."""
 
-    Attributes
-    ----------
-    text
-        The whole.
-    places
-        Name of a field -> the characters of `text` that it fills, from start to before end, where
-        it stands first.
-    """
-
-    text: str
+    text: str  # the whole
+    # name of a field -> the characters of `text` that it fills, from start to before end, where it
+    # stands first
     places: dict[str, tuple[int, int]]
 
 
@@ -79,17 +72,10 @@ def default_template(
 ) -> str:
     """The template where none is asked for.
 
-    Parameters
-    ----------
-    form
-        The benchmark that the questions are of, which may have a template of its own.
-    has_context
-        Whether questions come with a context.
-    chat
-        Whether the result goes into a chat template.
-    briefly
-        Whether a chat model is asked for a short answer, to questions of no benchmark with a
-        template of its own.
+    `form`: the benchmark that the questions are of, which may have a template of its own.
+    `has_context`: whether questions come with a context. `chat`: whether the result goes into a
+    chat template. `briefly`: whether a chat model is asked for a short answer, to questions of no
+    benchmark with a template of its own.
     """
     own = form and (form.chat_template if chat else form.template)
     if own:

@@ -40,12 +40,8 @@ COLUMNS = (DEFAULT, "lens_entropy")  # all that methods need; trilens can read m
 class ExampleSource(HuggingFaceSource):
     """The example's traces: L = 4, d = 64, H = 4, K = 10; about 8 tokens and 12 kB each.
 
-    Parameters
-    ----------
-    questions : sequence of Question, optional
-        By default `example_questions()`.
-    model_dir : Path
-        Model directory; by default the weights that ship.
+    `questions`: by default `example_questions()`. `model_dir`: model directory; by default the
+    weights that ship.
     """
 
     def __init__(

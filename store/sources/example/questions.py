@@ -90,38 +90,23 @@ _DRAW_SIZE = 1024  # fixed, so that the first questions are the same however man
 _PLACE_SEED = 7
 
 
-def _mix_places() -> tuple[str, ...]:
-    """The places from the most to the least often named, one of each side in turn."""
-    rng = np.random.default_rng(_PLACE_SEED)
-    sides = [rng.permutation(side).tolist() for side in (NORTHERN, SOUTHERN)]
-    return tuple(place for pair in zip(*sides, strict=True) for place in pair)
-
-
-def _share_places(n: int) -> NDArray[np.float64]:
-    """How often the n places are named, float64 (n,); both sides equally often (Zipf's law)."""
-    rank = np.arange(n) // 2
-    shares = (rank + ZIPF_OFFSET) ** -ZIPF_EXPONENT
-    return shares / shares.sum()
-
-
 ZIPF_OFFSET, ZIPF_EXPONENT = 8.0, 0.7
-PLACES = _mix_places()
-PLACE_SHARES = _share_places(len(PLACES))
+_RNG = np.random.default_rng(_PLACE_SEED)
+_SIDES = [_RNG.permutation(side).tolist() for side in (NORTHERN, SOUTHERN)]
+# from the most to the least often named, one of each side in turn
+PLACES: tuple[str, ...] = tuple(place for pair in zip(*_SIDES, strict=True) for place in pair)
+_SHARES = (np.arange(len(PLACES)) // 2 + ZIPF_OFFSET) ** -ZIPF_EXPONENT
+PLACE_SHARES: NDArray[np.float64] = _SHARES / _SHARES.sum()  # both sides equally often (Zipf's law)
 IS_NORTHERN = np.isin(PLACES, NORTHERN)
 
 
 def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which problems belong to the example; the others train its language model.
 
-    Parameters
-    ----------
-    problems : int64 (n, 3)
-        Month, and the indices into `PLACES` of the place where it is and of the one asked for.
+    `problems`, int64 (n, 3): month, and the indices into `PLACES` of the place where it is and of
+    the one asked for.
 
-    Returns
-    -------
-    bool (n,)
-        True for about `HELD_OUT_FRACTION` of all problems, chosen by a fixed hash.
+    Returns bool (n,): true for about `HELD_OUT_FRACTION` of all problems, chosen by a fixed hash.
     """
     month, place, other = problems.T.astype(np.uint64)
     key = (place * len(PLACES) + other) * len(MONTHS) + month
@@ -143,21 +128,13 @@ def draw_problems(
 
     Months are uniform; two different places by their shares.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Advanced by a number of draws that depends on `n` and the draws alone.
-    n : int
-        Number of problems; repeats are possible.
-    held_out : bool
-        True draws for the example, False for the training of the language model.
-    shares : float64 (places,)
-        How often each place is drawn; they add up to 1.
+    `rng`: advanced by a number of draws that depends on `n` and the draws alone. `n`: number of
+    problems; repeats are possible. `held_out`: true draws for the example, False for the training
+    of the language model. `shares`, float64 (places,): how often each place is drawn; they add up
+    to 1.
 
-    Returns
-    -------
-    int64 (n, 3)
-        Month (0 is January), index of the place where it is, index of the place asked for.
+    Returns int64 (n, 3): month (0 is January), index of the place where it is, index of the place
+    asked for.
     """
     kept = np.empty((0, 3), np.int64)
     while len(kept) < n:
@@ -195,18 +172,11 @@ def question_text(problem: tuple[int, int, int]) -> str:
 def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[Question]:
     """Draw the example's questions, no two alike.
 
-    Parameters
-    ----------
-    n : int
-        Number of questions; more of them begin with the same ones.
-    seed : int
-        Another seed gives other held-out questions.
+    `n`: number of questions; more of them begin with the same ones. `seed`: another seed gives
+    other held-out questions.
 
-    Returns
-    -------
-    list of Question
-        `question_id` ("season_00042"), `question` ("July Lima in Oslo") and `answers` (the
-        spellings of the right month).
+    Returns `question_id` ("season_00042"), `question` ("July Lima in Oslo") and `answers` (the
+    spellings of the right month).
     """
     rng = np.random.default_rng(seed)
     problems: dict[tuple[int, int, int], None] = {}  # a set that keeps its order

@@ -115,14 +115,12 @@ def _season(month: int, place: int, spelt: float) -> str:
     return names[int(spelt * len(names))]
 
 
-def _draw_habits() -> NDArray[np.float64]:
-    """How often a place has which spelling: cumulative, float64 (places, spellings - 1)."""
-    rng = np.random.default_rng(_HABIT_SEED)
-    shares = rng.dirichlet([_HABIT_CONCENTRATION] * _N_SPELLINGS, size=len(PLACES))
-    return shares.cumsum(axis=1)[:, :-1]
-
-
-_HABITS = _draw_habits()
+# how often a place has which spelling: cumulative, float64 (places, spellings - 1)
+_HABITS = (
+    np.random.default_rng(_HABIT_SEED)
+    .dirichlet([_HABIT_CONCENTRATION] * _N_SPELLINGS, size=len(PLACES))
+    .cumsum(axis=1)[:, :-1]
+)
 
 
 _PAD, _BOS, _EOS, _UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
@@ -133,34 +131,20 @@ _IGNORED = -100  # label of the positions that carry no loss, as in transformers
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the weights.
+    """Everything that decides the weights."""
 
-    Attributes
-    ----------
-    n_steps, batch_size : int
-        Optimizer steps, and lines per step.
-    matrix_lr, other_lr : float
-        Peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output).
-    warmup : float
-        Fraction of the steps in which the rates rise to their peaks; then they fall linearly to
-        zero.
-    first_places : int
-        Lines are of so many places at first. Of all places at once, the model learns only late that
-        what matters is whether two of them are on the same side.
-    growth : float
-        Fraction of the steps in which the number of places rises to all.
-    seed : int
-        Of the initial weights and of the lines.
-    """
-
-    n_steps: int = 900
+    n_steps: int = 900  # optimizer steps, and lines per step
     batch_size: int = 64
+    # peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output)
     matrix_lr: float = 2e-2
     other_lr: float = 3e-3
+    # fraction of the steps in which the rates rise to their peaks; then they fall linearly to zero
     warmup: float = 0.1
+    # lines are of so many places at first. Of all places at once, the model learns only late that
+    # what matters is whether two of them are on the same side
     first_places: int = 32
-    growth: float = 0.4
-    seed: int = 0
+    growth: float = 0.4  # fraction of the steps in which the number of places rises to all
+    seed: int = 0  # of the initial weights and of the lines
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -222,12 +206,8 @@ def train_model(
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Train the model of a recipe from scratch, on one thread (torch keeps that setting).
 
-    Parameters
-    ----------
-    recipe : Recipe
-        Steps, sizes and seeds.
-    report : callable
-        Called after every step with the step's number, from 1, and its loss in nats per token.
+    `recipe`: steps, sizes and seeds. `report`: called after every step with the step's number, from
+    1, and its loss in nats per token.
 
     Returns
     -------

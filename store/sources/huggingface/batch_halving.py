@@ -22,11 +22,8 @@ PATIENCE = 16
 class Halving:
     """Runs batches, and remembers how many items at once memory sufficed for.
 
-    Attributes
-    ----------
-    sizes
-        Numbers of items, other than those of whole batches, that were run at once; in the order
-        in which they were first run.
+    `sizes`: numbers of items, other than those of whole batches, that were run at once; in the
+    order in which they were first run.
     """
 
     def __init__(self) -> None:
@@ -39,19 +36,18 @@ class Halving:
     ) -> Iterator[Result]:
         """Run over all items at once; where memory does not suffice, over half as many.
 
-        Yields
-        ------
-        The results of `run`, in the order of the items.
-
-        Raises
-        ------
-        torch.OutOfMemoryError
-            One item is too much.
+        Yields the results of `run`, in the order of the items. Raises torch.OutOfMemoryError: one
+        item is too much.
         """
         first = 0
         while first < len(items):
             n_items = min(self._limit or len(items), len(items) - first)
-            results = self._attempt(run, items[first : first + n_items])
+            results: list[Result] | None = None
+            try:
+                results = run(items[first : first + n_items])
+            except torch.OutOfMemoryError:
+                if n_items == 1:
+                    raise
             if results is None:
                 torch.cuda.empty_cache()  # the error is gone by now, and with it what the run held
                 self._set_limit(n_items // 2)
@@ -62,17 +58,6 @@ class Halving:
             del results  # before the next run needs the memory
             first += n_items
             self._grow(len(items))
-
-    def _attempt(
-        self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
-    ) -> list[Result] | None:
-        """The results; None if memory did not suffice."""
-        try:
-            return run(items)
-        except torch.OutOfMemoryError:
-            if len(items) == 1:
-                raise
-            return None
 
     def _set_limit(self, limit: int | None) -> None:
         self._limit = limit
@@ -91,10 +76,7 @@ class Halving:
 class BatchedModel:
     """A model that is asked about texts, a batch at a time.
 
-    Parameters
-    ----------
-    name : str, optional
-        Name in the provenance; by default what the model was loaded from.
+    `name`: name in the provenance; by default what the model was loaded from.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ what they are for.
 Axes: B traces, T tokens, L layers that are kept, H heads, d hidden size.
 """
 
-from collections.abc import Collection, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,37 +29,23 @@ __all__ = [
     "HalfRangeError",
     "Layout",
     "StateColumns",
-    "answer_mask",
-    "last_places",
-    "token_mask",
 ]
-STATES = columns_of("states")[::-1]  # those of every token first
+
 Row = dict[str, Tensor | NDArray[Any]]
-HALF_END = 65520.0  # from here on, rounding to float16 gives infinity
-ATTENTION = columns_of("attention")
-PER_HEAD = ("tokens", "layers", "heads")
-BY_HEAD = tuple(name for name in ATTENTION if TRACE_COLUMNS[name].axes == PER_HEAD)
-EDGES = tuple(name for name in ATTENTION if TRACE_COLUMNS[name].axis == "edges")
-# attention that makes an edge, of one head at least
-EDGE_THRESHOLD = 0.05
 Strong = tuple[NDArray[np.int64], NDArray[np.float16]]
+ATTENTION = columns_of("attention")
+EDGES = tuple(name for name in ATTENTION if TRACE_COLUMNS[name].axis == "edges")
+HALF_END = 65520.0  # from here on, rounding to float16 gives infinity
+EDGE_THRESHOLD = 0.05  # attention that makes an edge, of one head at least
 # tokens up to which one operation on the batch is faster than one a trace on what is not padding
 SMALL = 128
 
 
 class Layout(NamedTuple):
-    """Where the tokens of B traces lie, padded on the right to T.
+    """Where the tokens of B traces lie, padded on the right to T."""
 
-    Attributes
-    ----------
-    lengths
-        Tokens of each trace.
-    prompt_lens
-        Tokens of each prompt, at least one.
-    """
-
-    lengths: tuple[int, ...]
-    prompt_lens: tuple[int, ...]
+    lengths: tuple[int, ...]  # tokens of each trace
+    prompt_lens: tuple[int, ...]  # tokens of each prompt, at least one
 
     @property
     def width(self) -> int:
@@ -73,26 +59,66 @@ class Layout(NamedTuple):
         end = torch.tensor(ends, device=device)[:, None]
         return (positions >= first) & (positions < end)
 
+    # every layer of a pass asks for the following, on at most a few devices
 
-# every layer of a pass asks for these, on at most a few devices
+    @lru_cache(maxsize=4)  # noqa: B019 - a layout is a few numbers
+    def is_answer(self, device: torch.device) -> Tensor:
+        """What is a token of an answer, bool (B, T)."""
+        return self.between(self.prompt_lens, self.lengths, device)
+
+    @lru_cache(maxsize=4)  # noqa: B019
+    def is_token(self, device: torch.device) -> Tensor:
+        """What is no padding, bool (B, T)."""
+        return self.between([0] * len(self.lengths), self.lengths, device)
 
 
 @lru_cache(maxsize=8)
-def last_places(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+def _last_places(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Trace and position of the last of so many tokens of each trace, int64 (B,) both."""
     return torch.arange(len(lengths), device=device), torch.tensor(lengths, device=device) - 1
 
 
-@lru_cache(maxsize=4)
-def answer_mask(layout: Layout, device: torch.device) -> Tensor:
-    """What is a token of an answer, bool (B, T)."""
-    return layout.between(layout.prompt_lens, layout.lengths, device)
+def _mean_state(layout: Layout, states: Tensor) -> Tensor:
+    """In float32; without the padding, whose states may be anything."""
+    inside = layout.is_answer(states.device)[:, :, None]
+    total = states.float().masked_fill(~inside, 0).sum(dim=1)
+    return total / inside.sum(dim=1)
 
 
-@lru_cache(maxsize=4)
-def token_mask(layout: Layout, device: torch.device) -> Tensor:
-    """What is no padding, bool (B, T)."""
-    return layout.between([0] * len(layout.lengths), layout.lengths, device)
+# column -> its values of a layer, (B, T, d) -> (B, d) or (B, T, d); those of every token first
+STATES: dict[str, Callable[[Layout, Tensor], Tensor]] = {
+    "hidden_states": lambda _, states: states,
+    "hs_mean": _mean_state,
+    "hs_prompt": lambda at, states: states[_last_places(at.prompt_lens, states.device)],
+    "hs_last": lambda at, states: states[_last_places(at.lengths, states.device)],
+}
+
+
+def _previous(_: Layout, maps: Tensor) -> Tensor:
+    before = maps.diagonal(offset=-1, dim1=2, dim2=3)
+    return torch.nn.functional.pad(before, (1, 0), value=torch.nan)
+
+
+def _mass(layout: Layout, maps: Tensor, starts: Sequence[int], ends: Sequence[int]) -> Tensor:
+    """Sum the attention to the tokens from `starts[i]` to `ends[i] - 1` of trace i."""
+    if layout.width <= SMALL:
+        inside = layout.between(starts, ends, maps.device).float()
+        return (maps @ inside[:, None, :, None]).squeeze(3)
+    sums = [
+        trace[:, :, start:end].sum(dim=2)
+        for trace, start, end in zip(maps, starts, ends, strict=True)
+    ]
+    return torch.stack(sums)
+
+
+# column -> one number a token and head, (B, H, T, T) -> (B, H, T), all float32
+BY_HEAD: dict[str, Callable[[Layout, Tensor], Tensor]] = {
+    "attn_diag": lambda _, maps: maps.diagonal(dim1=2, dim2=3),
+    "attn_colsum": lambda _, maps: maps.sum(dim=2),
+    "attn_pmass": lambda at, maps: _mass(at, maps, [0] * len(maps), at.prompt_lens),
+    "attn_amass": lambda at, maps: _mass(at, maps, at.prompt_lens, at.lengths),
+    "attn_prev": _previous,
+}
 
 
 class HalfRangeError(SchemaError, OverflowError):
@@ -100,15 +126,7 @@ class HalfRangeError(SchemaError, OverflowError):
 
 
 class StateColumns:
-    """Collects the states of a batch.
-
-    Parameters
-    ----------
-    layers : sequence of int
-        Numbers of the L layers, in the order in which they are kept.
-    columns : collection of str
-        The columns that are kept; those of `STATES` count.
-    """
+    """Collects the states of a batch; `layers` are the L that are kept, in that order."""
 
     def __init__(
         self,
@@ -128,23 +146,9 @@ class StateColumns:
     def take(self, number: int, states: Tensor) -> None:
         """Keep the states (B, T, d) of the layer that is number `number` of those kept."""
         for name in self._columns:
-            values = self._values(name, states)
+            values = STATES[name](self._layout, states)
             self._keep(name, number, values)
             self._largest[name][number] = self._magnitude(values)
-
-    def _values(self, name: str, states: Tensor) -> Tensor:
-        """What a column holds of a layer: (B, d), or (B, T, d) of `hidden_states`."""
-        match name:
-            case "hidden_states":
-                return states
-            case "hs_last":
-                return states[last_places(self._layout.lengths, states.device)]
-            case "hs_prompt":
-                return states[last_places(self._layout.prompt_lens, states.device)]
-        # hs_mean, in float32; without the padding, whose states may be anything
-        inside = answer_mask(self._layout, states.device)[:, :, None]
-        total = states.float().masked_fill(~inside, 0).sum(dim=1)
-        return total / inside.sum(dim=1)
 
     def _keep(self, name: str, number: int, values: Tensor) -> None:
         """Cast and copy to the place of a layer in the column (B, L, d) or (B, T, L, d)."""
@@ -153,22 +157,18 @@ class StateColumns:
             self._kept[name] = torch.empty(shape, dtype=self._dtype)
             self._largest[name] = torch.zeros(len(self._layers), len(values))
         column = self._kept[name]
-        self._check_size(number, values.shape[-1], column.shape[-1])
-        column[..., number, :] = values.to(self._dtype)
-
-    def _check_size(self, number: int, found: int, expected: int) -> None:
-        """Some models end in a projection, so that the last layer is of another size."""
-        if found != expected:
+        if values.shape[-1] != column.shape[-1]:  # some models end in a projection
             raise SchemaError(
                 f"layers: expected states of one size, found another in layer "
                 f"{self._layers[number]}; leave it out (--layers)"
             )
+        column[..., number, :] = values.to(self._dtype)
 
     def _magnitude(self, values: Tensor) -> Tensor:
         """The largest magnitude in the tokens of each trace, (B,); NaN where one is NaN."""
         largest = values.abs().amax(dim=-1)
         if largest.ndim == 2:
-            is_token = token_mask(self._layout, values.device)
+            is_token = self._layout.is_token(values.device)
             largest = largest.masked_fill(~is_token, 0).amax(dim=1)
         return largest
 
@@ -211,10 +211,9 @@ class AttentionColumns:
         self._layout = layout
         self._columns = [name for name in ATTENTION if name in columns]
         n_traces, width = len(layout.lengths), layout.width
+        self._pairs = lru_cache(partial(_pairs, width))  # layers may be on several devices
         self._n_layers = n_layers
         self._n_heads = n_heads
-        self._pairs: dict[torch.device, Tensor] = {}
-        self._is_small = width <= SMALL
         by_head = (n_traces, width, n_layers, n_heads)
         half = torch.float16
         self._by_head = {
@@ -248,7 +247,7 @@ class AttentionColumns:
             return
         floats = maps.float()
         for name, column in self._by_head.items():
-            values = self._reduce(name, floats)  # (B, H, T)
+            values = BY_HEAD[name](self._layout, floats)  # (B, H, T)
             column[:, :, number] = values.half().transpose(1, 2)
 
     def take_identity(self, number: int, device: torch.device) -> None:
@@ -289,48 +288,16 @@ class AttentionColumns:
         a trace of n tokens.
         """
         mean = maps.mean(dim=1, dtype=torch.float32).half()
-        return mean.flatten(start_dim=1).index_select(1, self._pairs_on(mean.device))
-
-    def _pairs_on(self, device: torch.device) -> Tensor:
-        """Made once a device: layers of one model may be on several."""
-        if device not in self._pairs:
-            self._pairs[device] = _pairs(self._layout.width, device)
-        return self._pairs[device]
-
-    def _reduce(self, name: str, maps: Tensor) -> Tensor:
-        """One number a token and head: (B, H, T, T) -> (B, H, T), all float32."""
-        match name:
-            case "attn_diag":
-                return maps.diagonal(dim1=2, dim2=3)
-            case "attn_prev":
-                before = maps.diagonal(offset=-1, dim1=2, dim2=3)
-                return torch.nn.functional.pad(before, (1, 0), value=torch.nan)
-            case "attn_colsum":
-                return maps.sum(dim=2)
-            case "attn_pmass":
-                return self._mass(maps, [0] * len(maps), self._layout.prompt_lens)
-            case _:  # attn_amass
-                return self._mass(maps, self._layout.prompt_lens, self._layout.lengths)
+        return mean.flatten(start_dim=1).index_select(1, self._pairs(mean.device))
 
     def _clear_padding(self, maps: Tensor) -> None:
         """Set the rows of padding to zero, in place."""
-        if self._is_small:
-            is_token = token_mask(self._layout, maps.device)
+        if self._layout.width <= SMALL:
+            is_token = self._layout.is_token(maps.device)
             maps.masked_fill_(~is_token[:, None, :, None], 0)
             return
         for i, n in enumerate(self._layout.lengths):
             maps[i, :, n:] = 0
-
-    def _mass(self, maps: Tensor, starts: Sequence[int], ends: Sequence[int]) -> Tensor:
-        """Sum the attention to the tokens from `starts[i]` to `ends[i] - 1` of trace i."""
-        if self._is_small:
-            inside = self._layout.between(starts, ends, maps.device).float()
-            return (maps @ inside[:, None, :, None]).squeeze(3)
-        sums = [
-            trace[:, :, start:end].sum(dim=2)
-            for trace, start, end in zip(maps, starts, ends, strict=True)
-        ]
-        return torch.stack(sums)
 
     def rows(self) -> list[dict[str, NDArray[Any]]]:
         """The columns of each trace, float16."""

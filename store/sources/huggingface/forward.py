@@ -26,6 +26,7 @@ from store.sources.huggingface.collectors import (
 from store.sources.huggingface.generation import end_ids, pad
 from store.sources.huggingface.module_outputs import Takes, run_watched
 from store.sources.huggingface.predictions import (
+    BEFORE_NORM,
     PREDICTIONS,
     LensColumns,
     find_additions,
@@ -55,22 +56,11 @@ def run_forward(
 
     Where columns need maps, the model's implementation of attention has to be 'eager'.
 
-    Parameters
-    ----------
-    layers : sequence of int
-        Layers to keep, ascending; 0 is the embedding.
-    columns : collection of str
-        The columns that are kept; those that do not come from the model are passed over.
+    `layers`: layers to keep, ascending; 0 is the embedding. `columns`: the columns that are kept;
+    those that do not come from the model are passed over.
 
-    Returns
-    -------
-    list of dict or HalfRangeError
-        The columns of each trace, or why it has none: a state is beyond the range of its column.
-
-    Raises
-    ------
-    SchemaError
-        The model cannot give a column.
+    Returns the columns of each trace, or why it has none: a state is beyond the range of its
+    column. Raises SchemaError: the model cannot give a column.
     """
     layout = Layout(tuple(map(len, traces)), tuple(prompt_lens))
     collectors, takes = _collectors(model, layout, layers, columns)
@@ -99,40 +89,35 @@ def _collectors(
     model: PreTrainedModel, layout: Layout, layers: Sequence[int], columns: Collection[str]
 ) -> tuple[list[Collector], Takes]:
     """What makes the columns of states and maps, and what is called with which layer's."""
-    collectors: list[Collector] = []
-    takes = Takes()
-    if not set(STATES).isdisjoint(columns):
-        states = StateColumns(layout, layers, model.dtype == torch.bfloat16, columns)
-        collectors.append(states)
-        for number, layer in enumerate(layers):
-            takes.states[layer].append(partial(states.take, number))
+    of_states: list[StateColumns | LensColumns] = []
+    if not STATES.keys().isdisjoint(columns):
+        of_states.append(StateColumns(layout, layers, model.dtype == torch.bfloat16, columns))
     if "lens_entropy" in columns:
-        lens = LensColumns(find_lens(model), layout, len(layers), "lens_entropy")
-        collectors.append(lens)
+        of_states.append(LensColumns(find_lens(model), layout, layers, "lens_entropy"))
+    collectors: list[Collector] = [*of_states]
+    takes = Takes()
+    for collector in of_states:
         for number, layer in enumerate(layers):
-            takes.states[layer].append(partial(lens.take, number, layer))
-    for name in [name for name in ADDED if name in columns]:
-        added = LensColumns(find_lens(model), layout, len(layers), name)
+            takes.states[layer].append(partial(collector.take, number))
+    for name in ADDED.keys() & columns:
+        added = LensColumns(find_lens(model), layout, [BEFORE_NORM] * len(layers), name)
         collectors.append(added)
         for number, layer in enumerate(layers):
             if layer != EMBEDDING:
                 place = getattr(find_additions(model)[layer - 1], ADDED[name])
-                takes.others[place] = partial(added.take_added, number)
+                takes.others[place] = partial(added.take, number)
     if not set(ATTENTION).isdisjoint(columns):
         config = model.config.get_text_config()
         maps = AttentionColumns(layout, len(layers), config.num_attention_heads, columns)
         collectors.append(maps)
-        for entry in range(config.num_hidden_layers):
-            is_kept = entry + 1 in layers
-            number = layers.index(entry + 1) if is_kept else 0
-            takes.maps[entry] = partial(maps.take, number) if is_kept else _drop
-        if layers[0] == EMBEDDING:
-            maps.take_identity(0, model.device)
+        # those of layers that are not kept are dropped
+        takes.maps = dict.fromkeys(range(config.num_hidden_layers), lambda _: None)
+        for number, layer in enumerate(layers):
+            if layer == EMBEDDING:
+                maps.take_identity(number, model.device)
+            else:
+                takes.maps[layer - 1] = partial(maps.take, number)
     return collectors, takes
-
-
-def _drop(_: Tensor) -> None:
-    """Of a layer that is not kept."""
 
 
 def _run(

@@ -60,35 +60,20 @@ STOP_RULE = "a stop of nothing but space ends an answer behind its first words o
 class Decoding:
     """How answers are generated; by default greedily, one answer a question.
 
-    Parameters
-    ----------
-    num_beams : int
-        More than 1: beam search; the answers are the `num_samples` best beams.
-    num_samples : int
-        Answers per question. Without beams, more than 1 are sampled.
-    temperature : float, optional
-        Samples are drawn from softmax(logits / temperature); 1 by default. If it is given, a
-        single answer is sampled as well.
-    top_p : float
-        Samples are drawn from the smallest set of tokens with at least this probability.
-    max_new_tokens : int
-        Longest answer.
-    stop : str, optional
-        Text that ends an answer; the token that completes it is left out like the end-of-sequence
-        token. For models that never end an answer themselves.
-
-    Raises
-    ------
-    ValueError
-        A number is out of its range, or beams and samples are mixed.
+    Raises ValueError: a number is out of its range, or beams and samples are mixed.
     """
 
-    num_beams: int = 1
-    num_samples: int = 1
+    num_beams: int = 1  # more than 1: beam search; the answers are the `num_samples` best beams
+    num_samples: int = 1  # answers per question. Without beams, more than 1 are sampled
+    # samples are drawn from softmax(logits / temperature); 1 by default. If it is given, a single
+    # answer is sampled as well
     temperature: float | None = None
+    # samples are drawn from the smallest set of tokens with at least this probability
     top_p: float = 1.0
     seed: int = 0
-    max_new_tokens: int = 64
+    max_new_tokens: int = 64  # longest answer
+    # text that ends an answer; the token that completes it is left out like the end-of-sequence
+    # token. For models that never end an answer themselves
     stop: str | None = None
 
     def __post_init__(self) -> None:
@@ -102,8 +87,7 @@ class Decoding:
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: expected more than 0 and at most 1, found {self.top_p}")
-        has_softmax = self.temperature is not None or self.top_p < 1
-        if self.num_beams > 1 and has_softmax:
+        if self.num_beams > 1 and self._has_softmax:
             raise ValueError(
                 "decoding: expected beams, or a temperature and top_p, found both; leave one out"
             )
@@ -119,10 +103,13 @@ class Decoding:
         return self == Decoding(max_new_tokens=self.max_new_tokens, stop=self.stop)
 
     @property
+    def _has_softmax(self) -> bool:
+        return self.temperature is not None or self.top_p < 1
+
+    @property
     def is_sampled(self) -> bool:
         """Whether answers are drawn at random."""
-        has_softmax = self.temperature is not None or self.top_p < 1
-        return self.num_beams == 1 and (self.num_samples > 1 or has_softmax)
+        return self.num_beams == 1 and (self.num_samples > 1 or self._has_softmax)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -150,12 +137,8 @@ class Decoding:
 class Sampler(LogitsProcessor):
     """Leaves one token of each row: the one at its random number in the cumulative distribution.
 
-    Parameters
-    ----------
-    numbers : Tensor, float64 (B, max_new_tokens)
-        In [0, 1), one for each token to draw.
-    width : int
-        Tokens of a padded prompt.
+    `numbers`, float64 (B, max_new_tokens): in [0, 1), one for each token to draw. `width`: tokens
+    of a padded prompt.
     """
 
     def __init__(self, decoding: Decoding, numbers: Tensor, width: int) -> None:
@@ -178,10 +161,8 @@ class Sampler(LogitsProcessor):
 def random_numbers(decoding: Decoding, names: Sequence[str], n_tokens: int) -> Tensor:
     """Draw one number in [0, 1) for each token of each sample of each question.
 
-    Returns
-    -------
-    Tensor, float64 (questions * samples, n_tokens)
-        The samples of a question are next to each other.
+    Returns Tensor, float64 (questions * samples, n_tokens): the samples of a question are next to
+    each other.
     """
     numbers = []
     for name in names:
@@ -226,18 +207,11 @@ def generate_answers(
 ) -> list[list[int]]:
     """Answer a batch of prompts.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The question id of each prompt, which decides its samples.
-    stop : callable, optional
-        Whether an answer that begins with these token ids ends with the last of them.
+    `names`: the question id of each prompt, which decides its samples. `stop`: whether an answer
+    that begins with these token ids ends with the last of them.
 
-    Returns
-    -------
-    list of list of int
-        Token ids of the answers, `num_samples` per prompt, one prompt after the other; each at
-        least one token: the token that ends it is left out unless it is the first.
+    Returns token ids of the answers, `num_samples` per prompt, one prompt after the other; each at
+    least one token: the token that ends it is left out unless it is the first.
     """
     ends = end_ids(model)
     filler = min(ends, default=0)  # masked before a prompt, cut off after an answer: any id will do

@@ -59,10 +59,8 @@ _DESCRIBED = (
 def read_template(given: str | None) -> str | None:
     r"""The template of a judge: the content of a file of that name, or the text itself.
 
-    Raises
-    ------
-    SchemaError
-        It has no {answer}, asks for no pair of words, or is no text of at most 100,000 bytes.
+    Raises SchemaError: it has no {answer}, asks for no pair of words, or is no text of at most
+    100,000 bytes.
     """
     if given is None:
         return None
@@ -103,10 +101,7 @@ def verdict_words(template: str) -> tuple[str, str]:
     The pairs are yes and no, correct and incorrect, right and wrong, true and false. The first is
     taken for right, whatever the template asks.
 
-    Raises
-    ------
-    SchemaError
-        No pair stands in it.
+    Raises SchemaError: no pair stands in it.
     """
     words = re.findall(r"\w+", _FIELD.sub(" ", template).casefold())
     last = {word: at for at, word in enumerate(words)}
@@ -123,19 +118,13 @@ def verdict_words(template: str) -> tuple[str, str]:
 class HuggingFaceJudge(BatchedModel):
     """Asks a causal language model for verdicts.
 
-    Parameters
-    ----------
-    tokenizer : PreTrainedTokenizerBase
-        Its tokenizer; if it has a chat template, the judge is asked in it.
-    template : str, optional
-        Text with {answer} and, as a rule, {question} and {references}; other braces are text. A
-        template without {references} lets the judge decide by what it knows; otherwise an answer
-        without references is not judged.
+    `tokenizer`: its tokenizer; if it has a chat template, the judge is asked in it. `template`:
+    text with {answer} and, as a rule, {question} and {references}; other braces are text. A
+    template without {references} lets the judge decide by what it knows; otherwise an answer
+    without references is not judged.
 
-    Raises
-    ------
-    SchemaError
-        The template asks for no pair of words, or the tokenizer cannot tell them apart.
+    Raises SchemaError: the template asks for no pair of words, or the tokenizer cannot tell them
+    apart.
     """
 
     def __init__(
@@ -160,11 +149,8 @@ class HuggingFaceJudge(BatchedModel):
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """Judge answers, a batch at a time.
 
-        Returns
-        -------
-        list of Verdict
-            'right' or 'wrong' with P(right); 'neither' where the model says neither word, or both
-            equally; 'too long' where it cannot take the prompt; 'no references'.
+        Returns 'right' or 'wrong' with P(right); 'neither' where the model says neither word, or
+        both equally; 'too long' where it cannot take the prompt; 'no references'.
         """
         found = [Verdict("no references")] * len(cases)
         prompts: dict[int, list[int]] = {}

@@ -24,10 +24,6 @@ __all__ = [
     "check_model",
     "check_questions",
     "choose_columns",
-    "layers_to_keep",
-    "model_sizes",
-    "needs_maps",
-    "with_label_columns",
 ]
 
 DEFAULT = "default"  # a name for all columns that are kept unless others are named
@@ -39,16 +35,10 @@ def build_schema(
 ) -> Schema:
     """Build the schema of a trace.
 
-    Parameters
-    ----------
-    state_dtype : str
-        'float16' or 'bfloat16', of the hidden states.
+    `state_dtype`: 'float16' or 'bfloat16', of the hidden states.
 
-    Returns
-    -------
-    Schema
-        Columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens the
-        axis "pairs", all T * T the axis "squares".
+    Returns columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens
+    the axis "pairs", all T * T the axis "squares".
     """
     sizes = {
         "layers": n_layers,
@@ -64,18 +54,11 @@ def build_schema(
 def choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
     """The columns to keep, with the question's id, which a split needs.
 
-    Parameters
-    ----------
-    columns : sequence of str, optional
-        Names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None. A name
-        after a minus takes a column away, or those that begin with it: '-attn' is '-attn_mean' etc.
-    every : Schema
-        What `build_schema` returned.
+    `columns`: names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None.
+    A name after a minus takes a column away, or those that begin with it: '-attn' is '-attn_mean'
+    etc. `every`: what `build_schema` returned.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such column.
+    Raises NotFoundError: there is no such column.
     """
     for name in columns or ():
         if not _named(name, every.columns):
@@ -106,11 +89,6 @@ def _named(name: str, every: Collection[str]) -> set[str]:
     return {name}.intersection(every)
 
 
-def needs_maps(columns: Sequence[str] | None) -> bool:
-    """Whether attention maps must be computed, which takes the eager implementation."""
-    return bool(_kept(columns, columns_of("attention")))
-
-
 class Chosen(NamedTuple):
     """What is kept of one model's traces: its layers, ascending, and their columns."""
 
@@ -121,27 +99,18 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """What is to be kept of traces.
+    """What is to be kept of traces."""
 
-    Parameters
-    ----------
-    layers : sequence of int or str, optional
-        From 1 to L, or from 0, the embedding; ascending, or a text as in `store.traces.layers`,
-        where 0 has to be named. 1 to L by default.
-    columns : sequence of str, optional
-        Besides `question_id`; see `choose_columns`.
-    top_k : int
-        Candidates for each predicted token.
-    """
-
+    # from 1 to L, or from 0, the embedding; ascending, or a text as in `store.traces.layers`, where
+    # 0 has to be named. 1 to L by default
     layers: Sequence[int] | str | None = None
-    columns: Sequence[str] | None = None
-    top_k: int = 10
+    columns: Sequence[str] | None = None  # besides `question_id`; see `choose_columns`
+    top_k: int = 10  # candidates for each predicted token
 
     @property
     def needs_maps(self) -> bool:
         """Whether attention maps must be computed, which takes the eager implementation."""
-        return needs_maps(self.columns)
+        return bool(_kept(self.columns, columns_of("attention")))
 
     def choose(
         self, config: PreTrainedConfig, dtype: torch.dtype, label_columns: Mapping[str, Column]
@@ -151,16 +120,20 @@ class Kept:
         States of a model that runs in bfloat16 are kept as they are. Raises SchemaError or
         NotFoundError where there is no such layer or column.
         """
-        n_layers, n_heads, hidden_size = model_sizes(config, self.needs_maps)
-        chosen = layers_to_keep(self.layers, n_layers)
+        n_layers, n_heads, hidden_size = _model_sizes(config, self.needs_maps)
+        chosen = _layers_to_keep(self.layers, n_layers)
         n_candidates = min(self.top_k, config.vocab_size)
         state_dtype = "bfloat16" if dtype == torch.bfloat16 else "float16"
-        every = build_schema(len(chosen), n_heads, hidden_size, n_candidates, state_dtype)
-        schema = choose_columns(self.columns, with_label_columns(every, label_columns))
-        return Chosen(chosen, n_candidates, schema)
+        made = build_schema(len(chosen), n_heads, hidden_size, n_candidates, state_dtype)
+        every: dict[str, Column] = {}
+        for name, column in made.columns.items():
+            every[name] = column
+            if name == "label":
+                every |= label_columns
+        return Chosen(chosen, n_candidates, choose_columns(self.columns, Schema(every)))
 
 
-def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
+def _model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
     """Layers, heads and hidden size; raises SchemaError for a model that has none."""
     heads = getattr(config, "num_attention_heads", None)
     if heads is None and wants_maps:
@@ -176,7 +149,7 @@ def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, i
         ) from error
 
 
-def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
+def _layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
     """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
     every = list(range(1, n_layers + 1))
     if _asks_for_embedding(layers):
@@ -199,16 +172,6 @@ def _asks_for_embedding(layers: Sequence[int] | str | None) -> bool:
     if isinstance(layers, str):
         return any(0 in (wanted.first, wanted.last) for wanted in parse_layers(layers))
     return layers is not None and 0 in layers
-
-
-def with_label_columns(schema: Schema, label_columns: Mapping[str, Column]) -> Schema:
-    """The schema with the columns of several rules behind the column `label`."""
-    columns: dict[str, Column] = {}
-    for name, column in schema.columns.items():
-        columns[name] = column
-        if name == "label":
-            columns |= label_columns
-    return Schema(columns)
 
 
 def check_model(model: PreTrainedModel, wants_maps: bool) -> None:

@@ -46,10 +46,8 @@ from store.extras import needs_extra
 __all__ = [
     "DTYPES",
     "EAGER",
-    "QUANTIZE",
     "attention",
     "can_give_maps",
-    "check_packages",
     "choose_device",
     "generation_attention",
     "implementation_of",
@@ -61,7 +59,6 @@ __all__ = [
 ]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
-QUANTIZE = ("8bit", "4bit")
 UNREADABLE = (  # what transformers raises for a damaged model
     OSError,
     ValueError,
@@ -96,16 +93,6 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def check_packages(quantize: str | None, device_map: str | None) -> None:
-    """Raise NotFoundError, with the command that installs it, for a package that is missing."""
-    modules = ["accelerate"] if device_map or quantize else []
-    if quantize:
-        modules.append("bitsandbytes")
-    for module in modules:
-        with needs_extra("quantize" if quantize else "device-map"):
-            import_module(module)
-
-
 def load_model(
     name: str,
     dtype: str,
@@ -117,23 +104,20 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal model and its tokenizer, from a directory or the Hugging Face Hub.
 
-    Parameters
-    ----------
-    quantize
-        '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear layers.
-    device_map
-        'auto': accelerate spreads the layers over all GPUs, then the CPU's memory, instead of
-        `device`.
+    `quantize`: '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear
+    layers. `device_map`: 'auto': accelerate spreads the layers over all GPUs, then the CPU's
+    memory, instead of `device`.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such model, no tokenizer with it, or a package is missing.
-    SchemaError
-        It is no causal model, some of its weights are missing, or it does not fit.
+    Raises NotFoundError: there is no such model, no tokenizer with it, or a package is missing;
+    SchemaError: it is no causal model, some of its weights are missing, or it does not fit.
     """
     python_logging.getLogger("bitsandbytes").setLevel(python_logging.ERROR)  # it names each cast
-    check_packages(quantize, device_map)
+    modules = ["accelerate"] if device_map or quantize else []
+    if quantize:
+        modules.append("bitsandbytes")
+    for module in modules:
+        with needs_extra("quantize" if quantize else "device-map"):
+            import_module(module)
     expected = "a model's directory or its name on the Hugging Face Hub"
     _check_path(name, expected, is_there=Path(name).is_dir())
     is_local = _must_be_local(name)
@@ -346,26 +330,22 @@ def _placement(
 ) -> dict[str, Any]:
     """Arguments of `from_pretrained` that put weights where they belong while they are read.
 
-    Nothing for one device and whole weights. Quantized weights cannot move later.
+    Nothing for one device and whole weights. Quantized weights cannot move later: LLM.int8
+    (Dettmers et al. 2022), or NF4 (Dettmers et al. 2023) that computes in `dtype`.
     """
     placement: dict[str, Any] = {}
-    if quantize is not None:
-        placement["quantization_config"] = _quantization(config, dtype, quantize)
+    if quantize == "8bit":
+        placement["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
+    elif quantize == "4bit":
+        compute_dtype = config.dtype if dtype == "auto" else DTYPES[dtype]
+        placement["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=compute_dtype or torch.bfloat16,
+        )
     if device_map or quantize or getattr(config, "quantization_config", None):
         placement["device_map"] = device_map or {"": device}
     return placement
-
-
-def _quantization(config: PreTrainedConfig, dtype: str, quantize: str) -> BitsAndBytesConfig:
-    """LLM.int8 (Dettmers et al. 2022), or NF4 (Dettmers et al. 2023) that computes in `dtype`."""
-    if quantize == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    compute_dtype = config.dtype if dtype == "auto" else DTYPES[dtype]
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_compute_dtype=compute_dtype or torch.bfloat16,
-    )
 
 
 @contextmanager

@@ -40,19 +40,11 @@ PROBE = ((0, 1, 2),)  # token ids of the short pass
 
 
 class Place(NamedTuple):
-    """Where a tensor comes from.
-
-    Attributes
-    ----------
-    call
-        Which of its calls in a pass: some models use one module in several layers.
-    position
-        Its position in a tuple of outputs; None where it is the only output.
-    """
+    """Where a tensor comes from."""
 
     module: nn.Module
-    call: int
-    position: int | None
+    call: int  # which of its calls in a pass: some models use one module in several layers
+    position: int | None  # its position in a tuple of outputs; None where it is the only output
 
 
 Note = Callable[[Place, Tensor, object], None]
@@ -60,36 +52,22 @@ Note = Callable[[Place, Tensor, object], None]
 
 @dataclass
 class Places:
-    """Where a model's hidden states and attention maps come from, as far as modules return them.
+    """Where a model's hidden states and attention maps come from, as far as modules return them."""
 
-    Attributes
-    ----------
-    states
-        By entry of transformers' `hidden_states`: 0 is the embedding, L the last layer.
-    maps
-        By entry of `attentions`, from 0.
-    """
-
+    # by entry of transformers' `hidden_states`: 0 is the embedding, L the last layer
     states: dict[int, Place] = field(default_factory=dict)
-    maps: dict[int, Place] = field(default_factory=dict)
+    maps: dict[int, Place] = field(default_factory=dict)  # by entry of `attentions`, from 0
 
 
 @dataclass
 class Takes:
-    """What is called with the states and attention maps of a pass, each entry as in `Places`.
+    """What is called with the states and attention maps of a pass, each entry as in `Places`."""
 
-    Attributes
-    ----------
-    states
-        Called with the states (B, T, d) of an entry, which they leave as they are.
-    maps
-        Called with the maps (B, H, T, T) of an entry, which are theirs.
-    others
-        Called with what comes from a place, which they leave as it is.
-    """
-
+    # called with the states (B, T, d) of an entry, which they leave as they are
     states: defaultdict[int, list[Take]] = field(default_factory=lambda: defaultdict(list))
+    # called with the maps (B, H, T, T) of an entry, which are theirs
     maps: dict[int, Take] = field(default_factory=dict)
+    # called with what comes from a place, which they leave as it is
     others: dict[Place, Take] = field(default_factory=dict)
 
 
@@ -113,16 +91,10 @@ def once_a_model(
 def run_noted(model: PreTrainedModel, note: Note, **asked: bool) -> Any:
     """Run the short pass, and hand over what each module is given and returns.
 
-    Parameters
-    ----------
-    note : callable
-        Called as each module returns, with the place of each tensor that it returns, with that
-        tensor, and with the first of the module's inputs; None if it has none.
+    `note`: called as each module returns, with the place of each tensor that it returns, with that
+    tensor, and with the first of the module's inputs; None if it has none.
 
-    Returns
-    -------
-    ModelOutput
-        What the model returns.
+    Returns what the model returns.
     """
     calls: Counter[nn.Module] = Counter()
 
@@ -152,10 +124,8 @@ def run_noted(model: PreTrainedModel, note: Note, **asked: bool) -> Any:
 def find_places(model: PreTrainedModel, maps: bool) -> Places:
     """Find where the states come from, and with `maps` the attention maps.
 
-    Raises
-    ------
-    SchemaError
-        A layer has no attention map, as in models that mix attention with other layers.
+    Raises SchemaError: a layer has no attention map, as in models that mix attention with other
+    layers.
     """
     returned: list[tuple[Place, Tensor]] = []
     note: Note = lambda place, tensor, _: returned.append((place, tensor))  # noqa: E731
@@ -216,15 +186,8 @@ def _check_maps(model: PreTrainedModel, maps: Any) -> None:
 def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     """Run a model, and hand over its states and maps as they come; none of these maps is kept.
 
-    Returns
-    -------
-    ModelOutput
-        What the model returns. Its states and maps are of no use.
-
-    Raises
-    ------
-    SchemaError
-        A layer has no attention map, or the model does not run as it ran before.
+    Returns what the model returns. Its states and maps are of no use. Raises SchemaError: a layer
+    has no attention map, or the model does not run as it ran before.
     """
     if not takes.states and not takes.maps and not takes.others:
         return model(**inputs)

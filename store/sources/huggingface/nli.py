@@ -31,15 +31,9 @@ class HuggingFaceNli(BatchedModel):
     Pairs are sorted by length, so that a batch has little padding; too long ones are cut at the
     end of the longer text.
 
-    Attributes
-    ----------
-    n_pairs, n_cut : int
-        Different pairs that it was given so far, and how many of them were cut.
+    `n_pairs`, `n_cut`: different pairs that it was given so far, and how many of them were cut.
 
-    Raises
-    ------
-    SchemaError
-        Its labels are not those of inference.
+    Raises SchemaError: its labels are not those of inference.
     """
 
     def __init__(
@@ -63,10 +57,8 @@ class HuggingFaceNli(BatchedModel):
     def infer(self, pairs: Sequence[Pair]) -> list[Inference]:
         """Classify pairs; equal ones are asked once.
 
-        Raises
-        ------
-        SchemaError
-            The tokenizer is of another model, or memory does not suffice for one pair.
+        Raises SchemaError: the tokenizer is of another model, or memory does not suffice for one
+        pair.
         """
         inputs = self._encode(list(dict.fromkeys(pairs)))
         by_length = sorted(inputs, key=lambda pair: len(inputs[pair]["input_ids"]))
@@ -91,7 +83,8 @@ class HuggingFaceNli(BatchedModel):
         """Arguments of the model for each pair."""
         inputs = {}
         for pair in pairs:
-            texts = [_encodable(text) for text in pair]
+            # half of a surrogate pair, which tokenizers refuse, becomes a question mark
+            texts = [text.encode(errors="replace").decode() for text in pair]
             encoded = self.tokenizer(*texts)
             if len(encoded["input_ids"]) > self.longest:
                 encoded = self.tokenizer(*texts, truncation=True, max_length=self.longest)
@@ -105,7 +98,12 @@ class HuggingFaceNli(BatchedModel):
             tensors = {name: torch.tensor([ids]) for name, ids in inputs[0].items()}
         else:
             tensors = dict(self.tokenizer.pad(list(inputs), return_tensors="pt"))
-        self._check_ids(tensors["input_ids"])
+        largest = int(tensors["input_ids"].max())
+        if largest >= self.n_ids:
+            raise SchemaError(
+                f"model {self.name!r}: expected a tokenizer of its {self.n_ids:,} tokens, found "
+                f"token {largest:,}"
+            )
         with torch.inference_mode():
             placed = {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
             logits = self.model(**placed).logits.float()
@@ -116,26 +114,14 @@ class HuggingFaceNli(BatchedModel):
         columns = entails.tolist(), both[:, 1].tolist()
         return [Inference(*one) for one in zip(*columns, strict=True)]
 
-    def _check_ids(self, ids: torch.Tensor) -> None:
-        if int(ids.max()) >= self.n_ids:
-            raise SchemaError(
-                f"model {self.name!r}: expected a tokenizer of its {self.n_ids:,} tokens, found "
-                f"token {int(ids.max()):,}"
-            )
-
 
 def find_labels(labels: Mapping[int, str], name: str) -> tuple[int, int]:
     """Positions of entailment and contradiction among the labels of a classifier.
 
-    Parameters
-    ----------
-    labels
-        Position -> name, `id2label` of its configuration.
+    `labels`: position -> name, `id2label` of its configuration.
 
-    Raises
-    ------
-    SchemaError
-        One of them is not there, or there twice, or another label is there than neutral.
+    Raises SchemaError: one of them is not there, or there twice, or another label is there than
+    neutral.
     """
     known = [str(labels[i]).strip().casefold() for i in sorted(labels)]
     if sorted(known) not in (sorted(LABELS), sorted([*LABELS, MAYBE])):
@@ -153,11 +139,6 @@ def _names_of_inputs(model: PreTrainedModel) -> set[str]:
     if getattr(model.config, "type_vocab_size", 2) < 2:
         names.discard("token_type_ids")
     return names
-
-
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which tokenizers refuse, becomes a question mark."""
-    return text.encode(errors="replace").decode()
 
 
 def _longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

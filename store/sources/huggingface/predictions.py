@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from store.errors import SchemaError
-from store.sources.huggingface.collectors import Layout, token_mask
+from store.sources.huggingface.collectors import Layout
 from store.sources.huggingface.module_outputs import (
     PROBE,
     Place,
@@ -37,15 +37,13 @@ from store.sources.huggingface.module_outputs import (
 from store.traces.columns import TRACE_COLUMNS, columns_of
 
 __all__ = [
+    "BEFORE_NORM",
     "PREDICTIONS",
-    "Additions",
     "LensColumns",
-    "LogitLens",
     "entropies",
     "find_additions",
     "find_lens",
     "prediction_columns",
-    "rows_at_once",
 ]
 
 PREDICTIONS = columns_of("predictions")
@@ -68,19 +66,12 @@ def prediction_columns(
 ) -> list[dict[str, NDArray[Any]]]:
     """Describe the distributions that predicted the tokens of traces, and the one after them.
 
-    Parameters
-    ----------
-    logits : Tensor, (B, T, V)
-        Row t predicts token t + 1; traces are padded on the right.
+    `logits`, (B, T, V): row t predicts token t + 1; traces are padded on the right.
 
-    Returns
-    -------
-    list of dict
-        Of each trace of T tokens `logprob` and `entropy` float32 (T,), in nats; `topk_logprob`
-        float16 (T, K), falling; `topk_id` int32 (T, K). Entry t is about the distribution that
-        predicted token t; at t = 0 there is none: NaN, and -1 for the ids. `eos_logprob` float32
-        (): the log-probability that one of `ends` comes after the last token; NaN if there are
-        none.
+    Returns, of each trace of T tokens `logprob` and `entropy` float32 (T,), in nats; `topk_logprob`
+    float16 (T, K), falling; `topk_id` int32 (T, K). Entry t is about the distribution that
+    predicted token t; at t = 0 there is none: NaN, and -1 for the ids. `eos_logprob` float32 ():
+    the log-probability that one of `ends` comes after the last token; NaN if there are none.
     """
     made: list[dict[str, NDArray[Any]]] = [{} for _ in traces]
     if "eos_logprob" in columns:
@@ -161,10 +152,7 @@ def _end_logprobs(logits: Tensor, ends: Collection[int]) -> NDArray[np.float32]:
 class LogitLens:
     """A model's final norm and output embedding.
 
-    Raises
-    ------
-    SchemaError
-        The two are not found, or do not give the model's logits.
+    Raises SchemaError if they are not found, or do not give the model's logits.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -223,31 +211,28 @@ def _no_lens(model: PreTrainedModel, reason: str) -> SchemaError:
     )
 
 
-@once_a_model
-def find_lens(model: PreTrainedModel) -> LogitLens:
-    """The lens of a model; raises SchemaError if there is none."""
-    return LogitLens(model)
+find_lens = once_a_model(LogitLens)
 
 
 class LensColumns:
-    """Collects the entropies of a batch, (B, T, L), for a column; NaN where nothing is taken."""
+    """Collects the entropies of a batch, (B, T, L), for a column; NaN where nothing is taken.
 
-    def __init__(self, lens: LogitLens, layout: Layout, n_layers: int, name: str) -> None:
+    Its values are those of `layers`, or of what is added to them: `BEFORE_NORM`.
+    """
+
+    def __init__(self, lens: LogitLens, layout: Layout, layers: Sequence[int], name: str) -> None:
         self._lens = lens
         self._layout = layout
         self._name = name
-        self._entropies = torch.full((len(layout.lengths), layout.width, n_layers), torch.nan)
+        self._layers = layers
+        self._entropies = torch.full((len(layout.lengths), layout.width, len(layers)), torch.nan)
 
-    def take(self, number: int, layer: int, states: Tensor) -> None:
-        """Keep what the states (B, T, d) of a layer predict, number `number` of those kept."""
-        is_token = token_mask(self._layout, states.device)
-        found = self._lens.entropies(layer, states[is_token])  # (tokens of all traces,)
+    def take(self, number: int, states: Tensor) -> None:
+        """Keep what states, (B, T, d) or (B * T, d), predict: number `number` of those kept."""
+        is_token = self._layout.is_token(states.device)
+        of_tokens = states.reshape(*is_token.shape, -1)[is_token]  # (tokens of all traces, d)
+        found = self._lens.entropies(self._layers[number], of_tokens)
         self._entropies[:, :, number].masked_scatter_(is_token.cpu(), found.cpu())
-
-    def take_added(self, number: int, added: Tensor) -> None:
-        """Keep what a part's output, (B, T, d) or (B * T, d), predicts as if it were a state."""
-        states = added.reshape(len(self._layout.lengths), self._layout.width, -1)
-        self.take(number, BEFORE_NORM, states)
 
     def rows(self) -> list[dict[str, NDArray[Any]]]:
         """The column (T, L) of each trace: entry t is about the token after token t."""
@@ -274,10 +259,7 @@ class Returned(NamedTuple):
 def find_additions(model: PreTrainedModel) -> list[Additions]:
     """What each layer adds, from the first one on.
 
-    Raises
-    ------
-    SchemaError
-        The two parts of a layer are not found.
+    Raises SchemaError: the two parts of a layer are not found.
     """
     places = find_places(model, maps=False).states
     returned, states = _run_short(model)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.labels.grading import Case
+from store.labels.grading import Case, Grade
 from store.labels.rule import label_scores
 from store.reports import LeftOut
 from store.sources.huggingface.tokenization import (
@@ -52,49 +52,30 @@ class PromptError(ValueError):
 
 
 class PromptText(NamedTuple):
-    """The text of a prompt.
-
-    Attributes
-    ----------
-    context
-        The characters of the context, from start to before end; None where it is not in the text.
-    is_example
-        Whether an example is the question itself, so that the prompt is without it.
-    """
+    """The text of a prompt."""
 
     text: str
+    # the characters of the context, from start to before end; None where it is not in the text
     context: tuple[int, int] | None
-    is_example: bool
+    is_example: bool  # whether an example is the question itself, so that the prompt is without it
 
 
 class EncodedQuestion(NamedTuple):
-    """A question as a model gets it, and the answer to it once there is one.
-
-    Attributes
-    ----------
-    trace_id
-        Of the trace of the answer; empty without one.
-    prompt, answer
-        Token ids, int32. A given answer comes with the question; that of a model comes later.
-    context
-        The first token of the context, and how many there are; (-1, 0) without one.
-    token_label
-        int8, of prompt and answer: 1 in a hallucinated span of the answer, 0 outside, -1 without
-        annotations, as in the prompt.
-    text
-        The answer as it is compared with the references.
-    is_example
-        Whether an example is the question itself, so that the prompt is without it.
-    """
+    """A question as a model gets it, and the answer to it once there is one."""
 
     question: Question
+    # token ids, int32. A given answer comes with the question; that of a model comes later
     prompt: NDArray[np.int32]
+    # the first token of the context, and how many there are; (-1, 0) without one
     context: tuple[int, int]
-    is_example: bool
+    is_example: bool  # whether an example is the question itself, so that the prompt is without it
     answer: NDArray[np.int32]
+    # int8, of prompt and answer: 1 in a hallucinated span of the answer, 0 outside, -1 without
+    # annotations, as in the prompt
     token_label: NDArray[np.int8]
-    trace_id: str
-    text: str
+    trace_id: str  # of the trace of the answer; empty without one
+    text: str  # the answer as it is compared with the references
+    grade: Grade = Grade(math.nan, {})  # what rules say of the answer, once they were asked
 
     def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
         """With the answer of a model."""
@@ -145,51 +126,28 @@ class EncodedQuestion(NamedTuple):
 
 
 class EncodedQuestions(NamedTuple):
-    """What a model is asked of some questions.
-
-    Attributes
-    ----------
-    skipped
-        Questions that it cannot take.
-    n_cut
-        How many contexts were cut.
-    whole
-        Contexts that could not be cut, and stay whole.
-    """
+    """What a model is asked of some questions."""
 
     questions: list[EncodedQuestion]
-    skipped: LeftOut
-    n_cut: int
-    whole: LeftOut
+    skipped: LeftOut  # questions that it cannot take
+    n_cut: int  # how many contexts were cut
+    whole: LeftOut  # contexts that could not be cut, and stay whole
 
 
 class Prompts:
     """Makes prompts for one model.
 
-    Parameters
-    ----------
-    tokenizer : PreTrainedTokenizerBase
-        Adds its special tokens; with a chat template those in the template instead.
-    model : PreTrainedModel
-        Its configuration has the number of tokens that it takes.
-    template : str
-        Format string with `{question}`, `{context}` and further fields of the questions.
-    max_new_tokens : int
-        Room that every prompt leaves for the answer.
-    few_shot : sequence of Question
-        Questions with answers (`turns.Examples`) that every prompt begins with; in a chat they are
-        turns before the question. A prompt has no example that is its own question: none with its
-        message, or with its id and an answer of its own; ids alone may be numbers of records.
-    max_context_tokens : int, optional
-        Where `encode_questions` cuts the contexts of questions.
+    `tokenizer` adds its special tokens; with a chat template those in the template instead. `model`
+    has in its configuration how many tokens it takes. `template` is a format string with
+    `{question}`, `{context}` and further fields of the questions. Every prompt leaves room for an
+    answer of `max_new_tokens`, and begins with the questions of `few_shot` and their answers
+    (`turns.Examples`); in a chat they are turns before the question. A prompt has no example that
+    is its own question: none with its message, or with its id and an answer of its own; ids alone
+    may be numbers of records. `encode_questions` cuts contexts at `max_context_tokens`.
 
-    Raises
-    ------
-    ValueError
-        The template asks every question the same, or is no format string; an example of `few_shot`
-        has no answer, or lacks a field, or none is right.
-    SchemaError
-        The tokenizer has no chat template, or one that cannot take what is asked.
+    Raises ValueError: the template asks every question the same, or is no format string; an example
+    of `few_shot` has no answer, or lacks a field, or none is right; SchemaError: the tokenizer has
+    no chat template, or one that cannot take what is asked.
     """
 
     def __init__(
@@ -217,15 +175,11 @@ class Prompts:
         self.max_context_tokens = max_context_tokens
         self.appends = not chat and appends_tokens(tokenizer)
         self.examples = Examples(few_shot, lambda question: self._message(question).text)
+        self.turns: list[Turn] = self.examples.turns  # message and answer of each example
         self.form = Chat(tokenizer, system, self.turns) if chat else PlainText(tokenizer)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
-
-    @property
-    def turns(self) -> list[Turn]:
-        """The message and the answer of each example."""
-        return self.examples.turns
 
     def render(self, question: Question) -> PromptText:
         """The prompt of a question; raises PromptError if it lacks a field of the template."""
@@ -242,10 +196,8 @@ class Prompts:
     def encode(self, question: Question) -> EncodedQuestion:
         """Token ids of a question's prompt, and of the response that it may come with.
 
-        Raises
-        ------
-        PromptError
-            The tokenizer or the model cannot take them, or one of them has no tokens.
+        Raises PromptError: the tokenizer or the model cannot take them, or one of them has no
+        tokens.
         """
         rendered = self.render(question)
         prompt = rendered.text
@@ -287,10 +239,7 @@ class Prompts:
     def cut_context(self, question: Question, n_tokens: int) -> Question:
         """The question with a context of at most so many tokens; itself if it has no more.
 
-        Raises
-        ------
-        PromptError
-            The context is in no place of the prompt where it could be cut.
+        Raises PromptError: the context is in no place of the prompt where it could be cut.
         """
         context = question.get("context")
         if not context:
@@ -317,8 +266,8 @@ class Prompts:
         cut = {} if limit is None else {"max_context_tokens": limit}
         if not isinstance(self.form, Chat):
             # examples are a part of the template, where stores are compared
-            shots = self.form.text(self.turns, "")
-            return {"prompt_template": _escape(shots) + self.template, **cut}
+            shots = self.form.text(self.turns, "").replace("{", "{{").replace("}", "}}")
+            return {"prompt_template": shots + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
         described: dict[str, Any] = {"prompt_template": self.template, **cut}
@@ -368,11 +317,6 @@ def _name(question: Question) -> str:
     kind = "trace" if "response" in question else "question"
     name = question["trace_id"] if "response" in question else question["question_id"]
     return f"{kind} {name!r}"
-
-
-def _escape(text: str) -> str:
-    """A text as a format string has it."""
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def template_values(question: Question) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -13,18 +12,14 @@ from crc32c import crc32c
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from store.labels.grading import Grader
-from store.labels.rule import AS_GIVEN
 from store.sources.huggingface.generation import Decoding, end_ids
 from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 
 __all__ = [
     "conventions",
     "describe_decoding",
-    "describe_labels",
     "describe_model",
     "digest_of",
-    "package_versions",
     "weights_checksum",
     "weights_digest",
 ]
@@ -50,7 +45,6 @@ QUANTIZED_WEIGHTS = (
 N_NUMBERS = 64  # of each parameter in `weights_digest`
 WITHOUT_EFFECT = ("_name_or_path", "transformers_version")
 SET_BY_EACH_CALL = ("padding", "truncation")
-PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
 def conventions(
@@ -72,7 +66,7 @@ def describe_model(
     attn_implementation: str | None,
 ) -> dict[str, Any]:
     """What decides the numbers of a trace whose tokens are given, JSON-able."""
-    return {
+    described: dict[str, Any] = {
         "model": name,
         "revision": getattr(model.config, "_commit_hash", None),
         "architecture": type(model).__name__,
@@ -83,18 +77,13 @@ def describe_model(
         "weights_crc32c": weights_checksum(model),
         "config_sha256": config_digest(model),
         "tokenizer_sha256": tokenizer_digest(tokenizer),
-        **_describe_quantization(model),
     }
-
-
-def _describe_quantization(model: PreTrainedModel) -> dict[str, Any]:
-    """How the weights were rounded; nothing if they were not."""
     config = getattr(model.config, "quantization_config", None)
-    if config is None:
-        return {}
-    settings = config if isinstance(config, dict) else config.to_dict()
-    described = json.loads(json.dumps(settings, default=str))
-    return {"quantization": described | {"weights": QUANTIZED_WEIGHTS}}
+    if config is not None:  # how the weights were rounded
+        settings = config if isinstance(config, dict) else config.to_dict()
+        rounding = json.loads(json.dumps(settings, default=str))
+        described["quantization"] = rounding | {"weights": QUANTIZED_WEIGHTS}
+    return described
 
 
 def describe_decoding(model: PreTrainedModel, decoding: Decoding) -> dict[str, Any]:
@@ -105,19 +94,6 @@ def describe_decoding(model: PreTrainedModel, decoding: Decoding) -> dict[str, A
         "stop": decoding.stop,
         "end_ids": sorted(end_ids(model)),
     }
-
-
-def describe_labels(grader: Grader, *, is_given: bool) -> dict[str, Any]:
-    """How labels come about, JSON-able."""
-    described = grader.describe()
-    if is_given:
-        described["label_rule"] = f"{AS_GIVEN}, else: {described['label_rule']}"
-    return described
-
-
-def package_versions() -> dict[str, str]:
-    """The versions of the packages that compute the numbers."""
-    return {name: version(name) for name in PACKAGES}
 
 
 def digest_of(value: Any) -> str:

@@ -52,7 +52,9 @@ def extraction_report(
         asked = count(n_examples, "question is", "questions are")
         lines.append(f"  {asked} among the examples (--few-shot), left out of their own prompts")
     lines += _bos_warning(source)
-    lines += _time_lines(source.seconds, writing_s)
+    if any(source.seconds.values()):  # a run that had something to do
+        passes = ", ".join(f"{name} {spent:,.1f} s" for name, spent in source.seconds.items())
+        lines.append(f"  time: {passes}; writing {writing_s:,.1f} s, at the same time")
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
     if source.left_out.n:
@@ -74,14 +76,6 @@ def _bos_warning(source: HuggingFaceSource) -> list[str]:
         "(bos_token_id of its configuration), which the tokenizer does not add: put it into "
         "--prompt-template, if the model was trained with it"
     ]
-
-
-def _time_lines(seconds: dict[str, float], writing_s: float) -> list[str]:
-    """What took the time of this run; nothing if it did nothing."""
-    if not any(seconds.values()):
-        return []
-    model = ", ".join(f"{name} {n_seconds:,.1f} s" for name, n_seconds in seconds.items())
-    return [f"  time: {model}; writing {writing_s:,.1f} s, at the same time"]
 
 
 def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | None) -> list[str]:

@@ -9,13 +9,10 @@ The second pass costs a few per cent of the first and gives whole maps at once, 
 the first would have to be pieced together step by step. Only the second pass runs with the eager
 attention that gives maps. Batching changes no value beyond float rounding.
 
-Conventions, which `provenance` repeats:
+`provenance` has the conventions of layers and predictions. Besides:
 
-- **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is
-  left out unless layer 0 is asked for; in its attention columns each token attends to itself alone,
-  so that all columns have the same layers. Entry L is what transformers returns as the last one:
-  for Llama and most others the state *after* the model's final norm, so its scale differs from that
-  of the layers below.
+- **Layer L** is what transformers returns as the last one: for Llama and most others the state
+  *after* the model's final norm, so its scale differs from that of the layers below.
 - **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of
   the answer, whose states decided to end it. On a small model's sums a BiLSTM over `hs_last`
   detects errors better there (test AUROC .911, mean of three splits) than at the end-of-sequence
@@ -26,23 +23,21 @@ Conventions, which `provenance` repeats:
   of infinities would silently spoil every detector, and values of two precisions in one column
   cannot be compared. It is named, and counted in the provenance; `--dtype bf16` keeps all of them.
   The rows of the others are as they would be without it.
-- **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted
-  token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
-  `lens_entropy[t]` belongs to the state of token t, which predicts token t + 1, as do the other
-  columns of the lens, and `eos_logprob` is of an end-of-sequence token after the last token.
 """
 
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from store.labels.grading import Grade, Grader, count_verdicts
+from store.labels.grading import Grader, count_verdicts
+from store.labels.rule import AS_GIVEN
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface.batch_halving import Halving
@@ -60,10 +55,8 @@ from store.sources.huggingface.prompts import EncodedQuestion, Prompts
 from store.sources.huggingface.provenance import (
     conventions,
     describe_decoding,
-    describe_labels,
     describe_model,
     digest_of,
-    package_versions,
 )
 from store.sources.huggingface.tokenization import JOINING, TokenTexts
 from store.traces.identity import BATCHING, REMARKS
@@ -75,6 +68,8 @@ __all__ = ["HuggingFaceSource"]
 # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRIED = 64
 
+PACKAGES = ("numpy", "tokenizers", "torch", "transformers")  # that compute the numbers
+
 # keys of the provenance
 GENERATION_ATTENTION = "generation_attn_implementation"
 STOP_RULE_KEY = "stop_rule"  # where the stop is nothing but space: of others there is one rule
@@ -85,9 +80,8 @@ BATCH_CONVENTION = (
     "and with it an answer where two tokens are about equally likely"
 )
 
-_Graded = tuple[EncodedQuestion, Grade]  # with its answer
 # an answer, and its row or why it has none
-_Computed = tuple[_Graded, dict[str, Any] | HalfRangeError]
+_Computed = tuple[EncodedQuestion, dict[str, Any] | HalfRangeError]
 
 
 class HuggingFaceSource:
@@ -96,41 +90,19 @@ class HuggingFaceSource:
     The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...; that of a given
     response is what it says.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Causal model in evaluation mode. If attention columns are kept, its attention must be the
-        eager one, or one that it can change for the eager one: no other gives attention maps.
-    prompts : Prompts
-        What has encoded the questions, with the model's tokenizer.
-    questions : sequence of EncodedQuestion
-        In this order; `decoding.num_samples` traces each. Where they come with responses, those
-        are the answers: nothing is generated.
-    grader : Grader, optional
-        Labels the answers; by the rule exact, if there is none.
-    batch_size : int
-        Traces that go through the model at once; fewer while memory does not suffice. All answers
-        to a question are generated together. A build may go on with another size.
-    name : str, optional
-        Name in the provenance; by default what the model was loaded from.
-    begun : TraceStore, optional
-        What a stopped extraction of the same questions has committed; it records which traces were
-        left out.
+    `model` is in evaluation mode. If attention columns are kept, its attention must be the eager
+    one, or one that it can change for the eager one: no other gives attention maps. `questions`
+    have `decoding.num_samples` traces each; where they come with responses, those are the answers:
+    nothing is generated. `batch_size` traces go through the model at once; fewer while memory does
+    not suffice, and all answers to a question together. A build may go on with another size.
+    `begun` is what a stopped extraction of the same questions has committed; it records which
+    traces were left out.
 
-    Attributes
-    ----------
-    left_out : LeftOut
-        Traces so far with a hidden state that its column cannot hold.
-    seconds : dict
-        Time that `rows` has spent so far: on the "generation" of answers, if any, and on
-        the "second pass" with the columns that come from it.
+    `left_out` are the traces so far with a hidden state that its column cannot hold; `seconds` the
+    time that `rows` has spent so far on each pass.
 
-    Raises
-    ------
-    ValueError
-        The model cannot give traces, or two questions share an id.
-    SchemaError, NotFoundError
-        There is no such layer or column.
+    Raises ValueError: the model cannot give traces, or two questions share an id; SchemaError,
+    NotFoundError: there is no such layer or column.
     """
 
     def __init__(
@@ -201,27 +173,27 @@ class HuggingFaceSource:
         `start` counts rows that are written already; `begun` records how many traces were left out
         among them. A row has a value for each column of `schema`.
 
-        Raises
-        ------
-        IndexError
-            `start` is not in 0..len(self).
-        HalfRangeError
-            None of the first traces fits: the model has to be run in another precision.
+        Raises IndexError: `start` is not in 0..len(self); HalfRangeError: none of the first traces
+        fits: the model has to be run in another precision.
         """
         if not 0 <= start <= len(self):
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
-        self._restore_remarks(self._recorded_before(start))
+        self._restore_remarks(start)
         n_kept = start
-        for (answer, grade), row in self._computed_from(start + self.left_out.n):
+        for answer, row in self._computed_from(start + self.left_out.n):
             if isinstance(row, HalfRangeError):
                 self._leave_out(answer.trace_id, row, n_kept)
                 continue
             n_kept += 1
-            self.verdicts += count_verdicts([grade])
+            self.verdicts += count_verdicts([answer.grade])
             yield answer.trace_id, row
 
-    def _restore_remarks(self, recorded: dict[str, Any]) -> None:
-        """Go on from the `remarks` of a stopped extraction."""
+    def _restore_remarks(self, start: int) -> None:
+        """Go on from the `remarks` of a stopped extraction at its row `start`, its last commit."""
+        recorded: dict[str, Any] = {}
+        if start and self.begun is not None:
+            begun = self.begun if len(self.begun) == start else self.begun.refresh()
+            recorded = begun.provenance
         left_out = recorded.get(REMARKS, {"traces": 0, "first": []})
         self.left_out = LeftOut(left_out["traces"], list(left_out["first"]))
         self._earlier_sizes = list(recorded.get(BATCHING, {"sizes": []})["sizes"])
@@ -235,13 +207,6 @@ class HuggingFaceSource:
                 f"none of the first {self.left_out.n} traces fits: "
                 f"{self.left_out.messages[0]}; {self.advice}"
             ) from error
-
-    def _recorded_before(self, start: int) -> dict[str, Any]:
-        """The provenance of a stopped extraction at its row number `start`, its last commit."""
-        if not start or self.begun is None:
-            return {}
-        begun = self.begun if len(self.begun) == start else self.begun.refresh()
-        return begun.provenance
 
     @property
     def advice(self) -> str:
@@ -265,9 +230,9 @@ class HuggingFaceSource:
         answers = questions
         if not self.is_given:
             answers = list(self._generating.run(self._generate, questions))
-        graded = self._grade(answers)
-        for first in range(0, len(graded), self.batch_size):
-            batch = graded[first : first + self.batch_size]
+        answers = self._grade(answers)
+        for first in range(0, len(answers), self.batch_size):
+            batch = answers[first : first + self.batch_size]
             yield from self._forwarding.run(self._forward, batch)
 
     def _generate(self, questions: Sequence[EncodedQuestion]) -> list[EncodedQuestion]:
@@ -287,13 +252,14 @@ class HuggingFaceSource:
             )
         return answers
 
-    def _grade(self, answers: Sequence[EncodedQuestion]) -> list[_Graded]:
-        asked = [answer.case for answer in answers if self._is_graded(answer)]
+    def _grade(self, answers: Sequence[EncodedQuestion]) -> list[EncodedQuestion]:
+        cases = [answer.case for answer in answers if self._is_graded(answer)]
         with self._timed("judging") if self.grader.judge else nullcontext():
-            found = iter(self.grader.grade(asked))
+            found = iter(self.grader.grade(cases))
         no_grade = self.grader.no_grade
         return [
-            (answer, next(found) if self._is_graded(answer) else no_grade) for answer in answers
+            answer._replace(grade=next(found) if self._is_graded(answer) else no_grade)
+            for answer in answers
         ]
 
     def _is_graded(self, answer: EncodedQuestion) -> bool:
@@ -302,16 +268,15 @@ class HuggingFaceSource:
         wanted = rules if answer.is_labelled else {"score", "label", *rules}
         return not wanted.isdisjoint(self.schema.columns)
 
-    def _forward(self, graded: Sequence[_Graded]) -> list[_Computed]:
+    def _forward(self, answers: Sequence[EncodedQuestion]) -> list[_Computed]:
         """The rows of answers; what the model gave for them is freed when this returns."""
         with self._timed("second pass"), attention(self.model, self.forward_attention):
-            traces = [answer.tokens for answer, _ in graded]
-            prompt_lens = [len(answer.prompt) for answer, _ in graded]
+            traces = [answer.tokens for answer in answers]
+            prompt_lens = [len(answer.prompt) for answer in answers]
             computed = run_forward(
                 self.model, traces, prompt_lens, self.layers, self.top_k, self.schema.columns
             )
-        rows = map(self._row, graded, computed)
-        return list(zip(graded, rows, strict=True))
+        return list(zip(answers, map(self._row, answers, computed), strict=True))
 
     @contextmanager
     def _timed(self, pass_name: str) -> Iterator[None]:
@@ -322,19 +287,17 @@ class HuggingFaceSource:
             self.seconds[pass_name] += time.perf_counter() - began
 
     def _row(
-        self, graded: _Graded, computed: dict[str, Any] | HalfRangeError
+        self, answer: EncodedQuestion, computed: dict[str, Any] | HalfRangeError
     ) -> dict[str, Any] | HalfRangeError:
         """The row of an answer, or why it does not fit."""
         if isinstance(computed, HalfRangeError):
             return computed
-        answer, grade = graded
-        columns = self.schema.columns
         # labels that came with the answer win over those of rules
-        labels = self.grader.row(grade) | answer.given_labels(self.grader.threshold)
+        labels = self.grader.row(answer.grade) | answer.given_labels(self.grader.threshold)
         row = answer.columns() | labels | computed
-        if "token_texts" in columns:
+        if "token_texts" in self.schema.columns:
             row["token_texts"] = self._token_texts.to_json(answer.tokens)
-        return {name: row[name] for name in columns}
+        return {name: row[name] for name in self.schema.columns}
 
     def _describe(self, name: str | None) -> dict[str, Any]:
         decoding: dict[str, Any] = {"given": JOINING}
@@ -345,6 +308,9 @@ class HuggingFaceSource:
             decoding = describe_decoding(self.model, self.decoding)
             if self.decoding.stop and self.decoding.stop.isspace():
                 rules[STOP_RULE_KEY] = STOP_RULE
+        labels = self.grader.describe()
+        if self.is_given:
+            labels["label_rule"] = f"{AS_GIVEN}, else: {labels['label_rule']}"
         n_layers = self.model.config.get_text_config().num_hidden_layers
         return {
             "source": "huggingface",
@@ -355,8 +321,8 @@ class HuggingFaceSource:
             **self.prompts.describe(),
             **rules,
             "decoding": decoding,
-            **describe_labels(self.grader, is_given=self.is_given),
+            **labels,
             "questions": len(self.questions),
             "questions_sha256": digest_of([one.question for one in self.questions]),
-            "versions": package_versions(),
+            "versions": {name: version(name) for name in PACKAGES},
         }

@@ -52,15 +52,10 @@ PAIRS_KEPT = 1 << 16
 
 
 class Tokens(NamedTuple):
-    """The tokens of a text.
-
-    Attributes
-    ----------
-    offsets
-        The characters of each, from start to before end; empty where they were not asked for.
-    """
+    """The tokens of a text."""
 
     ids: list[int]
+    # the characters of each, from start to before end; empty where they were not asked for
     offsets: list[tuple[int, int]]
 
 
@@ -69,19 +64,11 @@ def tokenize(
 ) -> Tokens:
     """Tokenise a text that goes on: without what a tokenizer appends (`</s>`, `[SEP]`).
 
-    Parameters
-    ----------
-    tokenizer
-        It may raise anything for a text that it cannot take.
-    special
-        Whether it puts its special tokens in front.
-    offsets
-        Whether the characters of the tokens are needed, which takes a fast tokenizer.
+    `tokenizer`: it may raise anything for a text that it cannot take. `special`: whether it puts
+    its special tokens in front. `offsets`: whether the characters of the tokens are needed, which
+    takes a fast tokenizer.
 
-    Raises
-    ------
-    ValueError
-        The tokenizer is none of the fast ones.
+    Raises ValueError: the tokenizer is none of the fast ones.
     """
     if offsets and not tokenizer.is_fast:
         raise ValueError(
@@ -203,23 +190,13 @@ def label_tokens(
 ) -> NDArray[np.int8]:
     """Label the tokens of an answer: is any of their characters hallucinated?
 
-    Parameters
-    ----------
-    offsets : sequence of (int, int), T of them
-        Characters of each token, as a fast tokenizer of Hugging Face's gives them.
-    first : int
-        The first token of the answer.
-    spans : iterable of (int, int), or None
-        The hallucinated characters; spans may overlap. None: there are no annotations.
-    n_chars : int
-        Characters of the text.
+    `offsets`: characters of each token, as a fast tokenizer of Hugging Face's gives them. `first`:
+    the first token of the answer. `spans`: the hallucinated characters; spans may overlap. None:
+    there are no annotations. `n_chars`: characters of the text.
 
-    Returns
-    -------
-    int8 (T,)
-        1: a token of the answer that shares a character with a span, be it only one of several, or
-        a space that belongs to the token; 0: one that shares none; -1: tokens before the answer,
-        and all of them without spans.
+    Returns int8 (T,): 1: a token of the answer that shares a character with a span, be it only one
+    of several, or a space that belongs to the token; 0: one that shares none; -1: tokens before the
+    answer, and all of them without spans.
     """
     labels = np.full(len(offsets), NO_LABEL, np.int8)
     if spans is None:
@@ -253,16 +230,10 @@ class TokenTexts:
     def texts(self, ids: Sequence[int]) -> list[str]:
         """The text of each token.
 
-        Parameters
-        ----------
-        ids : sequence of int, (T,)
-            Token ids, special ones too.
+        `ids`, (T,): token ids, special ones too.
 
-        Returns
-        -------
-        list of str, (T,)
-            Together they are the decoded trace. A character of several tokens stands at its first;
-            the others have "".
+        Returns list of str, (T,): together they are the decoded trace. A character of several
+        tokens stands at its first; the others have "".
         """
         whole = self._decode(ids)
         texts = [self._decode(ids[:1])]

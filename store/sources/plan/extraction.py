@@ -60,12 +60,8 @@ def plan_store(
 ) -> StoreSize:
     """Plan the bytes of a store in so many parts, of about equally many rows each.
 
-    Parameters
-    ----------
-    n_items
-        Ragged axis -> items of all rows together; of a text column, bytes of UTF-8.
-    shrinks
-        Compressed column -> how many times smaller it gets; 1, if it is not known.
+    `n_items`: ragged axis -> items of all rows together; of a text column, bytes of UTF-8.
+    `shrinks`: compressed column -> how many times smaller it gets; 1, if it is not known.
     """
     n_parts = max(1, min(n_parts, n_rows))
     columns: Counter[str] = Counter(dict.fromkeys((*schema.stored, OVERHEAD), 0))

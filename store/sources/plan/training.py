@@ -5,13 +5,14 @@ free stays in the page cache; of the rest the disk gives what it can. Only the l
 is measured; the other shares and numbers are choices, and `docs/speed.md` says what can be tuned.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from store.reports import count, size_text
 from store.sources.plan.machine import DiskSpeed, Machine, clock_text, column_table
 
-__all__ = ["Advice", "Reading", "TrainingPlan", "plan_training"]
+__all__ = ["Reading", "TrainingPlan"]
 
 RESERVE_BYTES = 1_500_000_000  # of a training process: torch, a detector, batches
 SMALL_ROW_BYTES = 8 << 10  # below this two threads are slower than none (`small_records`)
@@ -42,33 +43,109 @@ class Advice(NamedTuple):
     reasons: list[str]
 
 
-class TrainingPlan(NamedTuple):
+@dataclass(frozen=True)
+class TrainingPlan:
     """What an epoch reads."""
 
     store: str
     columns: list[Reading]
     n_rows: int
-    batch_size: int
-    n_processes: int
-    epoch_bytes: int  # read from files in an epoch, by all processes together
-    row_bytes: int  # decoded, on average
-    batch_bytes: int  # decoded, on average
-    cached: float  # the fraction of the files that stays in the page cache, 0 to 1
-    disk_bytes: int  # from the disk in each epoch but the first, which reads all not cached
-    disk_s: float | None  # seconds of that; None if its speed is not known
-    advice: Advice
+    batch_size: int  # of all processes together
+    n_processes: int  # share each batch, and the cores and the memory of this machine
     machine: Machine
     disk: DiskSpeed
 
+    @property
+    def epoch_bytes(self) -> int:
+        """Read from files in an epoch, by all processes together."""
+        return sum(column.n_bytes for column in self.columns)
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded, on average."""
+        return sum(column.decoded_bytes for column in self.columns) // max(1, self.n_rows)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Decoded, on average."""
+        return self.row_bytes * min(self.batch_size, self.n_rows)
+
+    @property
+    def _free_bytes(self) -> int:
+        return max(0, self.machine.available_bytes - self.n_processes * RESERVE_BYTES)
+
+    @property
+    def cached(self) -> float:
+        """The fraction of the files that stays in the page cache, 0 to 1."""
+        return min(1.0, self._free_bytes / self.epoch_bytes) if self.epoch_bytes else 1.0
+
+    @property
+    def disk_bytes(self) -> int:
+        """From the disk in each epoch but the first, which reads all that is not cached."""
+        return round(self.epoch_bytes * (1 - self.cached))
+
+    @property
+    def disk_s(self) -> float | None:
+        """Seconds of that; None if the disk's speed is not known."""
+        speed = self.disk.bytes_per_s
+        return self.disk_bytes / speed if speed else None
+
+    @cached_property
+    def advice(self) -> Advice:
+        """For each process."""
+        num_workers, why_workers = self._choose_workers()
+        prefetch_bytes, why_prefetch = self._choose_prefetch()
+        cache_bytes, why_cache = self._choose_cache()
+        reasons = [why_workers, why_prefetch, why_cache]
+        pin_memory = bool(self.machine.gpus)
+        if pin_memory:
+            reasons.append("pin_memory: copies to the GPU do not wait")
+        return Advice(num_workers, prefetch_bytes, cache_bytes, pin_memory, reasons)
+
+    def _choose_workers(self) -> tuple[int, str]:
+        if self.row_bytes < SMALL_ROW_BYTES:
+            return 0, "num_workers 0: rows are small, and threads would wait for each other"
+        num_workers = max(2, min(MOST_WORKERS, self.machine.n_cores // self.n_processes))
+        return num_workers, f"num_workers {num_workers}: reads ahead while the detector computes"
+
+    def _choose_prefetch(self) -> tuple[int, str]:
+        speed = self.disk.bytes_per_s
+        if speed is None or self.cached == 1:
+            reason = "prefetch_bytes as it is: what is in memory need not be asked for"
+            return PREFETCH_BYTES, reason
+        batch_bytes = self.batch_size // self.n_processes * self.row_bytes
+        wanted = max(2 * batch_bytes, round(speed * DISK_DELAY_S), PREFETCH_BYTES)
+        most = self._free_bytes // self.n_processes * PREFETCH_SHARE
+        n_bytes = max(_whole_mebibytes(min(wanted, most)), 1 << 20)
+        return n_bytes, "prefetch_bytes: two batches, and a quarter of a second of the disk"
+
+    def _choose_cache(self) -> tuple[int, str]:
+        compressed = (column.decoded_bytes for column in self.columns if column.is_compressed)
+        compressed_bytes = sum(compressed) // self.n_processes
+        if not compressed_bytes:
+            return 0, "cache_bytes 0: no column is compressed, the kernel keeps their pages"
+        most = self._free_bytes // self.n_processes * CACHE_SHARE
+        n_bytes = _whole_mebibytes(max(CACHE_BYTES, min(compressed_bytes, most)))
+        kept = min(1.0, n_bytes / compressed_bytes)
+        return n_bytes, f"cache_bytes: {kept:.0%} of the compressed columns, decoded"
+
     def to_json(self) -> dict[str, Any]:
         """Everything, for programs; bytes and seconds."""
-        return self._asdict() | {
+        gpus = [gpu._asdict() for gpu in self.machine.gpus]
+        return {
+            "store": self.store,
             "columns": {column.name: column._asdict() for column in self.columns},
+            "n_rows": self.n_rows,
+            "batch_size": self.batch_size,
+            "n_processes": self.n_processes,
+            "epoch_bytes": self.epoch_bytes,
+            "row_bytes": self.row_bytes,
+            "batch_bytes": self.batch_bytes,
+            "cached": self.cached,
+            "disk_bytes": self.disk_bytes,
+            "disk_s": self.disk_s,
             "advice": self.advice._asdict(),
-            "machine": {
-                **self.machine._asdict(),
-                "gpus": [gpu._asdict() for gpu in self.machine.gpus],
-            },
+            "machine": self.machine._asdict() | {"gpus": gpus},
             "disk": self.disk._asdict(),
         }
 
@@ -113,87 +190,6 @@ class TrainingPlan(NamedTuple):
             later = size_text(self.disk_bytes)
             lines.append(f"  each later one reads {later}: at least {clock_text(self.disk_s)}")
         return lines
-
-
-def plan_training(
-    store: str,
-    columns: Sequence[Reading],
-    n_rows: int,
-    batch_size: int,
-    n_processes: int,
-    machine: Machine,
-    disk: DiskSpeed,
-) -> TrainingPlan:
-    """Plan how a training reads a store.
-
-    `batch_size` is of all processes together: `n_processes` share each batch, and the cores and the
-    memory of this machine.
-    """
-    epoch_bytes = sum(column.n_bytes for column in columns)
-    row_bytes = sum(column.decoded_bytes for column in columns) // max(1, n_rows)
-    free_bytes = max(0, machine.available_bytes - n_processes * RESERVE_BYTES)
-    cached = min(1.0, free_bytes / epoch_bytes) if epoch_bytes else 1.0
-    disk_bytes = round(epoch_bytes * (1 - cached))
-    speed = disk.bytes_per_s
-    chosen = [
-        _choose_workers(row_bytes, machine.n_cores // n_processes),
-        _choose_prefetch(
-            batch_size // n_processes * row_bytes,
-            free_bytes // n_processes,
-            speed if cached < 1 else None,
-        ),
-        _choose_cache(
-            sum(column.decoded_bytes for column in columns if column.is_compressed) // n_processes,
-            free_bytes // n_processes,
-        ),
-        (bool(machine.gpus), "pin_memory: copies to the GPU do not wait" if machine.gpus else ""),
-    ]
-    (num_workers, prefetch_bytes, cache_bytes, pin_memory), reasons = zip(*chosen, strict=True)
-    return TrainingPlan(
-        store=store,
-        columns=list(columns),
-        n_rows=n_rows,
-        batch_size=batch_size,
-        n_processes=n_processes,
-        epoch_bytes=epoch_bytes,
-        row_bytes=row_bytes,
-        batch_bytes=row_bytes * min(batch_size, n_rows),
-        cached=cached,
-        disk_bytes=disk_bytes,
-        disk_s=disk_bytes / speed if speed else None,
-        advice=Advice(
-            num_workers, prefetch_bytes, cache_bytes, bool(pin_memory), list(filter(None, reasons))
-        ),
-        machine=machine,
-        disk=disk,
-    )
-
-
-def _choose_workers(row_bytes: int, n_cores: int) -> tuple[int, str]:
-    if row_bytes < SMALL_ROW_BYTES:
-        return 0, "num_workers 0: rows are small, and threads would wait for each other"
-    num_workers = max(2, min(MOST_WORKERS, n_cores))
-    return num_workers, f"num_workers {num_workers}: reads ahead while the detector computes"
-
-
-def _choose_prefetch(
-    batch_bytes: int, free_bytes: int, bytes_per_s: float | None
-) -> tuple[int, str]:
-    """`bytes_per_s` is that of the disk, where not all stays in memory."""
-    if bytes_per_s is None:
-        return PREFETCH_BYTES, "prefetch_bytes as it is: what is in memory need not be asked for"
-    wanted = max(2 * batch_bytes, round(bytes_per_s * DISK_DELAY_S), PREFETCH_BYTES)
-    n_bytes = max(_whole_mebibytes(min(wanted, free_bytes * PREFETCH_SHARE)), 1 << 20)
-    return n_bytes, "prefetch_bytes: two batches, and a quarter of a second of the disk"
-
-
-def _choose_cache(compressed_bytes: int, free_bytes: int) -> tuple[int, str]:
-    if not compressed_bytes:
-        return 0, "cache_bytes 0: no column is compressed, the kernel keeps their pages"
-    most = free_bytes * CACHE_SHARE
-    n_bytes = _whole_mebibytes(max(CACHE_BYTES, min(compressed_bytes, most)))
-    kept = min(1.0, n_bytes / compressed_bytes)
-    return n_bytes, f"cache_bytes: {kept:.0%} of the compressed columns, decoded"
 
 
 def _whole_mebibytes(n_bytes: float) -> int:

@@ -40,23 +40,12 @@ BENCHMARK_QUESTION_NAMES = ("model_input", "user_query")
 
 
 class Form(NamedTuple):
-    """How a benchmark writes its records.
+    """How a benchmark writes its records."""
 
-    Attributes
-    ----------
-    name
-        Of the benchmark.
-    keys
-        A record that has all of these keys is one of it.
-    expand
-        The record and its number, from 1 -> records of one spelling.
-    template, chat_template
-        The prompt template by default, without and with a chat template; None: the usual one.
-    """
-
-    name: str
-    keys: frozenset[str]
-    expand: Expand
+    name: str  # of the benchmark
+    keys: frozenset[str]  # a record that has all of these keys is one of it
+    expand: Expand  # the record and its number, from 1 -> records of one spelling
+    # the prompt template by default, without and with a chat template; None: the usual one
     template: str | None = None
     chat_template: str | None = None
 

@@ -7,7 +7,8 @@ Mu-SHROOM are understood as they are. Nothing here imports a model library.
 
 import io
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from store.text_records import (
 )
 from store.traces.trace_ids import TraceNumbers
 
-__all__ = ["QuestionFile", "TextRecords", "read_question_file", "read_questions", "read_records"]
+__all__ = ["QuestionFile", "read_question_file", "read_questions"]
 
 # each with its line, or in an array with its index; a LineError where one cannot be read
 Records = Iterable[tuple[int, Any]]
@@ -42,42 +43,31 @@ Records = Iterable[tuple[int, Any]]
 # of TriviaQA and SQuAD: the files are one object with all records in it
 WRAPPERS = ("Data", "data")
 RAGTRUTH_SOURCES = "source_info.jsonl"
+# of the column of questions, which a CSV must have
+NAMES = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
 
 
 class TextRecords(NamedTuple):
-    """The records of a text; those of a CSV are cells, which are all texts.
-
-    Attributes
-    ----------
-    unit
-        What the numbers count: "line", from 1, or "record" of an array, from 0.
-    """
+    """The records of a text; those of a CSV are cells, which are all texts."""
 
     records: Records
     are_cells: bool = False
-    unit: str = "line"
+    unit: str = "line"  # what the numbers count: "line", from 1, or "record" of an array, from 0
 
 
-def read_records(text: str, question_names: Collection[str]) -> TextRecords:
+def _read_records(text: str) -> TextRecords:
     """Find the form of a text, and read its records.
 
-    Parameters
-    ----------
-    question_names
-        Names of the column that a CSV must have.
-
-    Raises
-    ------
-    LineError
-        It has no form that is known; for quotes of a CSV, when the record is asked for.
+    Raises LineError where it has no form that is known; for quotes of a CSV, when the record is
+    asked for.
     """
     start = text.lstrip()
     if not start.startswith(("[", "{")):
-        return TextRecords(_csv_records(text, question_names), are_cells=True)
+        return TextRecords(_csv_records(text), are_cells=True)
     problem: LineError | None = None
     try:
         array = json.loads(text, object_pairs_hook=_marked_keys)
-        if isinstance(array, dict) and set(question_names).isdisjoint(array):
+        if isinstance(array, dict) and set(NAMES).isdisjoint(array):
             array = next((array[name] for name in WRAPPERS if name in array), None)
         if isinstance(array, list):
             return TextRecords([(i, _checked(one)) for i, one in enumerate(array)], unit="record")
@@ -120,45 +110,30 @@ def _fault(value: Any) -> ValueError | None:
     return value if isinstance(value, ValueError) else next(filter(None, map(_fault, inner)), None)
 
 
-def _csv_records(text: str, question_names: Collection[str]) -> Records:
-    delimiter = find_delimiter(text.lstrip("\r\n").partition("\n")[0], question_names)
+def _csv_records(text: str) -> Records:
+    delimiter = find_delimiter(text.lstrip("\r\n").partition("\n")[0], NAMES)
     header, records = read_csv(io.StringIO(text, newline=""), delimiter)
     if len(set(header)) != len(header):
         raise LineError(f"expected different columns, found {header!r:.200}", 1)
-    if set(question_names).isdisjoint(header):
+    if set(NAMES).isdisjoint(header):
         message = "expected JSON, or a CSV header with question_id, question and answers"
         raise LineError(f"{message}, found {header!r:.200}", 1)
     return records
 
 
 class QuestionFile(NamedTuple):
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes
-    ----------
-    questions
-        In the order of the file; all of them with a response, or none.
-    left_out
-        Records with something wrong about them.
-    remarks
-        What was done that one would not expect; one line each.
-    form
-        The benchmark, if it is one that is known.
-    """
-
-    questions: list[Question]
-    left_out: LeftOut
-    remarks: list[str]
-    form: Form | None
+    questions: list[Question]  # in the order of the file; all of them with a response, or none
+    left_out: LeftOut  # records with something wrong about them
+    remarks: list[str]  # what was done that one would not expect; one line each
+    form: Form | None  # the benchmark, if it is one that is known
 
 
 def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Question]:
     """Read the questions of a file that must have nothing wrong with it; see `read_question_file`.
 
-    Raises
-    ------
-    FormatError
-        Also for a record that `read_question_file` leaves out.
+    Raises FormatError: also for a record that `read_question_file` leaves out.
     """
     file = read_question_file(path, fields)
     if file.left_out.n:
@@ -169,26 +144,18 @@ def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Quest
 def read_question_file(path: str | Path, fields: Collection[str] = ()) -> QuestionFile:
     """Read a file of questions, with the answers to them that exist already.
 
-    Parameters
-    ----------
-    path
-        JSON lines, a JSON array of objects, or CSV with a header (commas, semicolons or tabs).
-        Keys: `question_id`, `question` and `answers` (a list or one text; in CSV a JSON list or
-        texts between `|`), and perhaps `context`. TriviaQA: `question_id` or `QuestionId`,
-        `question` or `Question`, `answer` with `value`, `aliases` and `normalized_aliases`.
-        NQ-open: `question` and `answer`; such questions have no id and get `nq_<number>`, from 1,
-        and those of a CSV without ids `q_<number>`. An answer that exists already is `response`,
-        with `label`, `score` and `spans` (`given.add_response`). `benchmarks` lists the benchmarks.
-    fields
-        Names of further fields to keep, for the prompt.
+    It is JSON lines, a JSON array of objects, or CSV with a header (commas, semicolons or tabs).
+    Keys: `question_id`, `question` and `answers` (a list or one text; in CSV a JSON list or texts
+    between `|`), and perhaps `context`. TriviaQA: `question_id` or `QuestionId`, `question` or
+    `Question`, `answer` with `value`, `aliases` and `normalized_aliases`. NQ-open: `question` and
+    `answer`; such questions have no id and get `nq_<number>`, from 1, and those of a CSV without
+    ids `q_<number>`. An answer that exists already is `response`, with `label`, `score` and `spans`
+    (`question.add_response`). `benchmarks` lists the benchmarks. `fields` are names of further
+    fields to keep, for the prompt.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such file, or none of the sources beside one of RAGTruth.
-    FormatError
-        No record is good, or from some line on none can be found. A record that is no question, or
-        whose id is not new, is in `left_out`.
+    Raises NotFoundError: there is no such file, or none of the sources beside one of RAGTruth;
+    FormatError: no record is good, or from some line on none can be found. A record that is no
+    question, or whose id is not new, is in `left_out`.
     """
     reader = _Reader(Path(path), fields)
     with name_file(path, "a file of questions"):
@@ -213,11 +180,22 @@ class _Reader:
 
     def read(self, text: str) -> None:
         """Add all records; raises LineError where no next one can be found."""
-        names = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
-        records = read_records(text, names)
-        for place, record in records.records:
+        records = _read_records(text)
+        for number, record in records.records:
             self._n_records += 1
-            self._add_record(record, f"{records.unit} {place}", records.are_cells)
+            place = f"{records.unit} {number}"
+            with self._leaving_out(place):
+                for one in self._expand(self._parse(record, records.are_cells)):
+                    with self._leaving_out(place):
+                        self._add(one, place)
+
+    @contextmanager
+    def _leaving_out(self, place: str) -> Iterator[None]:
+        """Name what has something wrong about it, and go on."""
+        try:
+            yield
+        except LineError as error:
+            self.left_out.add(f"{self.path}, {place}: {error}")
 
     def finish(self) -> QuestionFile:
         """What was found; raises FormatError if it is nothing."""
@@ -231,29 +209,16 @@ class _Reader:
             remarks.append(f"{self.path}: questions without ids are called q_1, q_2, ... in order")
         return QuestionFile([q for _, q in self._found], self.left_out, remarks, self.form)
 
-    def _add_record(self, record: Any, place: str, are_cells: bool) -> None:
-        try:
-            if isinstance(record, LineError):
-                raise record
-            if are_cells:
-                record = self._parse_cells(record)
-            for one in self._expand(record):
-                self._try(one, place)
-        except LineError as error:
-            self._leave_out(place, error)
-
-    def _parse_cells(self, cells: Mapping[str, str]) -> Mapping[str, Any]:
-        record = parse_given_cells(parse_answers_cells(cells))
-        if find_form(record) is None and find_first(record, ID_NAMES) is None:
+    def _parse(self, record: Any, are_cells: bool) -> Any:
+        if isinstance(record, LineError):
+            raise record
+        if not are_cells:
+            return record
+        parsed = parse_given_cells(parse_answers_cells(record))
+        if find_form(parsed) is None and find_first(parsed, ID_NAMES) is None:
             self._are_numbered = True
-            return {**record, "question_id": f"q_{self._n_records}"}
-        return record
-
-    def _try(self, record: Any, place: str) -> None:
-        try:
-            self._add(record, place)
-        except LineError as error:
-            self._leave_out(place, error)
+            return {**parsed, "question_id": f"q_{self._n_records}"}
+        return parsed
 
     def _expand(self, record: Any) -> Iterable[Any]:
         form = find_form(record)
@@ -301,13 +266,10 @@ class _Reader:
         self._place_of[question[kind]] = place  # type: ignore[literal-required] # one of two keys
         self._found.append((place, question))
 
-    def _leave_out(self, place: str, error: LineError) -> None:
-        self.left_out.add(f"{self.path}, {place}: {error}")
-
     def _leave_out_unanswered(self) -> None:
         """In a file of answers that exist already, a question without one is a mistake."""
-        missing = LineError("response: expected a text, as other records have, found none")
         for place, question in self._found:
-            if "response" not in question:
-                self._leave_out(place, missing)
+            with self._leaving_out(place):
+                if "response" not in question:
+                    raise LineError("response: expected a text, as other records have, found none")
         self._found = [found for found in self._found if "response" in found[1]]

@@ -7,7 +7,7 @@ is wrong is a LineError; nothing is guessed.
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from store.text_records import LineError, parse_json, parse_number
 from store.traces.trace_ids import MAX_ID_BYTES
@@ -47,56 +47,29 @@ class Span(TypedDict):
     label: str
 
 
-class _Asked(TypedDict):
-    question_id: str
+class Question(TypedDict):
+    """One question, the answers that count as right, and an answer to it that exists already."""
+
+    question_id: str  # traces of one question_id stay in one split
     question: str
-    answers: list[str]
-
-
-class Question(_Asked, total=False):
-    """One question, the answers that count as right, and an answer to it that exists already.
-
-    Attributes
-    ----------
-    question_id, question : str
-        Traces of one question_id stay in one split.
-    answers : list of str
-        The answers that count as right; none: no rule labels the trace.
-    context : str
-        Text that the answer is to be taken from.
-    fields : dict
-        Texts of further fields of the record, for the prompt.
-    trace_id : str
-        Of the trace of the response; as all that follows only where there is a response.
-    response : str
-        The answer that exists already: nothing is generated.
-    label : int
-        1 = hallucination, 0 = right, -1 = unlabelled.
-    spans : list of Span
-        The hallucinated parts of the response; an empty list says that there is none.
-    """
-
-    context: str
-    fields: dict[str, str]
-    trace_id: str
-    response: str
-    label: int
-    score: float
-    spans: list[Span]
+    answers: list[str]  # those that count as right; none: no rule labels the trace
+    context: NotRequired[str]  # text that the answer is to be taken from
+    fields: NotRequired[dict[str, str]]  # texts of further fields of the record, for the prompt
+    # of the trace of the response; as all that follows only where there is a response
+    trace_id: NotRequired[str]
+    response: NotRequired[str]  # the answer that exists already: nothing is generated
+    label: NotRequired[int]  # 1 = hallucination, 0 = right, -1 = unlabelled
+    score: NotRequired[float]
+    # the hallucinated parts of the response; an empty list says that there is none
+    spans: NotRequired[list[Span]]
 
 
 def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Question:
     """Check a record and give its names their one spelling.
 
-    Parameters
-    ----------
-    number
-        Of the record, from 1, for questions of NQ-open, which have no id.
+    `number`: of the record, from 1, for questions of NQ-open, which have no id.
 
-    Raises
-    ------
-    LineError
-        It is no question, or lacks one of `fields`.
+    Raises LineError: it is no question, or lacks one of `fields`.
     """
     if not isinstance(record, Mapping):
         raise LineError(f"expected an object with a question, found {record!r:.200}")
@@ -213,18 +186,12 @@ def _spell_int(value: Any) -> Any:
 def add_response(question: Question, record: Mapping[str, Any]) -> Question:
     """Add the response of a record to its question, if it has one.
 
-    Parameters
-    ----------
-    record
-        With `response`, and as it likes `label` (1 = hallucination), `score` (higher is better),
-        `spans` and `trace_id`. Spans are objects with `start`, `end` and perhaps `label` and
-        `text`, or pairs of start and end: characters of the response, from 0, the end excluded.
-        Without a label, spans decide it: 1 if there is one. A label of 0 allows none.
+    `record`: with `response`, and as it likes `label` (1 = hallucination), `score` (higher is
+    better), `spans` and `trace_id`. Spans are objects with `start`, `end` and perhaps `label` and
+    `text`, or pairs of start and end: characters of the response, from 0, the end excluded. Without
+    a label, spans decide it: 1 if there is one. A label of 0 allows none.
 
-    Raises
-    ------
-    LineError
-        Something of it is wrong.
+    Raises LineError: something of it is wrong.
     """
     if not any(name in record for name in RESPONSE_NAMES):
         return question
@@ -266,19 +233,14 @@ def _given(record: Mapping[str, Any]) -> dict[str, Any]:
     label = find_first(record, LABEL_NAMES)
     if label is not None:
         given["label"] = _label(label)
-        _check_spans_of_right(given)
+        if given["label"] == 0 and given.get("spans"):
+            raise LineError(
+                f"label: expected 1 (hallucination), as there are spans, found 0 (right) and "
+                f"{len(given['spans'])} of them; correct one of the two"
+            )
     elif score is None and "spans" in given:
         given["label"] = int(bool(given["spans"]))
     return given
-
-
-def _check_spans_of_right(given: Mapping[str, Any]) -> None:
-    """Raise LineError for hallucinated parts of a response that is called right."""
-    if given["label"] == 0 and given.get("spans"):
-        raise LineError(
-            f"label: expected 1 (hallucination), as there are spans, found 0 (right) and "
-            f"{len(given['spans'])} of them; correct one of the two"
-        )
 
 
 def _label(value: Any) -> int:

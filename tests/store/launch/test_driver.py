@@ -13,7 +13,8 @@ from store.extras import version_text
 from store.launch.driver import Parts
 from store.launch.engine import Workers, open_engine
 from store.launch.job import Task
-from store.launch.task import AttemptError, partial_path, run_task
+from store.launch.task import AttemptError, run_task
+from store.write.build import partial_path
 
 FAILED, WHOLE, RUNNING = 1, 0, None
 

@@ -230,6 +230,9 @@ def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
         ("-- extract o.zarr --model m --questions q --limit 1", "at most 1, as many as there are"),
         ("-- import x/o.zarr x --map y=y", "a path outside of what is imported, found it within x"),
         ("-- import x/o.zarr x/* --map y=y", "outside of what is imported, found it within x/*"),
+        ("--engine nothing -- import o x", "invalid choice: 'nothing'"),
+        ("--parts 1 -- import o x", "expected a whole number from 2 to 100000"),
+        ("-- extract o", "extract: the following arguments are required"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, arguments, found):
@@ -246,25 +249,14 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, argum
     (tmp_path / "q").write_text(questions)
     before = sorted(tmp_path.iterdir())
     engine = ["launch", "--engine", "processes", "--parts", "2"]
-    assert main([*engine, *arguments.split()]) == 2
+    try:
+        status = main([*engine, *arguments.split()])
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert found in line
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        ("--engine nothing --parts 2 -- import o x", "invalid choice: 'nothing'"),
-        ("--engine slurm --parts 1 -- import o x", "expected a whole number from 2 to 100000"),
-        ("--engine slurm --parts 2 -- extract o", "extract: the following arguments are required"),
-    ],
-)
-def test_a_wrong_argument_is_one_line_and_status_2(capsys, arguments, found):
-    with pytest.raises(SystemExit, match="2"):
-        main(["launch", *arguments.split()])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert found in line
 
 
 def test_each_part_has_gpus_and_cores_of_its_own(monkeypatch):

@@ -11,13 +11,7 @@ from launching import MAP
 from store import StoreWriter, TraceStore
 from store.cli.main import main
 from store.errors import CorruptError, SchemaError
-from store.launch.completed_parts import (
-    Record,
-    numbers_text,
-    publish,
-    read_record,
-    record_path,
-)
+from store.launch.completed_parts import Record, numbers_text, publish, read_record, record_path
 
 N_PARTS = 3
 

@@ -27,30 +27,41 @@ ARCHITECTURES = {
     "qwen2": LLAMA_LIKE,
     "qwen3": LLAMA_LIKE | {"head_dim": 8},
     "gemma": LLAMA_LIKE | {"head_dim": 8},
+    "gemma2": LLAMA_LIKE | {"head_dim": 8, "sliding_window": 4, "final_logit_softcapping": 3.0},
+    "mistral": LLAMA_LIKE | {"sliding_window": 4},
+    "gpt_neox": {"intermediate_size": 32},
+    "phi": {"intermediate_size": 32},
+    "opt": {"ffn_dim": 32, "word_embed_proj_dim": 16},
+    "bloom": {"n_head": 2, "n_layer": 3},
+    "falcon": {"num_kv_heads": 1},
+    "gptj": {"rotary_dim": 4},
 }
-# each kind is a change of the code; two tell what a change of ours breaks
-KINDS_OF_MODELS = [
-    kind if kind in ("llama", "gpt2") else pytest.param(kind, marks=pytest.mark.slow)
-    for kind in ARCHITECTURES
-]
 
 
-def build_model(kind, tokenizer, **changes):
+def kinds_of_models(*kinds):
+    """Each kind is a change of the code; two tell what a change of ours breaks."""
+    return [
+        kind if kind in ("llama", "gpt2") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in kinds
+    ]
+
+
+def build_model(kind, tokenizer=None, **changes):
     """A random model, sharp enough that no rounding decides between two tokens."""
     torch.manual_seed(1)
     general = {
-        "vocab_size": len(tokenizer),
         "hidden_size": 16,
         "num_hidden_layers": 3,
         "num_attention_heads": 2,
         "max_position_embeddings": 64,
         "initializer_range": 0.5,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
         "attn_implementation": "eager",
     }
-    config = CONFIG_MAPPING[kind](**general | ARCHITECTURES[kind] | changes)
+    if tokenizer is not None:
+        general["vocab_size"] = len(tokenizer)
+        for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
+            general[name] = getattr(tokenizer, name)
+    config = CONFIG_MAPPING[kind](**general | ARCHITECTURES.get(kind, {}) | changes)
     return AutoModelForCausalLM.from_config(config).eval()
 
 
@@ -93,3 +104,9 @@ def make_source(
     encoded = [prompts.encode(question) for question in questions]
     grader = Grader(labels, judge=judge)
     return source(model, prompts, encoded, decoding, kept, grader, **settings)
+
+
+def build_source(model, tokenizer, questions=QUESTIONS, **settings):
+    """A source with short answers."""
+    settings = {"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings}
+    return make_source(model, tokenizer, questions, **settings)

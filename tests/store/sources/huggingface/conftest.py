@@ -8,7 +8,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from character_tokenizer import build_tokenizer
+
 from store.sources.huggingface.source import HuggingFaceSource
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """One token per character."""
+    return build_tokenizer()
 
 
 @pytest.fixture

@@ -1,18 +1,12 @@
 """The characters of tokens, against oracles that count bytes and letters themselves."""
 
 import random
-import unicodedata
 
 import pytest
 from building import build_prompts
-from test_token_labels import (
-    byte_of_symbols,
-    characters_of_byte_fallback,
-    characters_of_byte_level,
-    characters_of_trimmed,
-)
+from character_oracles import ORACLES, byte_of_symbols
 from tokenizers import normalizers
-from tokenizers_of_kinds import KINDS, UNKNOWN, unigram_bytes
+from tokenizers_of_kinds import KINDS, unigram_bytes
 
 from store.sources.huggingface.tokenization import tokenize
 
@@ -31,56 +25,6 @@ def draw_text(rng):
     words = rng.choices(WORDS, k=rng.randint(1, 6))
     text = "".join(word + rng.choice(BETWEEN) for word in words)
     return text.strip() or "the"
-
-
-def characters_of_unigram(tokens, text):
-    """Pieces are characters, of which "▁" is a space; what is unknown is one token to the next."""
-    left = f"▁{text.replace(' ', '▁')}"
-    position = -1
-    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
-        n = len(token) if token != UNKNOWN else left.find(following) if following else len(left)
-        assert token == UNKNOWN or left.startswith(token)
-        yield {max(i, 0) for i in range(position, position + n)}
-        left = left[n:]
-        position += n
-    assert not left
-
-
-def characters_of_wordpiece(tokens, text):
-    """Pieces of words in lower case and without marks; an unknown word is one token."""
-    simple = [  # each letter that is left, and where it stands
-        (letter, i)
-        for i, character in enumerate(text)
-        for letter in unicodedata.normalize("NFD", character).lower()
-        if unicodedata.category(letter) not in ("Mn", "Cf")
-    ]
-    for token in tokens:
-        while simple[0][0].isspace():
-            simple.pop(0)
-        n = len(token.removeprefix("##"))
-        if token == UNKNOWN:
-            n = next((k for k in range(1, len(simple)) if ends_word(simple, k)), len(simple))
-        found = [i for _, i in simple[:n]]
-        simple = simple[n:]
-        yield set(range(found[0], found[-1] + 1))
-
-
-def ends_word(simple, k):
-    """Whether a word ends before a letter: at a space, punctuation, or around an ideograph."""
-    return any(
-        letter.isspace() or unicodedata.category(letter)[0] == "P" or "\u4e00" <= letter <= "\u9fff"
-        for letter, _ in simple[k - 1 : k + 1]
-    )
-
-
-ORACLES = {
-    "byte-level": characters_of_byte_level,
-    "byte-level, trimmed": characters_of_trimmed,
-    "byte fallback": characters_of_byte_fallback,
-    "unigram": characters_of_unigram,
-    "unigram, byte fallback": characters_of_byte_fallback,
-    "wordpiece": characters_of_wordpiece,
-}
 
 
 @pytest.mark.parametrize("kind", KINDS)

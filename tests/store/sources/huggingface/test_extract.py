@@ -19,8 +19,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from building import KINDS_OF_MODELS, QUESTIONS, assert_same, build_model, make_source
-from character_tokenizer import build_tokenizer
+from building import QUESTIONS, assert_same, build_model, build_source, kinds_of_models
 from huggingface_hub.errors import LocalEntryNotFoundError
 from killed import kill_at_random
 from transformers import (
@@ -47,7 +46,7 @@ from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import Decoding, generate_answers
-from store.sources.huggingface.kept import NOT_BY_DEFAULT, build_schema, needs_maps
+from store.sources.huggingface.kept import NOT_BY_DEFAULT, Kept, build_schema
 from store.sources.huggingface.provenance import weights_checksum, weights_digest
 from store.traces.identity import REMARKS, identity
 from store.traces.origin import find_difference, origins_of
@@ -62,13 +61,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    """One token per character."""
-    return build_tokenizer()
-
-
-@pytest.fixture(scope="module", params=KINDS_OF_MODELS)
+@pytest.fixture(scope="module", params=kinds_of_models("llama", "gpt2", "qwen2", "qwen3", "gemma"))
 def model(request, tokenizer):
     return build_model(request.param, tokenizer)
 
@@ -76,15 +69,6 @@ def model(request, tokenizer):
 @pytest.fixture(scope="module")
 def llama(tokenizer):
     return build_model("llama", tokenizer)
-
-
-def build_source(model, tokenizer, questions=QUESTIONS, **settings):
-    return make_source(
-        model,
-        tokenizer,
-        questions,
-        **{"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings},
-    )
 
 
 def assert_close(found, expected):
@@ -130,26 +114,6 @@ def test_predictions_are_those_of_an_independent_forward(model, tokenizer):
         assert row["topk_id"][1:].tolist() == best.tolist()
         logprobs = np.take_along_axis(distribution, best, 1)
         np.testing.assert_allclose(row["topk_logprob"][1:], logprobs, rtol=1e-3, atol=1e-5)
-
-
-def test_bfloat16_states_are_kept_as_they_are(tokenizer):
-    """Both columns hold the model's own bits, and come back through a store."""
-    model = build_model("llama", tokenizer).to(torch.bfloat16)
-    source = build_source(model, tokenizer, batch_size=1)
-    assert (
-        source.schema.columns["hidden_states"].dtype
-        == source.schema.columns["hs_last"].dtype
-        == "bfloat16"
-    )
-    for _, row in source.rows():
-        with torch.no_grad():
-            out = model(
-                torch.tensor(row["tokens"][None], dtype=torch.int64), output_hidden_states=True
-            )
-        states = torch.stack(out.hidden_states[1:], dim=2)[0]
-        assert row["hidden_states"].dtype == torch.bfloat16
-        assert torch.equal(row["hidden_states"], states)
-        assert torch.equal(row["hs_last"], states[-1])
 
 
 def test_a_model_that_was_changed_anywhere_is_another(llama, tokenizer):
@@ -240,8 +204,8 @@ def test_columns_without_some_of_the_default_ones(extract, capsys):
         without = attention | ({"label"} if i == 2 else set())
         assert {*TraceStore.open(f"{i}.zarr").schema.columns} == default - without | more
     assert attention
-    assert not needs_maps(["default", "-attn"])
-    assert needs_maps(["default", "-attn", "attn_mean"])
+    assert not Kept(columns=["default", "-attn"]).needs_maps
+    assert Kept(columns=["default", "-attn", "attn_mean"]).needs_maps
     capsys.readouterr()
     assert extract("u.zarr", "--columns", "default,-attm_mean") == 2
     assert "found '-attm_mean'; closest: 'attn_mean'" in capsys.readouterr().err
@@ -324,12 +288,7 @@ def test_samples_follow_the_models_distribution(llama):
     np.testing.assert_allclose(counts / 4000, expected, atol=4 * math.sqrt(0.25 / 4000))
     order = np.argsort(-expected)
     kept = order[: int((np.cumsum(expected[order]) < 0.6).sum()) + 1]
-    found = generate_answers(
-        llama,
-        [prompt],
-        ["0"],
-        Decoding(1, 500, 2.0, 0.6, max_new_tokens=1),
-    )
+    found = generate_answers(llama, [prompt], ["0"], Decoding(1, 500, 2.0, 0.6, max_new_tokens=1))
     assert {answer[0] for answer in found} <= set(kept.tolist())
 
 
@@ -475,19 +434,6 @@ def test_the_command_writes_what_the_source_yields(extract, model_dir, llama, to
     assert provenance["command"].startswith("python -m store extract t.zarr --model ")
 
 
-@pytest.mark.parametrize("stop", [0, 1, 5, 9, 15])
-def test_a_stopped_extraction_goes_on_to_the_same_store(extract, monkeypatch, stop_after, stop):
-    """Interrupted before any row, with samples: the rest is that of an undisturbed run."""
-    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 3)
-    arguments = ["--num-samples", "2", "--columns", "hs_last,tokens,attn_mean,answer"]
-    assert extract("whole.zarr", *arguments) == 0
-    with stop_after(stop):
-        assert extract("t.zarr", *arguments) == 130
-    assert not Path("t.zarr").exists()
-    assert extract("t.zarr", *arguments) == 0
-    assert_same_store(read("t.zarr"), read("whole.zarr"))
-
-
 def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch, stop_after):
     """However few its traces are: what a kill can take is a minute's work."""
     monkeypatch.setattr("store.write.writer.COMMIT_S", 0.0)
@@ -563,13 +509,25 @@ def test_a_prompt_that_is_too_long_is_left_out(extract, capsys):
     assert "found none of 1: question 'long'" in capsys.readouterr().err
 
 
-def test_half_precision_comes_back_as_it_was(extract):
+def test_half_precision_comes_back_as_it_was(extract, model_dir):
     """bfloat16 states in the store are those that the model computed; --dtype decides."""
-    assert extract("t.zarr", "--dtype", "bf16", "--columns", "tokens,hs_last") == 0
+    columns = ["--columns", "tokens,hs_last,hidden_states", "--batch-size", "1"]
+    assert extract("t.zarr", "--dtype", "bf16", *columns) == 0
     store = TraceStore.open("t.zarr")
-    assert store.schema.columns["hs_last"].dtype == "bfloat16"
+    assert {store.schema.columns[name].dtype for name in ("hs_last", "hidden_states")} == {
+        "bfloat16"
+    }
     assert store.provenance["dtype"] == "bfloat16"
-    assert store["q1"]["hs_last"].dtype == torch.bfloat16
+    model = LlamaForCausalLM.from_pretrained(
+        model_dir, dtype=torch.bfloat16, attn_implementation="sdpa"
+    )
+    for row in store:
+        with torch.no_grad():
+            out = model(torch.tensor([row["tokens"].tolist()]), output_hidden_states=True)
+        states = torch.stack(out.hidden_states[1:], dim=2)[0]
+        assert row["hidden_states"].dtype == row["hs_last"].dtype == torch.bfloat16
+        assert torch.equal(row["hidden_states"], states)
+        assert torch.equal(row["hs_last"], states[-1])
     assert extract("u.zarr", "--dtype", "fp16", "--columns", "hs_last") == 0
     assert TraceStore.open("u.zarr").schema.columns["hs_last"].dtype == "float16"
 
@@ -751,11 +709,7 @@ def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
     def build(name, stop=None):
         path = tmp_path / name
         source = build_source(
-            overflowing,
-            tokenizer,
-            max_new_tokens=3,
-            begun=open_begun(path),
-            **settings,
+            overflowing, tokenizer, max_new_tokens=3, begun=open_begun(path), **settings
         )
         with nullcontext() if stop is None else stop_after(stop):
             return build_store(path, source)
@@ -1089,26 +1043,30 @@ def test_killed_at_random_moments_it_ends_with_the_same_store(
 # Another batch size, less memory, larger models
 
 
-@pytest.mark.parametrize("stop", [1, 5, 8, 15])
-@pytest.mark.parametrize("size", [1, 3, 16])
-def test_a_stopped_extraction_goes_on_with_another_batch_size(
-    extract, undisturbed, stop_after, stop, size
+@pytest.mark.parametrize("stop", [0, 1, 5, 8, 15])
+@pytest.mark.parametrize("size", [1, 3, 4, 16])
+def test_a_stopped_extraction_goes_on_with_any_batch_size(
+    extract, undisturbed, monkeypatch, stop_after, stop, size
 ):
     """The rows that are there stay, the others are those of an undisturbed run of that size; the
-    provenance has both sizes."""
+    provenance has both sizes. With the size that it had all are those of an undisturbed run."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 3)
     arguments = ["--num-samples", "2"]
     with stop_after(stop):
         assert extract("t.zarr", *arguments) == 130
-    begun = read("t.zarr.partial")
+    assert not Path("t.zarr").exists()
+    begun = read("t.zarr.partial") if stop else {}
     assert len(begun) == stop
     assert extract("t.zarr", *arguments, "--batch-size", size) == 0
     found, whole = read("t.zarr"), undisturbed(size)
+    if size == 4:
+        assert_same_store(found, whole)
     assert list(found) == list(whole)
     for trace_id, row in found.items():
         assert_close(row, whole[trace_id])
         assert_same(row, begun.get(trace_id, whole[trace_id]))
     batching = TraceStore.open("t.zarr").provenance["batching"]
-    assert batching["sizes"] == [4, size]
+    assert batching["sizes"] == list(dict.fromkeys([4, size] if stop else [size]))
     assert "rounding" in batching["convention"]
     assert extract("t.zarr", *arguments, "--batch-size", 7) == 0  # nothing to do
     assert TraceStore.open("t.zarr").provenance["batching"] == batching

@@ -6,10 +6,9 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from building import build_model, kinds_of_models
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from store import SchemaError
 from store.sources import reductions
@@ -28,20 +27,10 @@ from store.sources.huggingface.predictions import find_additions, find_lens
 
 V = 40
 L, H, D = 3, 2, 16
-LLAMA_LIKE = {"num_key_value_heads": 1, "intermediate_size": 32}
-ARCHITECTURES = {
-    "llama": LLAMA_LIKE,
-    "qwen2": LLAMA_LIKE,
-    "gemma2": LLAMA_LIKE | {"head_dim": 8, "sliding_window": 4, "final_logit_softcapping": 3.0},
-    "mistral": LLAMA_LIKE | {"sliding_window": 4},
-    "gpt_neox": {"intermediate_size": 32},
-    "phi": {"intermediate_size": 32},
-    "opt": {"ffn_dim": 32, "word_embed_proj_dim": D},
-    "bloom": {"n_head": H, "n_layer": L},
-    "falcon": {"num_kv_heads": 1},
-    "gpt2": {"n_inner": 32},
-    "gptj": {"rotary_dim": 4},
-}
+KINDS = (
+    *("llama", "qwen2", "gemma2", "mistral", "gpt_neox", "phi"),
+    *("opt", "bloom", "falcon", "gpt2", "gptj"),
+)
 TRACES = [[1, 5, 9, 3, 20, 7, 8], [1, 6, 2], [1, 30, 31, 32, 33], [1, 4]]
 PROMPT_LENS = [4, 1, 3, 1]
 COLUMNS = [
@@ -54,29 +43,11 @@ COLUMNS = [
 
 def build(kind, dtype=torch.float32, **changes):
     """A random model."""
-    torch.manual_seed(1)
-    config = CONFIG_MAPPING[kind](
-        vocab_size=V,
-        hidden_size=D,
-        num_hidden_layers=L,
-        num_attention_heads=H,
-        max_position_embeddings=64,
-        bos_token_id=1,
-        eos_token_id=[2, 3],
-        pad_token_id=0,
-        attn_implementation="eager",
-        **{"initializer_range": 0.5} | ARCHITECTURES.get(kind, {}) | changes,
-    )
-    return AutoModelForCausalLM.from_config(config).to(dtype).eval()
+    ids = {"vocab_size": V, "bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 0}
+    return build_model(kind, **ids | changes).to(dtype)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        kind if kind in ("llama", "gpt2") else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ARCHITECTURES
-    ],
-)
+@pytest.fixture(scope="module", params=kinds_of_models(*KINDS))
 def model(request):
     return build(request.param)
 
@@ -200,7 +171,7 @@ def test_entropies_of_what_attention_and_mlp_add(kind, stack, norm, attention):
 def test_what_layers_add_is_found_by_its_sum(dtype):
     """In every architecture here, of layers that run their parts in turn and at once; attention is
     the one with a word for it in its name, and both are in their layer."""
-    for kind in ARCHITECTURES:
+    for kind in KINDS:
         model = build(kind, dtype)
         names = {module: name for name, module in model.named_modules()}
         for number, (attention, mlp) in enumerate(find_additions(model)):

@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import building
-import numpy as np
 import pytest
-import torch
 from building import assert_same, build_prompts, make_source
 from character_tokenizer import build_tokenizer
 from tokenizers import processors
@@ -65,38 +63,6 @@ def test_an_answer_that_the_model_wrote_gives_the_same_row(kind, appends):
         assert_same(found, row)
         compared += 1
     assert compared >= 3
-
-
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen2"])
-def test_rows_are_those_of_a_plain_forward_pass(kind):
-    """States and log-probabilities of the tokens of prompt and response, unbatched and in
-    float64."""
-    tokenizer = byte_level()
-    model = build_model(kind, tokenizer)
-    responses = ["Paris", "yes, it is 357.", "grüße 😀"]
-    questions = [
-        give(response) | {"trace_id": f"t{i}", "label": i % 2, "spans": [{"start": 0, "end": 2}]}
-        for i, response in enumerate(responses)
-    ]
-    template = "Question: {question}\nAnswer:"
-    source = make_source(model, tokenizer, questions, template=template, top_k=2)
-    for (trace_id, row), question in zip(source.rows(), questions, strict=True):
-        ids = tokenizer(f"Question: What is it?\nAnswer: {question['response']}")["input_ids"]
-        assert row["tokens"].tolist() == ids
-        prompt = tokenizer("Question: What is it?\nAnswer:")["input_ids"]
-        assert row["prompt_len"] == len(prompt)
-        assert ids[: len(prompt)] == prompt
-        assert row["answer_len"] == len(ids) - len(prompt)
-        assert (trace_id, row["answer"]) == (question["trace_id"], question["response"])
-        assert row["label"] == question["label"]
-        assert math.isnan(row["score"])
-        with torch.no_grad():
-            out = model(torch.tensor([ids]), output_hidden_states=True)
-        states = torch.stack(out.hidden_states[1:], dim=2)[0]
-        np.testing.assert_allclose(row["hidden_states"], states, rtol=2e-3, atol=1e-3)
-        distribution = out.logits[0, :-1].double().log_softmax(-1)
-        expected = distribution[range(len(ids) - 1), ids[1:]]
-        np.testing.assert_allclose(row["logprob"][1:], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,10 +163,7 @@ def test_the_tokens_of_the_context_are_known(kind, chat):
     ]:
         prompts = build_prompts(tokenizer, template, chat=chat)
         asked = ask(question, context=context)
-        for prompt in (
-            prompts.encode(asked),
-            prompts.encode(asked | give("Paris", **asked)),
-        ):
+        for prompt in (prompts.encode(asked), prompts.encode(asked | give("Paris", **asked))):
             start, n = prompt.context
             assert tokenizer.decode(prompt.prompt[start : start + n]).strip() == context
     assert build_prompts(tokenizer, chat=chat).encode(ask()).context == (-1, 0)
@@ -475,6 +438,9 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
     assert first["tokens"].tolist() == tokenizer(f"{PROMPT} the cat sat")["input_ids"]
     assert (first["question_id"], first["answer"], first["label"]) == ("7", "the cat sat", 1)
     assert (second["answer"], second["label"]) == ("the mat", 0)
+    assert math.isnan(first["score"])
+    assert first["answer_len"] == len(first["tokens"]) - first["prompt_len"]
+    assert first["prompt_len"] == len(tokenizer(PROMPT)["input_ids"])
     start = first["context_start"]
     context = first["tokens"][start : start + first["context_len"]].tolist()
     assert tokenizer.decode(context).strip() == CONTEXT

@@ -7,11 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from character_tokenizer import build_tokenizer
-from judges import (
-    build_comparing_model,
-    build_judge_model,
-    build_judge_tokenizer,
-)
+from judges import build_comparing_model, build_judge_model, build_judge_tokenizer
 from tokenizers import processors
 
 from store import Column, Schema, SchemaError, StoreWriter, TraceStore
@@ -357,24 +353,21 @@ def test_mistakes_are_one_line_and_status_two(answered, capsys, arguments, messa
     assert "label" not in TraceStore.open(answered).schema.columns
 
 
-def test_a_store_without_texts_is_refused(tmp_path, capsys):
-    with StoreWriter.create(tmp_path / "x.zarr", Schema({"x": Column("int32")})) as writer:
-        writer.append("a", {"x": 1})
+@pytest.mark.parametrize(
+    "references, message",
+    [
+        (None, "expected texts in a column 'question'"),
+        (["[]", ""], "expected references in some rows, found none"),
+        (["[]", "{}"], "trace '1': expected a JSON list of texts, found '{}'"),
+    ],
+)
+def test_a_store_without_texts_or_references_is_refused(tmp_path, capsys, references, message):
+    texts = ["question", "answer", "references"] if references else ["x"]
+    with StoreWriter.create(tmp_path / "x.zarr", Schema(dict.fromkeys(texts, Column("utf8")))) as w:
+        for i, text in enumerate(references or ["x"]):
+            w.append(str(i), dict.fromkeys(texts, "a") | {texts[-1]: text})
     assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
-    assert "expected texts in a column 'question'" in capsys.readouterr().err
-
-
-def test_a_store_without_any_reference_is_refused(tmp_path, capsys):
-    texts = dict.fromkeys(["question", "answer", "references"], Column("utf8"))
-    with StoreWriter.create(tmp_path / "x.zarr", Schema(texts)) as writer:
-        writer.append("a", {"question": "q", "answer": "a", "references": "[]"})
-        writer.append("b", {"question": "q", "answer": "a", "references": ""})
-    assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
-    assert "expected references in some rows, found none" in capsys.readouterr().err
-    with StoreWriter.open(tmp_path / "x.zarr") as writer:
-        writer.append("c", {"question": "q", "answer": "a", "references": "{}"})
-    assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
-    assert "trace 'c': expected a JSON list of texts, found '{}'" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 # The command extract

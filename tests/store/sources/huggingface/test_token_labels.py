@@ -1,102 +1,17 @@
 """Labels of tokens, against an oracle that walks over the characters of every token itself."""
 
 import random
-import unicodedata
-from functools import cache
 
 import numpy as np
 import pytest
 from building import build_prompts
+from character_oracles import ORACLES
 from tokenizers_of_kinds import CORPUS, KINDS
 
 from store.sources.huggingface.tokenization import label_tokens, tokens_of
 
 N_SPANS = 1000
 WORDS = sorted({word for text in CORPUS for word in text.split()})
-
-
-@cache
-def byte_of_symbols():
-    """Byte-level BPE writes each byte as a symbol: printable ones as they are, others from 256."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(256 + i): byte for i, byte in enumerate(others)
-    }
-
-
-def characters_of_byte_level(tokens, text):
-    """Each token's characters: those that it has a byte of."""
-    character_of_byte = [i for i, char in enumerate(text) for _ in char.encode()]
-    byte_of = byte_of_symbols()
-    written = bytes(byte_of[symbol] for token in tokens for symbol in token)
-    assert written == text.encode()
-    position = 0
-    for token in tokens:
-        yield set(character_of_byte[position : position + len(token)])
-        position += len(token)
-
-
-def characters_of_trimmed(tokens, text):
-    """The same without the spaces around a token."""
-    for characters in characters_of_byte_level(tokens, text):
-        ordered = sorted(characters)
-        while ordered and text[ordered[0]] == " ":
-            ordered.pop(0)
-        while ordered and text[ordered[-1]] == " ":
-            ordered.pop()
-        yield set(ordered)
-
-
-def characters_of_byte_fallback(tokens, text):
-    """Bytes, or letters with "▁" for a space; there is one before the first word as well."""
-    character_of_byte = [i for i, char in enumerate(f" {text}") for _ in char.encode()]
-    position = 0
-    for token in tokens:
-        is_byte = token.startswith("<0x")
-        n_bytes = 1 if is_byte else len(token.replace("▁", " ").encode())
-        found = character_of_byte[position : position + n_bytes]
-        yield {max(i - 1, 0) for i in found}
-        position += n_bytes
-    assert position == len(character_of_byte)
-
-
-def characters_of_unigram(tokens, text):
-    """ "▁" is the space before a word; the one before the first word is no character, but counts
-    as the first."""
-    assert "".join(tokens) == "▁" + text.replace(" ", "▁")
-    position = -1
-    for token in tokens:
-        yield {max(i, 0) for i in range(position, position + len(token))}
-        position += len(token)
-
-
-def characters_of_wordpiece(tokens, text):
-    """Pieces of words, in lower case and without marks; spaces are in none. The normaliser drops
-    joiners, which belong to the piece around them."""
-    position = 0
-    for token in tokens:
-        left = token.removeprefix("##")
-        characters = set()
-        while left:
-            simple = unicodedata.normalize("NFD", text[position]).lower()
-            simple = "".join(c for c in simple if unicodedata.category(c) not in ("Mn", "Cf"))
-            if not text[position].isspace():
-                assert left.startswith(simple), (token, text[position:])
-                left = left.removeprefix(simple)
-                characters.add(position)
-            position += 1
-        yield characters
-
-
-ORACLES = {
-    "byte-level": characters_of_byte_level,
-    "byte-level, trimmed": characters_of_trimmed,
-    "byte fallback": characters_of_byte_fallback,
-    "unigram": characters_of_unigram,
-    "unigram, byte fallback": characters_of_byte_fallback,
-    "wordpiece": characters_of_wordpiece,
-}
 
 
 def draw_words(rng, n):
@@ -142,8 +57,6 @@ def test_labels_equal_those_of_single_characters(kind):
         ids = found.tokens
         assert ids == tokenizer(text)["input_ids"]
         tokens = tokenizer.convert_ids_to_tokens(ids)[1:]  # without "<s>"
-        if kind == "unigram":  # it writes a new line as a space
-            text = text.replace("\n", "▁") if "▁" in text else text
         characters = list(ORACLES[kind](tokens, text))
         n_prompt = len(found.prompt)
         expected = [-1] * n_prompt + [int(bool(c & marked)) for c in characters[n_prompt - 1 :]]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store.sources.plan.machine import DiskSpeed, Gpu, Machine, read_cold, read_machine
-from store.sources.plan.training import Reading, plan_training
+from store.sources.plan.training import Reading, TrainingPlan
 
 GB = 10**9
 
@@ -12,7 +12,7 @@ GB = 10**9
 def plan(*columns, n_processes=1, n_rows=1000, gpus=()):
     readings = [Reading("c", *column) for column in columns]
     machine = Machine(8, 24 * GB, 20 * GB, list(gpus))
-    return plan_training("s", readings, n_rows, 32, n_processes, machine, DiskSpeed(2e9, GB, 0.0))
+    return TrainingPlan("s", readings, n_rows, 32, n_processes, machine, DiskSpeed(2e9, GB, 0.0))
 
 
 def test_what_fits_stays_in_memory():

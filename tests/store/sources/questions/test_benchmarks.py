@@ -243,11 +243,7 @@ def test_truthfulqa(tmp_path, text):
     found = read_questions(tmp_path / "q")
     assert [short(question) for question in found] == TRUTHFUL
     assert without_responses(found) == [
-        {
-            "question_id": "truthfulqa_1",
-            "question": "What if?",
-            "answers": ["Nothing", "No thing"],
-        }
+        {"question_id": "truthfulqa_1", "question": "What if?", "answers": ["Nothing", "No thing"]}
     ]
 
 

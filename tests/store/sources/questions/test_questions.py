@@ -83,28 +83,27 @@ def test_the_names_of_the_field_are_understood(tmp_path, record, expected):
     ]
 
 
-def test_questions_without_ids_are_counted(tmp_path):
-    """However they are spread over lines."""
-    records = [{"question": f"Q{i}", "answer": ["x"]} for i in range(3)]
-    for text in (json.dumps(records), "\n\n".join(map(json.dumps, records))):
-        (tmp_path / "q").write_text(text)
-        assert [q["question_id"] for q in read_questions(tmp_path / "q")] == [
-            "nq_1",
-            "nq_2",
-            "nq_3",
-        ]
+NAMELESS = [{"question": f"Q{i}", "answer": ["x"]} for i in range(3)]
+TRIVIA = {
+    "Data": [{"QuestionId": f"tc_{i}", "Question": "Q", "Answer": {"Value": "v"}} for i in "012"],
+    "Domain": "Web",
+}
 
 
-def test_triviaqas_own_files(tmp_path):
-    """One object, the questions under "Data"."""
-    data = [{"QuestionId": f"tc_{i}", "Question": "Q", "Answer": {"Value": "v"}} for i in range(3)]
-    for indent in (None, 4):
-        (tmp_path / "q").write_text(json.dumps({"Data": data, "Domain": "Web"}, indent=indent))
-        assert [question["question_id"] for question in read_questions(tmp_path / "q")] == [
-            "tc_0",
-            "tc_1",
-            "tc_2",
-        ]
+@pytest.mark.parametrize(
+    "text, ids",
+    [
+        (json.dumps(NAMELESS), ["nq_1", "nq_2", "nq_3"]),
+        ("\n\n".join(map(json.dumps, NAMELESS)), ["nq_1", "nq_2", "nq_3"]),
+        (json.dumps(TRIVIA), ["tc_0", "tc_1", "tc_2"]),
+        (json.dumps(TRIVIA, indent=4), ["tc_0", "tc_1", "tc_2"]),
+    ],
+)
+def test_ids_of_questions(tmp_path, text, ids):
+    """Those without are counted, however they are spread over lines; TriviaQA's files are one
+    object, with the questions under "Data"."""
+    (tmp_path / "q").write_text(text)
+    assert [question["question_id"] for question in read_questions(tmp_path / "q")] == ids
 
 
 def test_cells_of_several_answers(tmp_path):
