@@ -51,18 +51,11 @@ def verify_store(
 ) -> Report:
     """Check a store.
 
-    Parameters
-    ----------
-    quick
-        Leave out the bytes of the chunks and the ids in the index: files, sizes, tables, offsets
-        and metadata only.
-    progress
-        Called with the bytes checked so far and all of them.
+    `quick` leaves out the bytes of the chunks and the ids in the index: files, sizes, tables,
+    offsets and metadata only. `progress` is called with the bytes checked so far and all of them.
 
-    Raises
-    ------
-    NotFoundError, FormatError
-        There is no store, or its manifest is damaged: nothing can be said of the rest.
+    Raises NotFoundError or FormatError if there is no store, or its manifest is damaged: nothing
+    can be said of the rest.
     """
     for _ in range(ATTEMPTS):  # files of this state may disappear while a writer commits
         store = TraceStore.open(path)

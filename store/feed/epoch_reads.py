@@ -51,13 +51,8 @@ class LocatedBatches:
         self._lock = threading.Lock()
 
     def __getitem__(self, i: int) -> LocatedRows:
-        """Where the rows of a batch are; asked for once.
-
-        Raises
-        ------
-        CorruptError
-            Its offsets are damaged.
-        """
+        """Where the rows of a batch are; asked for once. Raises CorruptError if its offsets are
+        damaged."""
         found = self._found.pop(i, None)
         if found is None:
             with self._lock:
@@ -96,11 +91,8 @@ class Loader(Protocol):
 class EpochReads:
     """What the reads of an epoch need.
 
-    Attributes
-    ----------
-    times, schedule
-        When rows are needed again, for the cache of decoded chunks and for a mirror; None: not
-        known.
+    `times` and `schedule` say when rows are needed again, to the cache of decoded chunks and to a
+    mirror; None: not known.
     """
 
     loader: Loader

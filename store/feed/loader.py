@@ -27,7 +27,7 @@ from store.feed.windows import (
 )
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.batch import Batch, as_batch, check_arrays
+from store.read.batch import Batch, as_torch, check_arrays
 from store.read.location import LocatedRows
 from store.read.plan import Select
 from store.read.read_options import ReadOptions, Schedule
@@ -299,7 +299,8 @@ class TraceLoader:
         Called in any of the threads. A subclass may change it, if what it gives of a row does not
         depend on the other rows.
         """
-        return as_batch(self.store.reader.read(self._plan, located, options), self.arrays)
+        batch = self.store.reader.read(self._plan, located, options)
+        return batch if self.arrays == "numpy" else as_torch(batch)
 
     @cached_property
     def _kept_fraction(self) -> float:

@@ -13,12 +13,9 @@ __all__ = ["VisitTimes"]
 class VisitTimes:
     """When each row is visited in this epoch and the next.
 
-    Parameters
-    ----------
-    epochs
-        Of this epoch, then of the next: the time of its first visit, and its rows in the order of
-        the visits, int64 `(n_visits,)`. Time counts visits and never goes back, because the cache
-        lives longer than an epoch.
+    Each epoch has the time of its first visit, and its rows in the order of the visits, int64
+    `(n_visits,)`. Time counts visits and never goes back, because the cache lives longer than an
+    epoch.
     """
 
     def __init__(self, epochs: Sequence[tuple[int, np.ndarray]], n_rows: int) -> None:

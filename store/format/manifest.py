@@ -52,26 +52,16 @@ MAX_ITEMS = 2**48
 class Manifest:
     """What is committed.
 
-    Parameters
-    ----------
-    uuid
-        Identity of the store: appending keeps it, copying rows elsewhere does not.
-    generation
-        Number of commits so far.
-    n_items
-        Committed items of every ragged axis.
-    runs
-        Row ranges `(first, stop)` of the id table's runs, in order, without gaps.
-    run_sums
-        Run, as '<first>-<stop>' -> CRC32C of its hashes and then its rows.
-    tails
-        CRC32C of the padded last chunk, decoded, for each plane, of every array whose last chunk is
-        not whole. (Checksums of whole chunks never change and live in `_checksums`.)
-    provenance
-        JSON object: where the traces come from.
-    segments
-        Path of a column's array -> the first item of each of its segments, from 0 ascending; of the
-        arrays that have several, as those of merged stores do.
+    Appending keeps the uuid, copying rows elsewhere does not. `generation` counts commits,
+    `n_items` the items of every ragged axis. `runs` are the row ranges `(first, stop)` of the id
+    table's runs, in order, without gaps; `run_sums` has the CRC32C of a run's hashes and then its
+    rows, by '<first>-<stop>'.
+
+    `tails` has the CRC32C of the padded last chunk, decoded, for each plane, of every array whose
+    last chunk is not whole. (Checksums of whole chunks never change and live in `_checksums`.)
+    `segments` has, by the path of a column's array, the first item of each of its segments, from 0
+    ascending, where it has several, as those of merged stores do. The provenance, a JSON object,
+    says where the traces come from.
     """
 
     schema: Schema
@@ -165,12 +155,8 @@ def _checksum(record: dict) -> str:
 def read_manifest(root: str | Path) -> Manifest:
     """The committed state of the store at `root`.
 
-    Raises
-    ------
-    NotFoundError
-        There is no store at `root`.
-    FormatError
-        What is there is no store, a damaged one, or one of a newer format.
+    Raises NotFoundError if there is no store, and FormatError if what is there is no store, a
+    damaged one, or one of a newer format.
     """
     path = Path(root) / GROUP_FILE
     try:

@@ -58,23 +58,11 @@ def join_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.n
 def cut_ranges(
     starts: np.ndarray, stops: np.ndarray, n: int
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
-    """Ranges cut at multiples of `n`; empty ones may vanish.
+    """Ranges cut at multiples of `n`, e.g. the items of a shard; empty ones may vanish.
 
-    Parameters
-    ----------
-    starts, stops
-        int64 `(n_ranges,)`, `starts <= stops`.
-    n
-        For example, the items of a shard.
-
-    Returns
-    -------
-    owners
-        Which range each piece is of: int64 `(n_pieces,)`; None if the ranges are the pieces.
-    starts, stops
-        Of the pieces: int64 `(n_pieces,)`.
-    cells
-        Before which multiple of `n` a piece ends, the first being 0: int64 `(n_pieces,)`.
+    Returns, all int64 `(n_pieces,)`: which range each piece is of, or None if the ranges are the
+    pieces; starts and stops of the pieces; and before which multiple of `n` each ends, the first
+    being 0.
     """
     first = starts // n
     if np.count_nonzero(first == (stops - 1) // n) == len(first):

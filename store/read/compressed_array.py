@@ -32,12 +32,8 @@ Part = tuple[int, int, int, int]
 class Visit(NamedTuple):
     """A chunk, and the parts of it that a read needs, in the order of the ranges.
 
-    Attributes
-    ----------
-    is_whole
-        Whether one range holds it whole, and no other range needs it.
-    next_use
-        When it is needed after this read; None: not known.
+    It is whole if one range holds it whole, and no other range needs it. `next_use` is when it is
+    needed after this read; None: not known.
     """
 
     chunk: int
@@ -50,12 +46,7 @@ class CompressedArray(FileArray[CompressedShard]):
     """A compressed array: only the chunks that a read needs are decoded.
 
     A chunk that one range holds whole is decoded into its place and not kept. A chunk that ranges
-    share is decoded once for a read, and goes through the cache.
-
-    Parameters
-    ----------
-    cache
-        Shared by the arrays of a store.
+    share is decoded once for a read, and goes through the cache, which the arrays of a store share.
     """
 
     shard_type = CompressedShard

@@ -55,10 +55,7 @@ class _Descriptor:
 class FileReads:
     """Reads ranges of files by threads of its own; many calls may be under way at once.
 
-    Parameters
-    ----------
-    is_kept
-        file -> whether it is read through the page cache, to stay there.
+    `is_kept` says whether a file is read through the page cache, to stay there.
     """
 
     def __init__(self, is_kept: Callable[[MappedFile], bool]) -> None:
@@ -70,13 +67,8 @@ class FileReads:
         self._open: dict[tuple[MappedFile, bool], _Descriptor | None] = {}
 
     def read(self, ranges: Sequence[FileRange]) -> None:
-        """Fill the memory of some ranges.
-
-        Raises
-        ------
-        CorruptError
-            A file ends early, or the disk fails.
-        """
+        """Fill the memory of some ranges; raises CorruptError if a file ends early, or the disk
+        fails."""
         for _ in self._pool.map(self._read_all, _tasks(cut_ranges(ranges))):
             pass
 

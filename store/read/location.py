@@ -39,15 +39,8 @@ of this read; all `(n,)`."""
 
 
 class Located(NamedTuple):
-    """The ranges of places that one read copies.
-
-    Attributes
-    ----------
-    starts, stops
-        int64 `(n,)`.
-    shards
-        The shard of each, where every range lies in one: int64 `(n,)`; None: not known.
-    """
+    """The ranges of places that one read copies, int64 `(n,)`, and the shard of each, where every
+    range lies in one; None: not known."""
 
     starts: np.ndarray
     stops: np.ndarray
@@ -55,15 +48,8 @@ class Located(NamedTuple):
 
 
 class ChunkParts(NamedTuple):
-    """The ranges of places that one read copies, cut where a chunk ends.
-
-    Attributes
-    ----------
-    chunks
-        Counted through all shards: int64 `(n,)`.
-    starts, stops
-        Of a part inside its chunk: int64 `(n,)`.
-    """
+    """The ranges of places that one read copies, cut where a chunk ends: chunks, counted through
+    all shards, and starts and stops inside them; int64 `(n,)`."""
 
     chunks: np.ndarray
     starts: np.ndarray
@@ -81,17 +67,8 @@ class ChunkParts(NamedTuple):
 
 
 class LocatedRows(NamedTuple):
-    """The rows of one batch, and where the items of its ragged columns are.
-
-    Attributes
-    ----------
-    rows
-        int64 `(n_rows,)`.
-    offsets
-        Of each ragged span in the packed batch: int64 `(n_rows + 1,)`.
-    places
-        Ragged column -> what its array reads.
-    """
+    """The rows of one batch, int64 `(n_rows,)`; the offsets of each ragged span in the packed
+    batch, int64 `(n_rows + 1,)`; and what the array of each ragged column reads."""
 
     rows: np.ndarray
     offsets: dict[Span, np.ndarray]
@@ -103,12 +80,8 @@ def locate(
 ) -> list[Located]:
     """Where the items of several reads are, found at once.
 
-    Parameters
-    ----------
-    starts, stops
-        The item ranges of all reads: int64 `(n,)`.
-    cuts
-        The i-th read has the ranges `cuts[i]` to `cuts[i + 1]`: int64 `(n_reads + 1,)`.
+    Starts and stops are the item ranges of all reads, int64 `(n,)`; the i-th read has those from
+    `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`.
     """
     if array.segments is not None:
         split = array.segments.split
@@ -169,15 +142,8 @@ class Numbers(Protocol):
 
 @dataclass(eq=False)
 class Offsets:
-    """Where the items of each row of a ragged axis are.
-
-    Parameters
-    ----------
-    array
-        The offsets: row r owns the items `offsets[r] : offsets[r + 1]`.
-    n_items
-        Committed items; offsets beyond them are damaged.
-    """
+    """Where the items of each row of a ragged axis are: row r owns `array[r] : array[r + 1]`.
+    Offsets beyond the committed items, `n_items`, are damaged."""
 
     axis: str
     array: Numbers
@@ -194,10 +160,7 @@ class Offsets:
     def cuts(self, start: int, stop: int) -> np.ndarray:
         """Where the items of rows `start` to `stop` are: int64 `(n + 1,)`, with the last one's end.
 
-        Raises
-        ------
-        CorruptError
-            They fall, or lie outside of the items.
+        Raises CorruptError if they fall, or lie outside of the items.
         """
         offsets = self.array.read(start, stop + 1)
         self._check(np.arange(start, stop), offsets[:-1], offsets[1:])

@@ -83,7 +83,7 @@ def attention_edges(
         raise NotFoundError(f"{store.path}: expected the column {MAPS} with layers, found none")
     check_layer(store.schema.columns[MAPS], layer)
     packed = store.read_arrays([row], [MAPS], {MAPS: {LAYERS_AXIS: layer}})
-    triangle = packed.packed(MAPS).float32()[:, 0]
+    triangle = packed.float32(MAPS)[:, 0]
     return strongest(triangle, threshold, skip_first)
 
 
@@ -134,4 +134,4 @@ def _read_heads(
     store: TraceStore, row: int, name: str, select: dict[str, Any] | None
 ) -> np.ndarray:
     """float32 `(T, L, H)`."""
-    return store.read_arrays([row], [name], select).packed(name).float32()
+    return store.read_arrays([row], [name], select).float32(name)

@@ -71,7 +71,7 @@ def layer_picture(store: TraceStore, row: int, what: str) -> np.ndarray:
         known = ", ".join(pictures(store.schema)) or "nothing"
         raise NotFoundError(f"layers: expected one of: {known}; found {what!r:.80}")
     if what == LENS:
-        return store.read_arrays([row], [LENS]).packed(LENS).float32()
+        return store.read_arrays([row], [LENS]).float32(LENS)
     n_layers, width = store.schema.columns[STATES].item_shape
     axis = store.schema.axis_of(STATES) or ""
     n_tokens = count_items(store, STATES, row)
@@ -87,4 +87,4 @@ def layer_picture(store: TraceStore, row: int, what: str) -> np.ndarray:
 
 def _read_states(store: TraceStore, row: int, axis: str, tokens: slice) -> np.ndarray:
     """The states of some tokens of a trace: float32 `(n, L, d)`."""
-    return store.read_arrays([row], [STATES], {STATES: {axis: tokens}}).packed(STATES).float32()
+    return store.read_arrays([row], [STATES], {STATES: {axis: tokens}}).float32(STATES)

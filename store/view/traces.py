@@ -59,7 +59,7 @@ def trace_values(table: Table, row: int, tokenizer: Texts | None = None) -> dict
         if kind == "text":
             (texts[name],) = stored.texts(name)
             continue
-        values = table.scores[name][rows] if name in table.scores else stored.packed(name).numbers()
+        values = table.scores[name][rows] if name in table.scores else stored.numbers(name)
         numbers[name] = json_number(values[0].item())
     ids = _token_ids(table.store, row)
     return {
@@ -163,7 +163,7 @@ def token_values(store: TraceStore, row: int, name: str, layer: int | None = Non
     column = store.schema.columns[name]
     check_row(store, row)
     packed = store.read_arrays([row], [name], _of_layer(column, name, layer))
-    numbers = packed.packed(name).float32()
+    numbers = packed.float32(name)
     means = numbers.mean(axis=tuple(range(1, numbers.ndim)), dtype=np.float32)
     return received(means) if name == RECEIVED else means
 
@@ -201,8 +201,8 @@ def candidates(
     select = {name: {columns[name].axis or "": slice(token, token + 1)} for name in names}
     packed = store.read_arrays([row], names, select)
     # a column may have one candidate a token, without an axis
-    ids = packed.packed("topk_id").values[0].ravel().tolist()
-    logprobs = packed.packed("topk_logprob").float32()[0].ravel().tolist()
+    ids = packed.numbers("topk_id")[0].ravel().tolist()
+    logprobs = packed.float32("topk_logprob")[0].ravel().tolist()
     return [
         {
             "id": token_id,

@@ -198,8 +198,9 @@ def test_bfloat16_of_every_library_is_stored_as_its_bits(tmp_path, kind):
     assert all(type(trace["one"]) is BFLOAT16 for trace in store)
     assert [int(trace["one"].view(np.uint16)) for trace in store] == [*bits, *bits]
     found = store.read_arrays(slice(None))
-    assert (found.packed("three").values == bits.reshape(2, 3)).all()
-    assert found.packed("many").values.tolist() == [*bits[:3]] * 6 + [*bits] * 6
+    assert (found.fixed("three").view(np.uint16) == bits.reshape(2, 3)).all()
+    many = found.ragged("many").values
+    assert many.view(np.uint16).tolist() == [*bits[:3]] * 6 + [*bits] * 6
     assert store[0]["three"].dtype == store.read([0])["one"].dtype == torch.bfloat16
 
 
@@ -219,7 +220,7 @@ with StoreWriter.create(sys.argv[1], Schema({"x": Column("bfloat16")})) as write
     writer.append("a", {"x": ml_dtypes.bfloat16(1.5)})
 store = TraceStore.open(sys.argv[1])
 assert store[0]["x"] == 1.5 and store.column_array("x") == 1.5
-assert store.read_arrays([0]).packed("x").values.view(ml_dtypes.bfloat16) == 1.5
+assert store.read_arrays([0]).fixed("x") == 1.5
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, tmp_path / "s.zarr"], check=True, cwd=ROOT)
@@ -647,21 +648,23 @@ def test_arrays_are_what_tensors_are(store_path, rows):
             assert arrays.texts(name) == batch.texts(name)
             assert store.column_array(name) == store.column(name)
             continue
-        packed = arrays.packed(name)
         tensor = batch[name]
         if column.axis is not None:
-            np.testing.assert_array_equal(packed.offsets, tensor.offsets.numpy())
+            np.testing.assert_array_equal(arrays.ragged(name).offsets, tensor.offsets.numpy())
             tensor = tensor.values
         wide = tensor.float() if column.dtype == "bfloat16" else tensor
-        np.testing.assert_array_equal(packed.numbers(), wide.numpy())
-        np.testing.assert_array_equal(packed.float32(), tensor.float().numpy())
+        for either in (arrays, batch):
+            np.testing.assert_array_equal(either.numbers(name), wide.numpy())
+            np.testing.assert_array_equal(either.float32(name), tensor.float().numpy())
         if column.axis is None:
             whole = store.column(name)
             whole = whole.float() if column.dtype == "bfloat16" else whole
             np.testing.assert_array_equal(store.column_array(name), whole.numpy())
     with pytest.raises(TypeError, match="'question': expected numbers, found texts"):
-        arrays.packed("question")
-    with pytest.raises(TypeError, match="'label': expected texts, found int8"):
+        arrays.numbers("question")
+    with pytest.raises(
+        TypeError, match=r"'label': expected a column of texts, found \(4,\) of int8"
+    ):
         arrays.texts("label")
 
 
