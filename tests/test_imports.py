@@ -141,7 +141,7 @@ def test_no_import_runs_in_a_circle():
 
 HEAVY = (
     "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
-    "starlette, uvicorn, obstore, ray, dask, distributed, zarr"
+    "pyarrow, starlette, uvicorn, obstore, ray, dask, distributed, zarr"
 )
 LIGHT = {  # what is imported -> what must not come with it
     "from store import *; import store.importers.pickles": HEAVY,  # a spawned worker starts so
