@@ -16,8 +16,7 @@ ROOT = Path(__file__).parent.parent
 RANKS = [
     ["store.errors", "store.memory_limits", "store.reports", "store.system"],
     ["store.format", "store.text_records"],
-    ["store.traces"],
-    ["store.extras"],
+    ["store.extras", "store.traces"],
     ["store.read"],
     ["store.write", "store.feed"],
     ["store.check", "store.labels"],

@@ -27,9 +27,10 @@ from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
-from store.read.read_options import ReadOptions, Schedule, Threads, n_cores
+from store.read.read_options import ReadOptions, Schedule, Threads
 from store.read.row_reader import RowReader
 from store.read.store import TraceStore
+from store.system import copy_threads
 
 __all__ = ["EpochReads"]
 
@@ -207,7 +208,7 @@ class EpochReads:
 
     @property
     def _n_threads(self) -> int:
-        return self.loader.num_workers or n_cores()
+        return self.loader.num_workers or copy_threads()
 
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._n_threads, thread_name_prefix="store-loader")

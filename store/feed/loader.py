@@ -207,7 +207,7 @@ class TraceLoader:
         if not has_use or len(self.store) > MAX_TIMED_ROWS:
             return None
         next_rows = self._batches(self.epoch + 1, 0).visits()
-        return VisitTimes.of_epoch(self.epoch, batches.visits(), next_rows, len(self.store))
+        return VisitTimes(self.epoch, batches.visits(), next_rows, len(self.store))
 
     def _schedule(self, batches: Batches) -> Callable[[int, int], Schedule] | None:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
@@ -224,7 +224,7 @@ class TraceLoader:
                 return None
             rows = self._all_visits(epoch, start)
             next_rows = self._all_visits(epoch + 1, 0)
-            return VisitTimes.of_epoch(epoch, rows, next_rows, len(self.store))
+            return VisitTimes(epoch, rows, next_rows, len(self.store))
 
         def schedule(n_done: int, visit: int) -> Schedule:
             before = rank + visit * world_size

@@ -151,19 +151,20 @@ def _is_aligned(values: np.ndarray) -> bool:
 
 def _cut(whole: Batch, start: int, stop: int, place: Callable[[np.ndarray], np.ndarray]) -> Batch:
     """The rows `start:stop`, of NumPy arrays."""
-    offsets: dict[int, np.ndarray] = {}  # columns of one axis share them
+    offsets: dict[int, Any] = {}  # columns of one axis share them
     columns: dict[str, Any] = {}
-    values: Any
+    rows: Any = whole.rows
+    values: Any  # an array where a batch says tensor
     for name, values in whole.columns.items():
         if isinstance(values, list):
             columns[name] = values[start:stop]
         elif isinstance(values, Ragged):
-            cuts = values.offsets[start : stop + 1]
             key = id(values.offsets)
+            cuts: Any = values.offsets[start : stop + 1]
             if key not in offsets:
                 offsets[key] = cuts - cuts[0]
-            columns[name] = Ragged(place(values.values[cuts[0] : cuts[-1]]), offsets[key])
+            items: Any = place(np.asarray(values.values[cuts[0] : cuts[-1]]))
+            columns[name] = Ragged(items, offsets[key])
         else:
             columns[name] = place(values[start:stop])
-    rows: Any = whole.rows
     return Batch(rows[start:stop].copy(), columns)

@@ -222,18 +222,9 @@ def _parse(record: dict) -> Manifest:
     for key, kind in _KINDS.items():
         if not isinstance(record[key], kind):
             raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
-    manifest = Manifest(
-        schema=Schema.from_json(record["schema"], record["arrays"]),
-        uuid=record["uuid"],
-        generation=record["generation"],
-        n_rows=record["n_rows"],
-        n_items=record["n_items"],
-        runs=tuple((first, stop) for first, stop in record["runs"]),
-        run_sums=record["run_sums"],
-        tails=record["tails"],
-        provenance=record["provenance"],
-        segments=record["segments"],
-    )
+    fields = {key: record[key] for key in ("generation", "n_rows", *_KINDS)}
+    fields["runs"] = tuple((first, stop) for first, stop in record["runs"])
+    manifest = Manifest(Schema.from_json(record["schema"], record["arrays"]), **fields)
     _check_numbers(manifest)
     _check_items(manifest)
     _check_runs(manifest)

@@ -1,6 +1,5 @@
 """A compressed array, read through decoded chunks."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -20,9 +19,6 @@ from store.read.shard import CompressedShard
 __all__ = ["CompressedArray"]
 
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
-
-Decode = Callable[[int, np.ndarray], None]
-"""(chunk, out): fills `out` with the items of a chunk in one plane."""
 
 Part = tuple[int, int, int, int]
 """(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
@@ -77,8 +73,7 @@ class CompressedArray(FileArray[CompressedShard]):
         visits = self._visits(parts, next_use, is_selected=bool(select))
         unsplit = self.unsplit(select)
         for number, plane in self.views_of_planes(out, select):
-            decode = partial(self.fill_chunk, number)
-            read = partial(self._read_visits, number, plane, unsplit, decode)
+            read = partial(self._read_visits, number, plane, unsplit)
             options.threads.run(read, visits, self._bytes_to_decode(visits, number))
         return out
 
@@ -116,7 +111,6 @@ class CompressedArray(FileArray[CompressedShard]):
         plane: int,
         out: np.ndarray,
         select: Select,
-        decode: Decode,
         visits: list[Visit],
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
@@ -127,13 +121,13 @@ class CompressedArray(FileArray[CompressedShard]):
         for chunk, parts, is_whole, next_use in visits:
             if is_whole and is_contiguous:
                 at = parts[0][-1]
-                decode(chunk, out[at : at + chunk_items])
+                self.fill_chunk(plane, chunk, out[at : at + chunk_items])
                 continue
             key = self._key(chunk, plane)
             items = None if is_whole else self.cache.get(key, next_use, len(parts))
             if items is None:
                 items = self._empty_chunk() if spare is None else spare
-                decode(chunk, items)
+                self.fill_chunk(plane, chunk, items)
                 is_kept = not is_whole and self.cache.put(key, items, next_use)
                 spare = None if is_kept else items  # holds the next chunk
             if select:

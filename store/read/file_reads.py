@@ -21,12 +21,10 @@ import numpy as np
 from store.errors import CorruptError
 from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
-from store.system import DIRECT, use_huge_pages
+from store.system import DIRECT, FILE_THREADS, use_huge_pages
 
 __all__ = ["FileRange", "FileReads", "cut_ranges"]
 
-# reads that wait for the disk at once
-N_THREADS = 32
 # what one thread reads at a time; longer ranges are cut at multiples of it
 PIECE_BYTES = 512 * 1024
 # of offsets and addresses of reads past the cache: the block of any disk
@@ -60,7 +58,7 @@ class FileReads:
 
     def __init__(self, is_kept: Callable[[MappedFile], bool]) -> None:
         self.is_kept = is_kept
-        self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="store-file-reads")
+        self._pool = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="store-file-reads")
         self._own = threading.local()
         self._spare = np.empty(0, np.uint8)  # of a huge page: blocks that no thread has yet
         self._lock = threading.Lock()

@@ -9,7 +9,6 @@ import numpy as np
 
 from store.read.file_reads import FileReads
 from store.read.location import NextUse
-from store.system import available_cores
 
 __all__ = [
     "DEFAULT",
@@ -20,7 +19,6 @@ __all__ = [
     "Select",
     "Threads",
     "Work",
-    "n_cores",
 ]
 
 
@@ -28,11 +26,6 @@ SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing
 RUNS_PER_THREAD = 4
 
 Work = Callable[[list], None]
-
-
-def n_cores() -> int:
-    """Cores to read with: those of this process, at most 4, which saturate any memory."""
-    return min(4, available_cores())
 
 
 class Threads:

@@ -181,18 +181,10 @@ class CompressedShard(_Shard):
         """
         place = chunk * self.layout.n_planes + plane
         is_checked = once and bool(self._is_right[place])
-        self._decode(chunk, plane, self._compressed(chunk, plane), out, is_checked=is_checked)
-        self._is_right[place] = True
-
-    def _decode(
-        self, chunk: int, plane: int, data: memoryview, out: np.ndarray, *, is_checked: bool
-    ) -> None:
         codec = parse_codec(self.layout.codec)
+        data = self._compressed(chunk, plane)
         codec.decode(data, out, partial(self.where_of, chunk, plane), is_checked=is_checked)
-
-    def chunk_bytes(self, chunk: int, plane: int) -> int:
-        """Bytes that a compressed chunk takes."""
-        return int(self.entries[chunk, plane, 1])
+        self._is_right[place] = True
 
     def _compressed(self, chunk: int, plane: int) -> memoryview:
         """The bytes of a chunk, its own checksum included."""

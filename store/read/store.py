@@ -76,7 +76,7 @@ class TraceStore(Tabular):
 
     @property
     def cache_bytes(self) -> int:
-        """Decoded chunks of compressed columns that are kept, at most."""
+        """What is kept of decoded chunks of compressed columns, at most."""
         return self.reader.cache_bytes
 
     @property
@@ -93,9 +93,7 @@ class TraceStore(Tabular):
         *,
         cache_dir: str | Path | None = None,
     ) -> "TraceStore":
-        """Open the store at `path`.
-
-        An already open store is returned unchanged unless `cache_bytes` or `check` differ.
+        """Open the store at `path`; an open one is returned unless `cache_bytes` or `check` differ.
 
         Parameters
         ----------
@@ -119,13 +117,10 @@ class TraceStore(Tabular):
 
         Raises
         ------
-        NotFoundError
-            Nothing there.
-        FormatError
-            What is there is no store, is damaged, or is of a newer format.
+        NotFoundError, FormatError
+            Nothing is there; or no store, or one that is damaged, or of a newer format.
         ValueError
-            `cache_bytes` is no whole number, or less than the least that works, which the message
-            names.
+            `cache_bytes` is no whole number, or less than works.
         """
         if cache_bytes is not None:
             cache_bytes = _whole_number(cache_bytes)
@@ -150,10 +145,8 @@ class TraceStore(Tabular):
         return self.source.file_bytes("" if name is None else self.schema.layout(name).path)
 
     def refresh(self) -> "TraceStore":
-        """The store as it is now: this object if nothing was committed since, else a new one.
-
-        This object keeps its snapshot.
-        """
+        """The store as it is now: this object, which keeps its snapshot, if nothing was committed
+        since, else a new one."""
         source, now = self.source.committed()
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
@@ -174,8 +167,7 @@ class TraceStore(Tabular):
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
-        """The layers of a column as the model numbers them, from 1 if the store records none; []
-        for other columns."""
+        """Layers of a column by the model's numbers, from 1 if none are recorded; else []."""
         column = self.schema.column(name, self.where)
         sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
         return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
@@ -255,12 +247,9 @@ class TraceStore(Tabular):
 
         Raises
         ------
-        IndexError
-            A row or an index is out of range, or a mask has another length.
-        NotFoundError
-            There is no such trace, column or axis.
-        TypeError
-            `rows` is something else, e.g. one id.
+        IndexError, NotFoundError, TypeError
+            A row or an index is out of range, or a mask has another length; there is no such
+            trace, column or axis; `rows` is something else, e.g. one id.
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
