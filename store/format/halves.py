@@ -24,7 +24,9 @@ def to_float32(values: np.ndarray) -> np.ndarray:
 
 def without_bfloat16(values: np.ndarray) -> np.ndarray:
     """Numbers of ml_dtypes' bfloat16 as float32, a copy; others as they are."""
-    return _widen_bfloat16(values.view(np.uint16)) if values.dtype.kind == "V" else values
+    if values.dtype.kind != "V":
+        return values
+    return _widen_bfloat16(values.view(np.uint16))
 
 
 def _widen_bfloat16(bits: np.ndarray) -> np.ndarray:

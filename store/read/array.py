@@ -111,7 +111,9 @@ class Array:
 
     def places(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ranges of items as ranges of places."""
-        return (starts, stops) if self.segments is None else self.segments.split(starts, stops)
+        if self.segments is None:
+            return starts, stops
+        return self.segments.split(starts, stops)
 
     def advise_places(
         self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule

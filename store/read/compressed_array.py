@@ -12,17 +12,13 @@ from store.read.chunk_cache import ChunkCache
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
-from store.read.location import Located, NextUse, next_use_of_places
+from store.read.location import Located, NextUse, Part, next_use_of_places, plan_parts
 from store.read.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
 from store.read.shard import CompressedShard
 
 __all__ = ["CompressedArray"]
 
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
-
-Part = tuple[int, int, int, int]
-"""(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
-`at:` of the packed batch."""
 
 
 class Visit(NamedTuple):
@@ -154,21 +150,3 @@ class CompressedArray(FileArray[CompressedShard]):
             shard.read_chunk(inside, plane, out, once=True)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
-
-
-def plan_parts(starts: list[int], stops: list[int], chunk_items: int) -> dict[int, list[Part]]:
-    """What ranges of items, which follow each other in the packed batch, need of each chunk.
-
-    It is a plain loop: for one row, which a page or a script waits for, NumPy's calls cost five
-    times as much, and for many the decoding costs more.
-    """
-    parts: dict[int, list[Part]] = {}
-    at = 0
-    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-        while start < stop:
-            chunk, inside = divmod(start, chunk_items)
-            n_items = min(stop - start, chunk_items - inside)
-            parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
-            start += n_items
-            at += n_items
-    return parts

@@ -84,9 +84,12 @@ class Tabular(ABC):
         except ImportError as error:
             message = "to_arrow: the package pyarrow is not installed; run pip install pyarrow"
             raise NotFoundError(message) from error
-        values = [_copied(part) for part in (source.index, *map(source.read, chosen))]
+        values = [source.index, *map(source.read, chosen)]
         text = pyarrow.large_string()
-        arrays = [pyarrow.array(part, text if isinstance(part, list) else None) for part in values]
+        arrays = [
+            pyarrow.array(part, text) if isinstance(part, list) else pyarrow.array(part.copy())
+            for part in values
+        ]
         return pyarrow.Table.from_arrays(arrays, names=[source.index_name, *chosen])
 
 

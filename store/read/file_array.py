@@ -8,10 +8,11 @@ import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.ranges import cells, join_ranges, plan_pieces
+from store.format.ranges import cells, join_ranges
 from store.read.array import Array
 from store.read.chunk_sums import CheckedChunks, ChunkSums
 from store.read.directory import StoreDirectory
+from store.read.location import plan_pieces
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.shard import RESTORE, CompressedShard, RawShard
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
-from store.format.ranges import Piece, join_ranges, plan_pieces
+from store.format.ranges import join_ranges
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
 from store.read.file_reads import FileRange, FileReads
-from store.read.location import ChunkParts, Located
+from store.read.location import ChunkParts, Located, Piece, plan_pieces
 from store.read.pack import (
     SHORT_BYTES,
     copy_ranges,

@@ -161,7 +161,9 @@ class RowReader:
         """One column of one row; see `Trace`."""
         column = self.manifest.schema.stored[name]
         axis = self.manifest.schema.axis_of(name)
-        start, stop = (row, row + 1) if axis is None else self.offsets(axis).item_range(row)
+        start, stop = row, row + 1
+        if axis is not None:
+            start, stop = self.offsets(axis).item_range(row)
         try:
             items = self.column(name).read(start, stop)
         except CorruptError as error:
@@ -170,8 +172,9 @@ class RowReader:
             offsets = np.array([0, len(items)])
             (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
             return text
-        values = as_numbers(items, column.dtype)
-        value = values if column.axis else values[0]
+        value = as_numbers(items, column.dtype)
+        if column.axis is None:
+            value = value[0]
         if column.dtype == "bfloat16" and value.ndim:
             return as_tensor(value.copy())
         return value
