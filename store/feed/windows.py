@@ -12,12 +12,19 @@ What is delivered stays the same: each batch is cut from what was read when it i
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from store.feed.prefetch import row_bytes
-from store.read.batch import Batch, Ragged, as_numpy, as_torch
+from store.read.batch import (
+    Batch,
+    ColumnValues,
+    Ragged,
+    as_numpy,
+    as_torch,
+    ragged_arrays,
+)
 from store.read.plan import ReadPlan
 from store.read.read_options import ReadOptions
 from store.read.store import TraceStore
@@ -151,20 +158,18 @@ def _is_aligned(values: np.ndarray) -> bool:
 
 def _cut(whole: Batch, start: int, stop: int, place: Callable[[np.ndarray], np.ndarray]) -> Batch:
     """The rows `start:stop`, of NumPy arrays."""
-    offsets: dict[int, Any] = {}  # columns of one axis share them
-    columns: dict[str, Any] = {}
-    rows: Any = whole.rows
-    values: Any  # an array where a batch says tensor
+    offsets: dict[int, np.ndarray] = {}  # columns of one axis share them
+    columns: dict[str, ColumnValues | np.ndarray] = {}
     for name, values in whole.columns.items():
         if isinstance(values, list):
             columns[name] = values[start:stop]
         elif isinstance(values, Ragged):
             key = id(values.offsets)
-            cuts: Any = values.offsets[start : stop + 1]
+            cuts = np.asarray(values.offsets[start : stop + 1])
             if key not in offsets:
                 offsets[key] = cuts - cuts[0]
-            items: Any = place(np.asarray(values.values[cuts[0] : cuts[-1]]))
-            columns[name] = Ragged(items, offsets[key])
+            items = np.asarray(values.values[cuts[0] : cuts[-1]])
+            columns[name] = ragged_arrays(place(items), offsets[key])
         else:
-            columns[name] = place(values[start:stop])
-    return Batch(rows[start:stop].copy(), columns)
+            columns[name] = place(np.asarray(values[start:stop]))
+    return Batch(np.asarray(whole.rows[start:stop]).copy(), columns)

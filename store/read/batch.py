@@ -5,7 +5,7 @@ never imported, and numbers of bfloat16 are of ml_dtypes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -31,6 +31,7 @@ __all__ = [
     "as_torch",
     "check_arrays",
     "map_columns",
+    "ragged_arrays",
 ]
 
 KINDS = ("torch", "numpy")
@@ -109,10 +110,12 @@ class Batch(Tabular):
         Name -> value, as `batch[name]` gives it.
     """
 
-    def __init__(self, rows: Any, columns: dict[str, Any]) -> None:
+    def __init__(
+        self, rows: "Tensor | np.ndarray", columns: "Mapping[str, ColumnValues | np.ndarray]"
+    ) -> None:
         # annotated as tensors: NumPy's arrays are used alike
-        self.rows: Tensor = rows
-        self.columns: dict[str, ColumnValues] = columns
+        self.rows = cast("Tensor", rows)
+        self.columns = cast("dict[str, ColumnValues]", columns)
 
     @property
     def arrays(self) -> str:
@@ -351,6 +354,11 @@ def as_numpy(batch: Batch) -> Batch:
 
 def _converted(batch: Batch, change: Callable[[Any], Any]) -> Batch:
     return Batch(change(batch.rows), map_columns(batch.columns, change))
+
+
+def ragged_arrays(values: np.ndarray, offsets: np.ndarray) -> Ragged:
+    """A ragged column of NumPy arrays."""
+    return Ragged(cast("Tensor", values), cast("Tensor", offsets))
 
 
 def as_numbers(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -7,7 +7,7 @@ through the kernel, never this object's state.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from store.format.ranges import packed_offsets
 from store.format.schema import Schema
 from store.format.values import decode_texts
 from store.read.array import Array
-from store.read.batch import Batch, Ragged, as_numbers, as_tensor
+from store.read.batch import Batch, ColumnValues, as_numbers, as_tensor, ragged_arrays
 from store.read.buffers import MOST_BYTES, BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.id_table import IdTable
@@ -142,7 +142,7 @@ class RowReader:
     ) -> Batch:
         """Read the rows of a batch into NumPy arrays; without options into recycled memory."""
         options = options or self.recycled()
-        values: dict[str, Any] = {}
+        values: dict[str, ColumnValues | np.ndarray] = {}
         for part in plan.parts:
             axis = part.span.axis
             array = self.column(part.name)
@@ -285,15 +285,14 @@ class RowReader:
 
 def _packed(
     part: ColumnPart, items: np.ndarray, cuts: np.ndarray | None, options: ReadOptions
-) -> Any:
+) -> "ColumnValues | np.ndarray":
     """The items that were read of a column: what was asked for of them, or texts."""
     if part.picked:
         items = options.place(part.pick(items))
     if part.column.is_text and cuts is not None:
         return decode_texts(items, cuts, f"column {part.name!r}")
-    values: Any = as_numbers(items, part.column.dtype)
-    offsets: Any = cuts
-    return values if cuts is None else Ragged(values, offsets)
+    values = as_numbers(items, part.column.dtype)
+    return values if cuts is None else ragged_arrays(values, cuts)
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
