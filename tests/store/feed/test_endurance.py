@@ -92,6 +92,7 @@ def make_ranks(store, column, shape, state=None, **order):
     loaders = [TraceLoader(store, [column], batch_size, **order, **rank) for rank in ranks]
     for loader in loaders if state else ():
         loader.load_state_dict(state)
+        loader.set_epoch(state["epoch"])  # as a loop does: the position stays
     return loaders
 
 
