@@ -7,8 +7,12 @@ import mmap
 import os
 
 __all__ = [
+    "CHECK_THREADS",
     "DIRECT",
+    "FILE_THREADS",
+    "SYNC_THREADS",
     "available_cores",
+    "copy_threads",
     "drop_from_cache",
     "read_at_random",
     "read_in_order",
@@ -17,6 +21,11 @@ __all__ = [
 
 DIRECT: int | None = getattr(os, "O_DIRECT", None)
 """The flag that opens a file past the page cache; None: it is always read through it."""
+
+# Threads, by what they wait for; a loader has as many as its `num_workers` besides.
+FILE_THREADS = 32  # reads past the page cache, which wait for the disk together
+SYNC_THREADS = 16  # flushes, of which a disk takes several at once
+CHECK_THREADS = 4  # two for each core of a small machine: one waits for the disk
 
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _has_advice = hasattr(os, "posix_fadvise")
@@ -27,6 +36,11 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def copy_threads() -> int:
+    """Threads to copy with: the cores of this process, at most 4, which saturate any memory."""
+    return min(4, available_cores())
 
 
 def use_huge_pages(memory: mmap.mmap) -> None:

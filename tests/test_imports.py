@@ -16,8 +16,7 @@ ROOT = Path(__file__).parent.parent
 RANKS = [
     ["store.errors", "store.memory_limits", "store.reports", "store.system"],
     ["store.format", "store.text_records"],
-    ["store.traces"],
-    ["store.extras"],
+    ["store.extras", "store.traces"],
     ["store.read"],
     ["store.write", "store.feed"],
     ["store.check", "store.labels"],
@@ -141,7 +140,7 @@ def test_no_import_runs_in_a_circle():
 
 HEAVY = (
     "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
-    "starlette, uvicorn, obstore, ray, dask, distributed, zarr"
+    "pyarrow, starlette, uvicorn, obstore, ray, dask, distributed, zarr"
 )
 LIGHT = {  # what is imported -> what must not come with it
     "from store import *; import store.importers.pickles": HEAVY,  # a spawned worker starts so

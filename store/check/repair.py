@@ -55,22 +55,12 @@ REMEDIES = {
 
 @dataclass
 class Plan:
-    """What a repair will do.
+    """What a repair will do: rows to drop, with their ids (`UNREADABLE` for those that are damaged
+    themselves), and columns to drop, so that their damage costs no row.
 
-    Attributes
-    ----------
-    rows
-        Rows to drop.
-    ids
-        Their ids; `UNREADABLE` for those that are damaged themselves.
-    columns
-        Columns to drop, so that their damage costs no row.
-    by_column
-        Damaged column -> how many rows that concerns.
-    hopeless
-        Why nothing can be done, if so.
-    restored
-        Damaged file, as a path inside the store -> the file of another store that takes its place.
+    `by_column` has how many rows the damage of a column concerns; `hopeless` why nothing can be
+    done, if so; `restored` the files of other stores that take the place of damaged ones, by the
+    path inside the store.
     """
 
     report: Report
@@ -139,18 +129,11 @@ def plan_repair(
 ) -> Plan:
     """Verify a store and say what a repair would do; changes nothing.
 
-    Parameters
-    ----------
-    drop_columns
-        Columns to drop, damaged or not. One flipped byte condemns all rows of its chunk: tens of
-        thousands in a column of small numbers, which can often be made again.
-    others
-        Stores that may have whole copies of damaged files: parts of a merge, or a backup.
+    `drop_columns` are dropped, damaged or not: one flipped byte condemns all rows of its chunk,
+    tens of thousands in a column of small numbers, which can often be made again. `others` may have
+    whole copies of damaged files: parts of a merge, or a backup.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such column.
+    Raises NotFoundError if there is no such column.
     """
     store = TraceStore.open(path)
     for name in drop_columns:
@@ -215,17 +198,11 @@ def repair_store(
     progress: Progress = lambda done: None,
     files: Files = DISK,
 ) -> TraceStore:
-    """Carry out a plan; stopped, it may be run again.
+    """Carry out a plan, which `plan_repair` returned for this store; stopped, it may be run again.
 
-    `plan` is what `plan_repair` returned for it; `progress` is called with the number of traces
-    copied, if rows are dropped.
-
-    Raises
-    ------
-    LockedError
-        A writer is at work, or the store has changed since it was verified.
-    SchemaError
-        Nothing can be done, or the store of an earlier repair is in the way.
+    `progress` is called with the number of traces copied, if rows are dropped. Raises LockedError
+    if a writer is at work, or the store has changed since it was verified; SchemaError if nothing
+    can be done, or the store of an earlier repair is in the way.
     """
     root = Path(path).absolute()
     if plan.hopeless:

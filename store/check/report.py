@@ -20,23 +20,13 @@ def array_of(file: str) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault.
+    """One fault: what was expected and found, its file inside the store, and, if known, column,
+    shard, chunk (by its number in the shard), and rows concerned, (first, last).
 
-    Attributes
-    ----------
-    kind
-        'damaged': values cannot be trusted. 'unverifiable': their checksums cannot. 'index': ids
-        may not be found. 'document': other Zarr clients may read something else. 'leftover': a file
-        that no writer of a store makes. 'interrupted': an orphan of a writer that was stopped; no
-        problem, see `Report.leftovers`.
-    file
-        Path inside the store.
-    text
-        What was expected, and what was found.
-    column, shard, chunk
-        Where, if that is known; the chunk by its number in the shard.
-    rows
-        (first, last) of those concerned, if that is known.
+    Its kind is 'damaged': values cannot be trusted; 'unverifiable': their checksums cannot;
+    'index': ids may not be found; 'document': other Zarr clients may read something else;
+    'leftover': a file that no writer of a store makes; or 'interrupted': an orphan of a writer that
+    was stopped, which is no problem, see `Report.leftovers`.
     """
 
     kind: str
@@ -64,24 +54,14 @@ class Problem:
 
 @dataclass
 class Report:
-    """What `verify_store` found.
+    """What `verify_store` found in a state of a store: every fault, damaged values first; none: it
+    is whole.
 
-    Attributes
-    ----------
-    generation, rows
-        Of the state that was checked.
-    problems
-        Every fault, damaged values first; none: the store is whole.
-    leftovers
-        Orphaned files of an interrupted write, which the next writer removes, and metadata of
-        arrays that it wrote ahead of the commit, which the next writer writes again. Nothing
-        committed is in them.
-    bytes
-        How many of chunks were checked.
-    writer
-        Whether a writer was at work: what it has not committed was not judged.
-    hints
-        What else is known of the problems, e.g. where copies of damaged files may be.
+    `leftovers` are orphaned files of an interrupted write, which the next writer removes, and
+    metadata of arrays that it wrote ahead of the commit, which the next writer writes again.
+    Nothing committed is in them. `bytes` of chunks were checked. `writer`: one was at work, and
+    what it has not committed was not judged. `hints` tell what else is known of the problems, e.g.
+    where copies of damaged files may be.
     """
 
     generation: int
@@ -111,10 +91,8 @@ class Report:
         return text
 
     def lines(self) -> list[str]:
-        """The problems, a line each, and hints.
-
-        Problems that differ in numbers only share one, with a count.
-        """
+        """The problems, a line each, and hints; those that differ in numbers only share one, with a
+        count."""
         alike: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self.problems:
             group = alike.setdefault(_without_numbers(problem), [])

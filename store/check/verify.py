@@ -28,12 +28,12 @@ from store.format.ids import hash_ids, hashes_by_row
 from store.read.id_table import check_run
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
+from store.system import CHECK_THREADS
 from store.write.lock import has_writer
 
 __all__ = ["BytesProgress", "verify_store"]
 
 STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
-THREADS = 4  # two for each core of a small machine: one waits for the disk
 IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
 KEPT = "python -m store repair keeps its rows, and records the checksum again"
@@ -47,22 +47,15 @@ def verify_store(
     *,
     quick: bool = False,
     progress: BytesProgress = lambda done, total: None,
-    n_threads: int = THREADS,
+    n_threads: int = CHECK_THREADS,
 ) -> Report:
     """Check a store.
 
-    Parameters
-    ----------
-    quick
-        Leave out the bytes of the chunks and the ids in the index: files, sizes, tables, offsets
-        and metadata only.
-    progress
-        Called with the bytes checked so far and all of them.
+    `quick` leaves out the bytes of the chunks and the ids in the index: files, sizes, tables,
+    offsets and metadata only. `progress` is called with the bytes checked so far and all of them.
 
-    Raises
-    ------
-    NotFoundError, FormatError
-        There is no store, or its manifest is damaged: nothing can be said of the rest.
+    Raises NotFoundError or FormatError if there is no store, or its manifest is damaged: nothing
+    can be said of the rest.
     """
     for _ in range(ATTEMPTS):  # files of this state may disappear while a writer commits
         store = TraceStore.open(path)

@@ -35,21 +35,11 @@ def is_kept(file: MappedFile, fraction: float) -> bool:
 
 
 class ColdBatches:
-    """Threads that read cold batches ahead.
+    """Threads that read cold batches ahead, `n_ahead` of them: being read, or waiting to be
+    delivered.
 
-    Parameters
-    ----------
-    n_in_budget
-        Batches that may be read ahead; at least one is.
-    fraction
-        Of the files, that is read through the page cache; see `kept_fraction`.
-
-    Attributes
-    ----------
-    n_ahead
-        Batches, being read or waiting to be delivered.
-    files
-        For `ReadOptions.files`.
+    At least one is, however few are in the budget. The fraction of the files that `kept_fraction`
+    gives is read through the page cache; `files` is for `ReadOptions.files`.
     """
 
     def __init__(self, n_in_budget: int, fraction: float) -> None:

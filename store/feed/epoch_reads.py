@@ -27,9 +27,10 @@ from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
-from store.read.read_options import ReadOptions, Schedule, Threads, n_cores
+from store.read.read_options import ReadOptions, Schedule, Threads
 from store.read.row_reader import RowReader
 from store.read.store import TraceStore
+from store.system import copy_threads
 
 __all__ = ["EpochReads"]
 
@@ -51,13 +52,8 @@ class LocatedBatches:
         self._lock = threading.Lock()
 
     def __getitem__(self, i: int) -> LocatedRows:
-        """Where the rows of a batch are; asked for once.
-
-        Raises
-        ------
-        CorruptError
-            Its offsets are damaged.
-        """
+        """Where the rows of a batch are; asked for once. Raises CorruptError if its offsets are
+        damaged."""
         found = self._found.pop(i, None)
         if found is None:
             with self._lock:
@@ -96,11 +92,8 @@ class Loader(Protocol):
 class EpochReads:
     """What the reads of an epoch need.
 
-    Attributes
-    ----------
-    times, schedule
-        When rows are needed again, for the cache of decoded chunks and for a mirror; None: not
-        known.
+    `times` and `schedule` say when rows are needed again, to the cache of decoded chunks and to a
+    mirror; None: not known.
     """
 
     loader: Loader
@@ -215,7 +208,7 @@ class EpochReads:
 
     @property
     def _n_threads(self) -> int:
-        return self.loader.num_workers or n_cores()
+        return self.loader.num_workers or copy_threads()
 
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._n_threads, thread_name_prefix="store-loader")

@@ -27,7 +27,7 @@ from store.feed.windows import (
 )
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.batch import Batch, as_batch, check_arrays
+from store.read.batch import Batch, as_torch, check_arrays
 from store.read.location import LocatedRows
 from store.read.plan import Select
 from store.read.read_options import ReadOptions, Schedule
@@ -207,7 +207,7 @@ class TraceLoader:
         if not has_use or len(self.store) > MAX_TIMED_ROWS:
             return None
         next_rows = self._batches(self.epoch + 1, 0).visits()
-        return VisitTimes.of_epoch(self.epoch, batches.visits(), next_rows, len(self.store))
+        return VisitTimes(self.epoch, batches.visits(), next_rows, len(self.store))
 
     def _schedule(self, batches: Batches) -> Callable[[int, int], Schedule] | None:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
@@ -224,7 +224,7 @@ class TraceLoader:
                 return None
             rows = self._all_visits(epoch, start)
             next_rows = self._all_visits(epoch + 1, 0)
-            return VisitTimes.of_epoch(epoch, rows, next_rows, len(self.store))
+            return VisitTimes(epoch, rows, next_rows, len(self.store))
 
         def schedule(n_done: int, visit: int) -> Schedule:
             before = rank + visit * world_size
@@ -299,7 +299,8 @@ class TraceLoader:
         Called in any of the threads. A subclass may change it, if what it gives of a row does not
         depend on the other rows.
         """
-        return as_batch(self.store.reader.read(self._plan, located, options), self.arrays)
+        batch = self.store.reader.read(self._plan, located, options)
+        return batch if self.arrays == "numpy" else as_torch(batch)
 
     @cached_property
     def _kept_fraction(self) -> float:

@@ -35,12 +35,7 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
 
 class EpochOrder:
     """The order of one epoch: `order[positions]` are the rows visited at a range of positions.
-
-    Parameters
-    ----------
-    shuffle
-        If not, every row is visited at its own position.
-    """
+    Without `shuffle`, every row is visited at its own position."""
 
     def __init__(self, n: int, seed: int, epoch: int, shuffle: bool = True) -> None:
         if min(n, seed, epoch) < 0:
@@ -120,20 +115,13 @@ class Batches:
     """The rows of every batch of one rank, computed on access; all ranks have as many batches.
 
     `batches[i]` is int64 `(batch_size,)`, the last one possibly shorter. Ranks take turns at the
-    positions, and steps of `world_size * batch_size` of them. If the last step has fewer rows than
-    there are ranks, each rank lends it one of the step before, so that no batch is empty. Without
-    a step before, or with one row a batch, `n_empty` ranks have an empty last batch.
+    positions from `start` on, and steps of `world_size * batch_size` of them; `drop_last` leaves
+    out a last step that is not full. If the last step has fewer rows than there are ranks, each
+    rank lends it one of the step before, so that no batch is empty; unless it `lends`, batch i has
+    the visits from `i * batch_size` on. Without a step before, or with one row a batch, `n_empty`
+    ranks have an empty last batch.
 
-    Parameters
-    ----------
-    drop_last
-        Leave out a last step that is not full.
-    rows
-        The rows that `order` permutes, int64 `(n,)`; all rows if None.
-    start, ranks
-        The position from which the ranks go on; whose batches, and of how many ranks.
-    lends
-        If not, batch i has the visits from `i * batch_size` on.
+    The order permutes `rows`, int64 `(n,)`, or all rows.
     """
 
     def __init__(

@@ -35,16 +35,11 @@ def row_bytes(store: TraceStore, plan: ReadPlan) -> float:
 
 
 class Readahead:
-    """Keeps the kernel a number of bytes ahead of the batches being read.
+    """Keeps the kernel a number of bytes ahead of the batches being read, but at least the next
+    batch; 0 asks for nothing.
 
-    Parameters
-    ----------
-    budget_bytes
-        How far ahead, but at least the next batch; 0 asks for nothing.
-    unread
-        rows -> those of them that will be read; by default all.
-    schedule
-        (visits done, visit) -> when the rows from that visit on are read, for a mirror.
+    `unread` gives those of some rows that will be read. `schedule` tells a mirror when the rows
+    from a visit on are read, given how many visits are done.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """When each row is read next, so that the chunk cache evicts what is needed last (Belady)."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,29 +10,18 @@ __all__ = ["VisitTimes"]
 
 
 class VisitTimes:
-    """When each row is visited in this epoch and the next.
+    """When each row is visited in the rest of an epoch, `rows`, and in the whole one after it.
 
-    Parameters
-    ----------
-    epochs
-        Of this epoch, then of the next: the time of its first visit, and its rows in the order of
-        the visits, int64 `(n_visits,)`. Time counts visits and never goes back, because the cache
-        lives longer than an epoch.
+    Both are int64 `(n_visits,)`, in the order of the visits. Time counts visits and never goes
+    back, because the cache lives longer than an epoch.
     """
 
-    def __init__(self, epochs: Sequence[tuple[int, np.ndarray]], n_rows: int) -> None:
-        self._times = np.full((n_rows, len(epochs)), -1)
-        self._start = epochs[0][0]
-        for times, (start, rows) in zip(self._times.T, epochs, strict=True):
-            times[rows] = np.arange(start, start + len(rows))
-
-    @classmethod
-    def of_epoch(
-        cls, epoch: int, rows: np.ndarray, next_rows: np.ndarray, n_rows: int
-    ) -> "VisitTimes":
-        """The times of the rest of an epoch, `rows`, and of the whole one after it."""
+    def __init__(self, epoch: int, rows: np.ndarray, next_rows: np.ndarray, n_rows: int) -> None:
         end = (epoch + 1) * len(next_rows)
-        return cls([(end - len(rows), rows), (end, next_rows)], n_rows)
+        self._start = end - len(rows)
+        self._times = np.full((n_rows, 2), -1)
+        self._times[rows, 0] = np.arange(self._start, end)
+        self._times[next_rows, 1] = np.arange(end, end + len(next_rows))
 
     def after(self, n_visits: int, step: int = 1) -> NextUse:
         """Return the `NextUse` of a batch that comes after `n_visits` of this epoch.

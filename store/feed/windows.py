@@ -17,8 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from store.feed.prefetch import row_bytes
-from store.read.batch import Batch, as_batch, as_packed
-from store.read.packed import PackedColumn, PackedRows
+from store.read.batch import (
+    Batch,
+    ColumnValues,
+    Ragged,
+    as_numpy,
+    as_torch,
+    ragged_arrays,
+)
 from store.read.plan import ReadPlan
 from store.read.read_options import ReadOptions
 from store.read.store import TraceStore
@@ -47,15 +53,8 @@ MAX_ROWS_A_CHUNK = 8  # with so many rows of a window in each chunk, more gain l
 
 
 class Chunks(NamedTuple):
-    """The chunks of one compressed column.
-
-    Attributes
-    ----------
-    n_chunks, n_bytes
-        How many there are, and the size of a decoded one, in all planes.
-    touched
-        Chunks that hold some of a row, at least 1, in the mean.
-    """
+    """The chunks of one compressed column: how many, the bytes of a decoded one in all planes, and
+    how many hold some of a row, at least 1, in the mean."""
 
     n_chunks: int
     n_bytes: int
@@ -73,12 +72,7 @@ def batches_together(
 ) -> int:
     """How many batches of random rows to read together; 1 where more gain nothing.
 
-    Parameters
-    ----------
-    max_bytes
-        The most that the rows of these batches may have.
-    cache_bytes
-        Decoded chunks that are kept.
+    Their rows may have `max_bytes`; `cache_bytes` of decoded chunks are kept.
     """
     if is_held(store, plan, cache_bytes):
         return 1
@@ -135,19 +129,15 @@ def plan_windows(n_batches: int, n_together: int) -> Iterator[range]:
 
 
 def cut_batches(batch: Batch, cuts: Sequence[int], options: ReadOptions) -> Iterator[Batch]:
-    """Cut a batch into batches, when asked for.
+    """Cut a batch into batches, when asked for: `cuts` rise from 0 to its number of rows.
 
-    Parameters
-    ----------
-    cuts
-        From 0 to its number of rows: where each begins, and the last one ends.
-    options
-        Where values are copied to. Of a small batch they are views if they need not be copied;
-        offsets and row numbers are always copied.
+    Values are copied as `options` say; of a small batch they are views if they need not be copied.
+    Offsets and row numbers are always copied.
     """
-    whole = as_packed(batch)
-    columns = [values for values in whole.columns.values() if isinstance(values, PackedColumn)]
-    is_small = sum(column.values.nbytes for column in columns) <= MOST_SHARED_BYTES
+    whole = as_numpy(batch)
+    numbers = [values for values in whole.columns.values() if not isinstance(values, list)]
+    arrays = [values.values if isinstance(values, Ragged) else values for values in numbers]
+    is_small = sum(array.nbytes for array in arrays) <= MOST_SHARED_BYTES
     copied = options._replace(required=True)
 
     def place(values: np.ndarray) -> np.ndarray:
@@ -158,29 +148,28 @@ def cut_batches(batch: Batch, cuts: Sequence[int], options: ReadOptions) -> Iter
     for start, stop in pairwise(cuts):
         # Tensors are made of the parts, not cut from a tensor: what pickles one then pickles its
         # own memory alone.
-        yield as_batch(_cut(whole, start, stop, place), batch.arrays)
+        part = _cut(whole, start, stop, place)
+        yield part if batch.arrays == "numpy" else as_torch(part)
 
 
 def _is_aligned(values: np.ndarray) -> bool:
     return not values.__array_interface__["data"][0] % ALIGNMENT
 
 
-def _cut(
-    whole: PackedRows, start: int, stop: int, place: Callable[[np.ndarray], np.ndarray]
-) -> PackedRows:
-    """The rows `start:stop`."""
+def _cut(whole: Batch, start: int, stop: int, place: Callable[[np.ndarray], np.ndarray]) -> Batch:
+    """The rows `start:stop`, of NumPy arrays."""
     offsets: dict[int, np.ndarray] = {}  # columns of one axis share them
-    columns: dict[str, PackedColumn | list[str]] = {}
+    columns: dict[str, ColumnValues | np.ndarray] = {}
     for name, values in whole.columns.items():
         if isinstance(values, list):
             columns[name] = values[start:stop]
-        elif values.offsets is None:
-            columns[name] = values._replace(values=place(values.values[start:stop]))
-        else:
+        elif isinstance(values, Ragged):
             key = id(values.offsets)
-            cuts = values.offsets[start : stop + 1]
+            cuts = np.asarray(values.offsets[start : stop + 1])
             if key not in offsets:
                 offsets[key] = cuts - cuts[0]
-            items = values.values[cuts[0] : cuts[-1]]
-            columns[name] = PackedColumn(place(items), offsets[key], values.dtype)
-    return PackedRows(whole.rows[start:stop].copy(), columns)
+            items = np.asarray(values.values[cuts[0] : cuts[-1]])
+            columns[name] = ragged_arrays(place(items), offsets[key])
+        else:
+            columns[name] = place(np.asarray(values[start:stop]))
+    return Batch(np.asarray(whole.rows[start:stop]).copy(), columns)

@@ -79,12 +79,7 @@ class WorkerArena:
     """The arena in its worker: hands out blocks, and reuses those that neither process holds.
 
     The file begins with one byte a block: whether the parent holds it. What the worker itself holds
-    is recorded in this object.
-
-    Raises
-    ------
-    OSError
-        The kernel refuses the file or the addresses.
+    is recorded in this object. Raises OSError if the kernel refuses the file or the addresses.
     """
 
     def __init__(self) -> None:

@@ -15,15 +15,8 @@ __all__ = ["RUN_INFO", "ArrayInfo", "array_infos", "column_paths", "earlier_info
 
 
 class ArrayInfo(NamedTuple):
-    """The part of an array's metadata that our readers do not need.
-
-    Attributes
-    ----------
-    names
-        Names of the dimensions; none if empty.
-    attributes
-        A JSON object.
-    """
+    """What our readers do not need of an array's metadata: names of its dimensions (none if empty),
+    and attributes, a JSON object."""
 
     names: tuple[str | None, ...] = ()
     attributes: dict[str, str] = {}  # noqa: RUF012 - never changed

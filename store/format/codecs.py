@@ -41,16 +41,10 @@ _DEFAULTS: dict[str, dict[str, int | str]] = {
 
 
 class Codec(NamedTuple):
-    """One way to compress a chunk.
+    """One way to compress a chunk: name and configuration as Zarr's metadata have them, and a codec
+    of the package numcodecs.
 
-    Attributes
-    ----------
-    name, configuration
-        As Zarr's metadata have them.
-    numcodec
-        What compresses: a codec of the package numcodecs.
-    decompress
-        (compressed bytes, out): its decoder, which never writes beyond `out`.
+    `decompress` takes compressed bytes and `out`, beyond which it never writes.
     """
 
     name: str
@@ -72,22 +66,14 @@ class Codec(NamedTuple):
         *,
         is_checked: bool = False,
     ) -> None:
-        """Check a compressed chunk and decompress it.
+        """Check a compressed chunk and decompress it into `out`, C-contiguous, of the chunk's
+        bytes.
 
-        Parameters
-        ----------
-        out
-            C-contiguous, of the chunk's bytes; of any dtype and shape.
-        where
-            Gives what error messages begin with; called for an error alone.
-        is_checked
-            Whether the same bytes were decoded into an array of this size before. Their checksum is
-            not computed again.
+        Messages begin with what `where` gives, which is called for an error alone. `is_checked`
+        says that the same bytes were decoded into an array of this size before: their checksum is
+        not computed again.
 
-        Raises
-        ------
-        CorruptError
-            The checksum is another one, or the bytes are no chunk of this size.
+        Raises CorruptError for another checksum, or bytes that are no chunk of this size.
         """
         packed, expected = split_compressed(data)
         if not is_checked and (found := crc32c(packed)) != expected:

@@ -50,20 +50,10 @@ _OURS = re.compile(rf"{_ARRAY_FILE}|{_GROUP_FILE}|{WORKING_DIR}/[^/]+|zarr\.json
 
 
 class StoredArray(NamedTuple):
-    """One array of a store.
+    """One array of a store: how its bytes lie, and its committed items.
 
-    Attributes
-    ----------
-    layout
-        Its bytes.
-    n_items
-        Committed items.
-    column
-        The column whose values it holds, if any.
-    axis
-        The ragged axis of that column, or whose offsets these are.
-    segments
-        Where its items are, if it has several segments; None: item i is at place i.
+    Its column is the one whose values it holds, if any; its axis the ragged one of that column, or
+    the one whose offsets these are. Without segments, item i is at place i.
     """
 
     layout: ArrayLayout

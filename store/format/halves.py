@@ -7,7 +7,7 @@ denormal numbers of float16 become zeros.
 
 import numpy as np
 
-__all__ = ["to_float32"]
+__all__ = ["to_float32", "without_bfloat16"]
 
 BLOCK_ITEMS = 1 << 17  # converted at once: they stay in the processor's cache
 EXPONENT = 0x7C00  # its bits in a float16; all of them are set in infinity and NaN
@@ -15,17 +15,18 @@ SPREAD = ~0x70000000  # a float16's sign and its other 15 bits, 13 places furthe
 BIAS = np.float32(2.0**112)  # exponents count from 15 in float16, from 127 in float32
 
 
-def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Stored numbers as float32.
-
-    `values` are as stored, bfloat16 as its bits, uint16; `dtype` is the name in the schema. Returns
-    a copy of the same shape, except of float32, which is returned as it is.
-    """
-    if dtype == "bfloat16":
-        return _widen_bfloat16(values)
-    if dtype == "float16":
+def to_float32(values: np.ndarray) -> np.ndarray:
+    """Numbers as float32, bfloat16 of ml_dtypes among them; a copy, except of float32."""
+    if values.dtype == np.float16:
         return _widen_float16(values)
-    return values.astype(np.float32, copy=False)
+    return without_bfloat16(values).astype(np.float32, copy=False)
+
+
+def without_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Numbers of ml_dtypes' bfloat16 as float32, a copy; others as they are."""
+    if values.dtype.kind != "V":
+        return values
+    return _widen_bfloat16(values.view(np.uint16))
 
 
 def _widen_bfloat16(bits: np.ndarray) -> np.ndarray:

@@ -20,18 +20,8 @@ MAX_SHARDS = 2**17  # of an array: 16 TiB of usual shards; a bound on what has t
 class ArrayLayout:
     """The bytes of one array: which shard, plane and chunk an item lies in. Pure arithmetic.
 
-    Parameters
-    ----------
-    path
-        Path of the array inside the store.
-    dtype, item_shape
-        Of one item, as stored.
-    split_axes
-        Item axes stored plane by plane.
-    chunk_items, shard_items
-        Items a chunk and a shard.
-    codec
-        Compression, or None for a raw array.
+    `path` is inside the store; dtype and shape are those of one item, as stored; `split_axes` are
+    the item axes that are stored plane by plane; without a codec the array is raw.
     """
 
     path: str

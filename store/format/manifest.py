@@ -52,26 +52,16 @@ MAX_ITEMS = 2**48
 class Manifest:
     """What is committed.
 
-    Parameters
-    ----------
-    uuid
-        Identity of the store: appending keeps it, copying rows elsewhere does not.
-    generation
-        Number of commits so far.
-    n_items
-        Committed items of every ragged axis.
-    runs
-        Row ranges `(first, stop)` of the id table's runs, in order, without gaps.
-    run_sums
-        Run, as '<first>-<stop>' -> CRC32C of its hashes and then its rows.
-    tails
-        CRC32C of the padded last chunk, decoded, for each plane, of every array whose last chunk is
-        not whole. (Checksums of whole chunks never change and live in `_checksums`.)
-    provenance
-        JSON object: where the traces come from.
-    segments
-        Path of a column's array -> the first item of each of its segments, from 0 ascending; of the
-        arrays that have several, as those of merged stores do.
+    Appending keeps the uuid, copying rows elsewhere does not. `generation` counts commits,
+    `n_items` the items of every ragged axis. `runs` are the row ranges `(first, stop)` of the id
+    table's runs, in order, without gaps; `run_sums` has the CRC32C of a run's hashes and then its
+    rows, by '<first>-<stop>'.
+
+    `tails` has the CRC32C of the padded last chunk, decoded, for each plane, of every array whose
+    last chunk is not whole. (Checksums of whole chunks never change and live in `_checksums`.)
+    `segments` has, by the path of a column's array, the first item of each of its segments, from 0
+    ascending, where it has several, as those of merged stores do. The provenance, a JSON object,
+    says where the traces come from.
     """
 
     schema: Schema
@@ -165,12 +155,8 @@ def _checksum(record: dict) -> str:
 def read_manifest(root: str | Path) -> Manifest:
     """The committed state of the store at `root`.
 
-    Raises
-    ------
-    NotFoundError
-        There is no store at `root`.
-    FormatError
-        What is there is no store, a damaged one, or one of a newer format.
+    Raises NotFoundError if there is no store, and FormatError if what is there is no store, a
+    damaged one, or one of a newer format.
     """
     path = Path(root) / GROUP_FILE
     try:
@@ -236,18 +222,9 @@ def _parse(record: dict) -> Manifest:
     for key, kind in _KINDS.items():
         if not isinstance(record[key], kind):
             raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
-    manifest = Manifest(
-        schema=Schema.from_json(record["schema"], record["arrays"]),
-        uuid=record["uuid"],
-        generation=record["generation"],
-        n_rows=record["n_rows"],
-        n_items=record["n_items"],
-        runs=tuple((first, stop) for first, stop in record["runs"]),
-        run_sums=record["run_sums"],
-        tails=record["tails"],
-        provenance=record["provenance"],
-        segments=record["segments"],
-    )
+    fields = {key: record[key] for key in ("generation", "n_rows", *_KINDS)}
+    fields["runs"] = tuple((first, stop) for first, stop in record["runs"])
+    manifest = Manifest(Schema.from_json(record["schema"], record["arrays"]), **fields)
     _check_numbers(manifest)
     _check_items(manifest)
     _check_runs(manifest)

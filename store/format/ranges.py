@@ -1,27 +1,14 @@
-"""Where items are: item ranges -> pieces of shards. Pure, no I/O."""
-
-from typing import NamedTuple
+"""Ranges of numbers: joined, cut at multiples of a size, counted. Pure."""
 
 import numpy as np
 
 __all__ = [
-    "Piece",
     "cells",
     "count_cells",
     "cut_ranges",
     "join_ranges",
     "packed_offsets",
-    "plan_pieces",
 ]
-
-
-class Piece(NamedTuple):
-    """Items `start:stop` of shard `shard`, which go to items `out:` of the packed batch."""
-
-    shard: int
-    start: int
-    stop: int
-    out: int
 
 
 def packed_offsets(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -29,19 +16,6 @@ def packed_offsets(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
     return offsets
-
-
-def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list[Piece]:
-    """The pieces that, copied in turn, put the ranges `starts:stops` one after the other.
-
-    Ranges that touch are joined, empty ones vanish, and a range is cut where a shard ends. `starts`
-    and `stops` are int64 `(n,)`, items of the whole array, `starts <= stops`.
-    """
-    starts, stops = join_ranges(starts, stops)
-    _, starts, stops, shards = cut_ranges(starts, stops, shard_items)
-    bases = shards * shard_items
-    fields = (shards, starts - bases, stops - bases, packed_offsets(starts, stops)[:-1])
-    return list(map(Piece, *(field.tolist() for field in fields)))
 
 
 def join_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,23 +32,11 @@ def join_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.n
 def cut_ranges(
     starts: np.ndarray, stops: np.ndarray, n: int
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
-    """Ranges cut at multiples of `n`; empty ones may vanish.
+    """Ranges cut at multiples of `n`, e.g. the items of a shard; empty ones may vanish.
 
-    Parameters
-    ----------
-    starts, stops
-        int64 `(n_ranges,)`, `starts <= stops`.
-    n
-        For example, the items of a shard.
-
-    Returns
-    -------
-    owners
-        Which range each piece is of: int64 `(n_pieces,)`; None if the ranges are the pieces.
-    starts, stops
-        Of the pieces: int64 `(n_pieces,)`.
-    cells
-        Before which multiple of `n` a piece ends, the first being 0: int64 `(n_pieces,)`.
+    Returns, all int64 `(n_pieces,)`: which range each piece is of, or None if the ranges are the
+    pieces; starts and stops of the pieces; and before which multiple of `n` each ends, the first
+    being 0.
     """
     first = starts // n
     if np.count_nonzero(first == (stops - 1) // n) == len(first):

@@ -26,23 +26,9 @@ class Segments:
     """Where the items of an array of several segments are.
 
     A segment has the items from its first one to the first of the next, and as many shards as they
-    need. The shards are numbered through all segments.
-
-    Parameters
-    ----------
-    layout
-        The array's.
-    firsts
-        The first item of each segment: from 0, ascending, all below `n_items`.
-    n_items
-        Items of the array.
-
-    Attributes
-    ----------
-    n_places
-        Place after the last item.
-    n_chunks
-        Chunks of all segments together, the padded last one of each included, in each plane.
+    need; `firsts` rise from 0 and are below `n_items`. Shards are numbered through all segments.
+    `n_places` is the place after the last item; `n_chunks` counts, in each plane, those of all
+    segments, with the padded last one of each.
     """
 
     def __init__(self, layout: ArrayLayout, firsts: Sequence[int], n_items: int) -> None:
@@ -73,15 +59,10 @@ class Segments:
 
         Its steps cannot be predicted for shuffled items: of 256 it takes 8 us, the buckets 1 us.
 
-        Returns
-        -------
-        bits
-            The logarithm of a bucket's size: int64 `()`, as NumPy takes a Python number 0.2 us
-            later.
-        table
-            int64 `(n_buckets, 2)`: for each bucket the end of the segment that its first item is
-            in, and what that item's place is more than the item. Side by side both come into the
-            processor's cache at once.
+        Returns the logarithm of a bucket's size, int64 `()`, as NumPy takes a Python number 0.2 us
+        later; and for each bucket, int64 `(n_buckets, 2)`, the end of the segment that its first
+        item is in, and what that item's place is more than the item: side by side both come into
+        the processor's cache at once.
         """
         wanted = min(MAX_BUCKETS, BUCKETS_PER_SEGMENT * len(self))
         bits = max(0, (self.n_items // wanted).bit_length())

@@ -43,17 +43,11 @@ def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[st
 
 
 def encode_value(value: object, column: Column, where: str) -> np.ndarray:
-    """One row's value as items.
+    """One row's value as items `(n, *item_shape)` of the stored dtype, with n = 1 for a fixed
+    column; they may share its memory.
 
-    Returns
-    -------
-    `(n, *item_shape)` of the stored dtype, with n = 1 for a fixed column; may share `value`'s
-    memory.
-
-    Raises
-    ------
-    SchemaError
-        Wrong shape, a number that does not fit, or a conversion that would lose precision.
+    Raises SchemaError for a wrong shape, a number that does not fit, or a conversion that would
+    lose precision.
     """
     if column.is_text:
         return encode_text(value, where)

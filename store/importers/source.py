@@ -266,7 +266,7 @@ class FileSource(Source):
             if name != names[-1]:  # the last file is read again, and gives its ids again
                 self._numbers.add(question_id, trace_id)
         if "label" in self.schema.columns:
-            labels = begun.read_arrays(range(start), ["label"]).packed("label").values
+            labels = begun.read_arrays(range(start), ["label"]).numbers("label")
             self.report.unlabelled = int((labels < 0).sum())
         return names
 

@@ -20,15 +20,8 @@ __all__ = ["Array"]
 
 
 class Array:
-    """What every array offers.
-
-    Parameters
-    ----------
-    array
-        The array, with the committed items.
-    sums
-        What to check chunks against before they are first used; None: they are not checked.
-    """
+    """What every array offers: its committed items. Chunks are checked against `sums`, if there are
+    some, before they are first used."""
 
     def __init__(self, array: StoredArray, sums: ChunkSums | None) -> None:
         self.array = array
@@ -78,19 +71,10 @@ class Array:
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:
-        """The chunks among `start:stop` with other checksums than they should have.
+        """The chunks among `start:stop`, counted through all shards, with other checksums than they
+        should have, in all planes or in these.
 
-        They are counted through all shards.
-
-        Parameters
-        ----------
-        planes
-            Numbers of the planes to look at; all if None.
-
-        Raises
-        ------
-        CorruptError
-            The expected checksums cannot be read.
+        Raises CorruptError if the expected checksums cannot be read.
         """
         raise NotImplementedError
 
@@ -121,11 +105,15 @@ class Array:
     ) -> None:
         """Announce that these items will be read, and perhaps when; returns before they are."""
         times = schedule or Schedule()
-        if self.segments is not None:
-            starts, stops = self.segments.split(starts, stops)
-            next_use = next_use_of_places(self.segments, starts, times.next_use)
-            times = times._replace(next_use=next_use)
-        self.advise_places(starts, stops, select, times)
+        starts, stops = self.places(starts, stops)
+        next_use = next_use_of_places(self.segments, starts, times.next_use)
+        self.advise_places(starts, stops, select, times._replace(next_use=next_use))
+
+    def places(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ranges of items as ranges of places."""
+        if self.segments is None:
+            return starts, stops
+        return self.segments.split(starts, stops)
 
     def advise_places(
         self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
@@ -137,7 +125,7 @@ class Array:
         """Announce that all planes of the chunks `start:stop` of one shard will be read."""
 
     def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
-        """Whether `ReadOptions.files`, if it is given, reads the items `starts:stops`."""
+        """Whether `ReadOptions.files`, if it is given, reads these ranges of places."""
         return False
 
     def is_here(self) -> bool:
@@ -146,9 +134,9 @@ class Array:
 
     def is_cached(self, item: int) -> bool:
         """Whether the first bytes of an item are in the page cache."""
-        if self.segments is None:
-            return self.is_place_cached(item)
-        return self.is_place_cached(int(self.segments.places_of(np.array([item]))[0]))
+        if self.segments is not None:
+            (item,) = self.segments.places_of(np.array([item])).tolist()
+        return self.is_place_cached(item)
 
     def is_place_cached(self, place: int) -> bool:
         """As `is_cached`, of a place."""

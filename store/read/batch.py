@@ -5,15 +5,15 @@ never imported, and numbers of bfloat16 are of ml_dtypes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.extras import needs_extra
+from store.format.halves import to_float32, without_bfloat16
 from store.format.schema import TRACE_ID
 from store.read.data_frames import TableSource, Tabular
-from store.read.packed import PackedColumn, PackedRows
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
@@ -25,20 +25,21 @@ __all__ = [
     "ColumnValues",
     "Ragged",
     "Row",
-    "as_batch",
-    "as_packed",
+    "as_numbers",
+    "as_numpy",
     "as_tensor",
+    "as_torch",
     "check_arrays",
     "map_columns",
+    "ragged_arrays",
 ]
 
 KINDS = ("torch", "numpy")
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths, one after the other.
-
-    Row i is `values[offsets[i] : offsets[i + 1]]`.
+    """Rows of different lengths, one after the other: row i is `values[offsets[i] : offsets[i +
+    1]]`.
 
     Attributes
     ----------
@@ -109,9 +110,12 @@ class Batch(Tabular):
         Name -> value, as `batch[name]` gives it.
     """
 
-    def __init__(self, rows: "Tensor", columns: "dict[str, ColumnValues]") -> None:
-        self.rows = rows
-        self.columns = columns
+    def __init__(
+        self, rows: "Tensor | np.ndarray", columns: "Mapping[str, ColumnValues | np.ndarray]"
+    ) -> None:
+        # annotated as tensors: NumPy's arrays are used alike
+        self.rows = cast("Tensor", rows)
+        self.columns = cast("dict[str, ColumnValues]", columns)
 
     @property
     def arrays(self) -> str:
@@ -169,6 +173,20 @@ class Batch(Tabular):
         """A column of strings, one a row; TypeError if it is of another kind."""
         return self._column(name, list, "a column of texts")
 
+    def numbers(self, name: str) -> np.ndarray:
+        """A column's values as an array of NumPy's own dtypes: bfloat16 as float32, a copy."""
+        return without_bfloat16(self._array(name))
+
+    def float32(self, name: str) -> np.ndarray:
+        """A column's values as a float32 array; a copy, unless they are of it."""
+        return to_float32(self._array(name))
+
+    def _array(self, name: str) -> np.ndarray:
+        values = self[name]
+        if isinstance(values, list):
+            raise TypeError(f"batch, column {name!r}: expected numbers, found texts")
+        return _as_array(values.values if isinstance(values, Ragged) else values)
+
     def _column(self, name: str, kind: type[Kind], expected: str) -> Kind:
         values = self[name]
         if not isinstance(values, kind):
@@ -206,19 +224,11 @@ class Batch(Tabular):
     def padded(self, name: str, value: float = 0) -> "tuple[Tensor, Tensor]":
         """A ragged column as a rectangle, on the device where it is, with its mask.
 
-        Parameters
-        ----------
-        name
-            The column.
-        value
-            What fills the places after a row's end.
-
         Returns
         -------
-        values : Tensor
-            `(n_rows, longest, *item_shape)`, a copy.
-        mask : Tensor
-            bool `(n_rows, longest)`, True where there is an item.
+        values, mask
+            `(n_rows, longest, *item_shape)`, a copy, with `value` in the places after a row's end;
+            and bool `(n_rows, longest)`, True where there is an item.
         """
         values, _ = ragged = self.ragged(name)
         lengths = ragged.lengths
@@ -234,11 +244,13 @@ class Batch(Tabular):
         for name in columns or ():
             self[name]  # raises
         has_one_value = {name: _is_single(values) for name, values in self.columns.items()}
-        if TRACE_ID in self.columns:
-            ids = self.texts(TRACE_ID)
-            return TableSource(has_one_value, self.__getitem__, TRACE_ID, ids, "batch")
-        rows = _as_array(self.rows).copy()
-        return TableSource(has_one_value, self.__getitem__, "row", rows, "batch")
+        index_name = TRACE_ID if TRACE_ID in self.columns else "row"
+        index = self.texts(TRACE_ID) if TRACE_ID in self.columns else _as_array(self.rows)
+        return TableSource(has_one_value, self._cells, index_name, index, "batch")
+
+    def _cells(self, name: str) -> np.ndarray | list[str]:
+        values = self[name]
+        return values if isinstance(values, list) else self.numbers(name)
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: `pandas.DataFrame(batch)` would hold tensors as objects, not as numbers."""
@@ -305,32 +317,24 @@ def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dic
 
     Offsets that columns share change once, and stay shared.
     """
-    changed: dict[int, Any] = {}
-
-    def change_once(part: Any) -> Any:
-        if id(part) not in changed:
-            changed[id(part)] = change(part)
-        return changed[id(part)]
-
+    offsets: dict[int, Any] = {}
     mapped: dict[str, Any] = {}
     for name, values in columns.items():
-        if isinstance(values, Ragged):
-            mapped[name] = Ragged(change_once(values.values), change_once(values.offsets))
+        if isinstance(values, list):
+            mapped[name] = values
+        elif isinstance(values, Ragged):
+            items, cuts = values
+            if id(cuts) not in offsets:
+                offsets[id(cuts)] = change(cuts)
+            mapped[name] = Ragged(change(items), offsets[id(cuts)])
         else:
-            mapped[name] = values if isinstance(values, list) else change_once(values)
+            mapped[name] = change(values)
     return mapped
 
 
 def check_arrays(arrays: str) -> None:
-    """Raise unless `arrays` is one of `KINDS` that is installed.
-
-    Raises
-    ------
-    ValueError
-        It is none of them.
-    NotFoundError
-        torch is not installed.
-    """
+    """Raise ValueError unless `arrays` is one of `KINDS`, and NotFoundError if torch is not
+    installed."""
     if arrays not in KINDS:
         raise ValueError(f'arrays: expected "torch" or "numpy", found {arrays!r:.80}')
     if arrays == "torch":
@@ -338,61 +342,27 @@ def check_arrays(arrays: str) -> None:
             import torch  # noqa: F401
 
 
-def as_batch(packed: PackedRows, arrays: str = "torch") -> Batch:
-    """Packed arrays as a batch over the same memory; columns of one axis share their offsets."""
-    wrap: Any
-    convert: Any
-    if arrays == "numpy":
-        wrap, convert = np.asarray, _as_numbers
-    else:
-        import torch
-
-        wrap, convert = torch.from_numpy, as_tensor
-    offsets: dict[int, Any] = {}
-    columns: dict[str, Any] = {}
-    for name, values in packed.columns.items():
-        if isinstance(values, list):
-            columns[name] = values
-            continue
-        array = convert(values.values, values.dtype)
-        cuts = values.offsets
-        if cuts is None:
-            columns[name] = array
-            continue
-        if id(cuts) not in offsets:
-            offsets[id(cuts)] = wrap(cuts)
-        columns[name] = Ragged(array, offsets[id(cuts)])
-    return Batch(wrap(packed.rows), columns)
+def as_torch(batch: Batch) -> Batch:
+    """A batch of NumPy arrays as one of tensors over the same memory."""
+    return _converted(batch, as_tensor)
 
 
-def as_packed(batch: Batch) -> PackedRows:
-    """The arrays under a batch in memory, without a copy: what `as_batch` makes it of."""
-    offsets: dict[int, np.ndarray] = {}
-    columns: dict[str, PackedColumn | list[str]] = {}
-    for name, values in batch.columns.items():
-        if isinstance(values, list):
-            columns[name] = values
-        elif isinstance(values, Ragged):
-            items, cuts = values
-            if id(cuts) not in offsets:
-                offsets[id(cuts)] = _as_array(cuts)
-            columns[name] = PackedColumn(_as_array(items), offsets[id(cuts)], _dtype_name(items))
-        else:
-            columns[name] = PackedColumn(_as_array(values), None, _dtype_name(values))
-    return PackedRows(_as_array(batch.rows), columns)
+def as_numpy(batch: Batch) -> Batch:
+    """A batch of tensors as one of NumPy arrays, without a copy of those in memory."""
+    return batch if batch.arrays == "numpy" else _converted(batch, _as_array)
 
 
-def as_tensor(array: np.ndarray, dtype: str) -> "Tensor":
-    """A tensor over a stored array's memory (no copy), with its logical dtype."""
-    import torch
-
-    if dtype == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+def _converted(batch: Batch, change: Callable[[Any], Any]) -> Batch:
+    return Batch(change(batch.rows), map_columns(batch.columns, change))
 
 
-def _as_numbers(array: np.ndarray, dtype: str) -> np.ndarray:
-    """A stored array (no copy), with its logical dtype."""
+def ragged_arrays(values: np.ndarray, offsets: np.ndarray) -> Ragged:
+    """A ragged column of NumPy arrays."""
+    return Ragged(cast("Tensor", values), cast("Tensor", offsets))
+
+
+def as_numbers(array: np.ndarray, dtype: str) -> np.ndarray:
+    """A stored array (no copy), with the dtype that its column has by name."""
     if dtype != "bfloat16":
         return array
     import ml_dtypes
@@ -400,11 +370,22 @@ def _as_numbers(array: np.ndarray, dtype: str) -> np.ndarray:
     return array.view(ml_dtypes.bfloat16)
 
 
+def as_tensor(array: np.ndarray) -> "Tensor":
+    """A tensor over an array's memory (no copy)."""
+    import torch
+
+    if array.dtype.kind == "V":  # bfloat16, of ml_dtypes
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 def _as_array(values: Any) -> np.ndarray:
-    """The stored array that `as_tensor` or `_as_numbers` was given; no copy."""
-    if _dtype_name(values) == "bfloat16":
-        values = values.view(_namespace(values).uint16)
-    return values if isinstance(values, np.ndarray) else values.numpy()
+    if isinstance(values, np.ndarray):
+        return values
+    tensor = values.detach().cpu()
+    dtype = _dtype_name(tensor)
+    bits = tensor.view(_namespace(tensor).uint16) if dtype == "bfloat16" else tensor
+    return as_numbers(bits.numpy(), dtype)
 
 
 def _dtype_name(values: Any) -> str:

@@ -29,14 +29,9 @@ MOST_BYTES = 512 * 1024 * 1024
 class BufferPool:
     """Blocks of memory for batches, recycled, on huge pages where the kernel has them.
 
-    Parameters
-    ----------
-    max_idle_bytes
-        Blocks kept for reuse; those in use are not counted.
-    most_bytes
-        Kept at most where blocks are so large that fewer fit than were in use at once: then as many
-        are kept, up to `MOST_BLOCKS`. At the end of an epoch all of a loader's blocks are idle, and
-        the next one needs them again. None: `max_idle_bytes`.
+    Idle blocks are kept up to `max_idle_bytes`; up to `most_bytes`, if given, where blocks are so
+    large that fewer fit than were in use at once: then as many are kept, up to `MOST_BLOCKS`. At
+    the end of an epoch all of a loader's blocks are idle, and the next one needs them again.
     """
 
     def __init__(

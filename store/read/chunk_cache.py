@@ -23,17 +23,10 @@ _UNKNOWN = 2**60
 
 @dataclass
 class CacheStats:
-    """Counts since the cache was made.
-
-    Attributes
-    ----------
-    hits, misses
-        Uses of chunks that were there, and chunks that had to be decoded. Of several uses in one
-        read, all but the first are hits.
-    evictions, bypasses
-        Chunks that had to go, and chunks never taken in because others are needed sooner.
-    bytes
-        Bytes held now.
+    """Counts since the cache was made: `hits`, uses of chunks that were there (of several in one
+    read, all but the first); `misses`, chunks that had to be decoded; `evictions`, chunks that had
+    to go; `bypasses`, chunks never taken in because others are needed sooner; and the `bytes` held
+    now.
     """
 
     hits: int = 0
@@ -65,15 +58,8 @@ class ChunkCache:
     def get(
         self, key: Hashable, next_use: float | None = None, n_uses: int = 1
     ) -> np.ndarray | None:
-        """The chunk, or None.
-
-        Parameters
-        ----------
-        next_use
-            When it will be needed after this; None: not known.
-        n_uses
-            What it is used for at once, to be counted.
-        """
+        """The chunk, or None; `next_use` is when it will be needed after this, if known, and
+        `n_uses` what it is used for at once, to be counted."""
         with self._lock:
             if key not in self._chunks:
                 self.stats.misses += 1
@@ -92,9 +78,7 @@ class ChunkCache:
     def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> bool:
         """Take a chunk in, unless those that would have to go are needed sooner.
 
-        Returns
-        -------
-        Whether it was taken in: its memory is then the cache's.
+        Returns whether it was taken in: its memory is then the cache's.
         """
         with self._lock:
             if key in self._chunks:  # another thread decoded it as well

@@ -15,17 +15,8 @@ __all__ = ["CheckedChunks", "ChunkSums"]
 
 
 class ChunkSums:
-    """The checksums that the chunks of an array should have.
-
-    Parameters
-    ----------
-    whole
-        The checksums of whole chunks, uint32 `(n, n_planes)`.
-    array
-        The array that they are of.
-    manifest
-        What is committed; has those of the padded last chunk.
-    """
+    """The checksums that the chunks of an array should have: of whole ones, uint32 `(n, n_planes)`,
+    and of the padded last one, which the manifest has."""
 
     def __init__(self, whole: Numbers, array: StoredArray, manifest: Manifest) -> None:
         has_tail = array.n_places % array.layout.chunk_items > 0
@@ -56,13 +47,7 @@ class ChunkSums:
 
 
 class CheckedChunks:
-    """The chunks that were found right; safe for threads.
-
-    Attributes
-    ----------
-    has_all
-        Whether no chunk is missing.
-    """
+    """The chunks that were found right; safe for threads. `has_all`: none is missing."""
 
     def __init__(self, n_chunks: int, n_planes: int) -> None:
         self._shape = (n_chunks, n_planes)

@@ -1,6 +1,5 @@
 """A compressed array, read through decoded chunks."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from store.read.chunk_cache import ChunkCache
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
-from store.read.location import Located, NextUse, next_use_of_places
+from store.read.location import Located, NextUse, Part, next_use_of_places, plan_parts
 from store.read.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
 from store.read.shard import CompressedShard
 
@@ -21,23 +20,12 @@ __all__ = ["CompressedArray"]
 
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 
-Decode = Callable[[int, np.ndarray], None]
-"""(chunk, out): fills `out` with the items of a chunk in one plane."""
-
-Part = tuple[int, int, int, int]
-"""(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
-`at:` of the packed batch."""
-
 
 class Visit(NamedTuple):
     """A chunk, and the parts of it that a read needs, in the order of the ranges.
 
-    Attributes
-    ----------
-    is_whole
-        Whether one range holds it whole, and no other range needs it.
-    next_use
-        When it is needed after this read; None: not known.
+    It is whole if one range holds it whole, and no other range needs it. `next_use` is when it is
+    needed after this read; None: not known.
     """
 
     chunk: int
@@ -50,12 +38,7 @@ class CompressedArray(FileArray[CompressedShard]):
     """A compressed array: only the chunks that a read needs are decoded.
 
     A chunk that one range holds whole is decoded into its place and not kept. A chunk that ranges
-    share is decoded once for a read, and goes through the cache.
-
-    Parameters
-    ----------
-    cache
-        Shared by the arrays of a store.
+    share is decoded once for a read, and goes through the cache, which the arrays of a store share.
     """
 
     shard_type = CompressedShard
@@ -86,8 +69,7 @@ class CompressedArray(FileArray[CompressedShard]):
         visits = self._visits(parts, next_use, is_selected=bool(select))
         unsplit = self.unsplit(select)
         for number, plane in self.views_of_planes(out, select):
-            decode = partial(self.fill_chunk, number)
-            read = partial(self._read_visits, number, plane, unsplit, decode)
+            read = partial(self._read_visits, number, plane, unsplit)
             options.threads.run(read, visits, self._bytes_to_decode(visits, number))
         return out
 
@@ -125,7 +107,6 @@ class CompressedArray(FileArray[CompressedShard]):
         plane: int,
         out: np.ndarray,
         select: Select,
-        decode: Decode,
         visits: list[Visit],
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
@@ -136,13 +117,13 @@ class CompressedArray(FileArray[CompressedShard]):
         for chunk, parts, is_whole, next_use in visits:
             if is_whole and is_contiguous:
                 at = parts[0][-1]
-                decode(chunk, out[at : at + chunk_items])
+                self.fill_chunk(plane, chunk, out[at : at + chunk_items])
                 continue
             key = self._key(chunk, plane)
             items = None if is_whole else self.cache.get(key, next_use, len(parts))
             if items is None:
                 items = self._empty_chunk() if spare is None else spare
-                decode(chunk, items)
+                self.fill_chunk(plane, chunk, items)
                 is_kept = not is_whole and self.cache.put(key, items, next_use)
                 spare = None if is_kept else items  # holds the next chunk
             if select:
@@ -169,21 +150,3 @@ class CompressedArray(FileArray[CompressedShard]):
             shard.read_chunk(inside, plane, out, once=True)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
-
-
-def plan_parts(starts: list[int], stops: list[int], chunk_items: int) -> dict[int, list[Part]]:
-    """What ranges of items, which follow each other in the packed batch, need of each chunk.
-
-    It is a plain loop: for one row, which a page or a script waits for, NumPy's calls cost five
-    times as much, and for many the decoding costs more.
-    """
-    parts: dict[int, list[Part]] = {}
-    at = 0
-    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-        while start < stop:
-            chunk, inside = divmod(start, chunk_items)
-            n_items = min(stop - start, chunk_items - inside)
-            parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
-            start += n_items
-            at += n_items
-    return parts

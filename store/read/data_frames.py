@@ -4,7 +4,7 @@ only, when one is asked for."""
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,29 +14,19 @@ from store.format.schema import TRACE_ID
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-    import torch
 
 __all__ = ["TableSource", "Tabular"]
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """What a table is made of.
-
-    Attributes
-    ----------
-    has_one_value
-        Column -> whether it has one number or one text a row.
-    read
-        Column -> an array, a tensor, or a list of strings.
-    index_name, index
-        The index, numbers or texts; `trace_id` is no column of its own.
-    where
-        What error messages begin with.
+    """What a table is made of: which columns have one number or one text a row, what reads one (an
+    array may be a view of a file), the index (`trace_id` is no column of its own), and what error
+    messages begin with.
     """
 
     has_one_value: Mapping[str, bool]
-    read: Callable[[str], Any]
+    read: Callable[[str], np.ndarray | list[str]]
     index_name: str
     index: np.ndarray | list[str]
     where: object
@@ -77,24 +67,15 @@ class Tabular(ABC):
         except ImportError as error:
             message = "to_pandas: the package pandas is not installed; run pip install pandas"
             raise NotFoundError(message) from error
-        values = {name: _as_array(source.read(name)) for name in chosen}
-        labels = pandas.Index(source.index, name=source.index_name)
+        values = {name: _copied(source.read(name)) for name in chosen}
+        labels = pandas.Index(_copied(source.index), name=source.index_name)
         return pandas.DataFrame(values, index=labels, columns=chosen)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> "pyarrow.Table":
         """The columns with one number or one text a row as an Arrow table; see `to_pandas`.
 
-        Returns
-        -------
-        A table of `n_rows` rows, whose first column is what `to_pandas` has as index. Texts are
-        `large_string`, since together they may be more than 2 GB. NaN stays NaN: nothing is null.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such column, or pyarrow is not installed.
-        SchemaError
-            A named column is ragged, or has an array a row.
+        Its first column is what `to_pandas` has as index. Texts are `large_string`, since together
+        they may be more than 2 GB. NaN stays NaN: nothing is null.
         """
         source = self._table_source(columns)
         chosen = _choose(source, columns, "a table")
@@ -103,9 +84,12 @@ class Tabular(ABC):
         except ImportError as error:
             message = "to_arrow: the package pyarrow is not installed; run pip install pyarrow"
             raise NotFoundError(message) from error
-        values = [source.index, *(_as_array(source.read(name)) for name in chosen)]
+        values = [source.index, *map(source.read, chosen)]
         text = pyarrow.large_string()
-        arrays = [pyarrow.array(part, text if isinstance(part, list) else None) for part in values]
+        arrays = [
+            pyarrow.array(part, text) if isinstance(part, list) else pyarrow.array(part.copy())
+            for part in values
+        ]
         return pyarrow.Table.from_arrays(arrays, names=[source.index_name, *chosen])
 
 
@@ -122,14 +106,5 @@ def _choose(source: TableSource, names: Sequence[str] | None, target: str) -> li
     return [name for name in dict.fromkeys(names) if name != TRACE_ID]
 
 
-def _as_array(values: "np.ndarray | torch.Tensor | list[str]") -> np.ndarray | list[str]:
-    if isinstance(values, list):
-        return values
-    if isinstance(values, np.ndarray):
-        wide = np.float32 if values.dtype.name == "bfloat16" else values.dtype
-        return values.astype(wide)  # a copy: it may be a view of a file
-    import torch  # a batch has tensors, a store arrays
-
-    on_cpu = values.detach().cpu()
-    numbers = on_cpu.float() if on_cpu.dtype == torch.bfloat16 else on_cpu
-    return numbers.numpy().copy()
+def _copied(values: np.ndarray | list[str]) -> np.ndarray | list[str]:
+    return values if isinstance(values, list) else values.copy()

@@ -32,12 +32,8 @@ class StoreDirectory:
     """A store's directory as it was when it was opened.
 
     A repair puts another directory at the same path. A reader of the old one must not take a file
-    of the new one for its own: it opens the file, and then asks here.
-
-    Attributes
-    ----------
-    device, inode
-        The file system that it is in, and its number there; None: no other store can be there.
+    of the new one for its own: it opens the file, and then asks here. Without an inode, no other
+    store can be there.
     """
 
     path: Path

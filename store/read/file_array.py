@@ -8,10 +8,11 @@ import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.ranges import cells, join_ranges, plan_pieces
+from store.format.ranges import cells, join_ranges
 from store.read.array import Array
 from store.read.chunk_sums import CheckedChunks, ChunkSums
 from store.read.directory import StoreDirectory
+from store.read.location import plan_pieces
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
@@ -23,10 +24,7 @@ ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 class FileArray(Array, Generic[ShardType]):
     """The shards of one array, opened when first needed, the oldest closed beyond a number.
 
-    Parameters
-    ----------
-    directory
-        The store; a shard of another one, that has taken its place, is refused.
+    A shard of another store, that has taken the directory's place, is refused.
     """
 
     shard_type: type[ShardType]
@@ -158,7 +156,7 @@ class FileArray(Array, Generic[ShardType]):
         self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
     ) -> None:
         """See `Array`: the kernel is told, which takes no times."""
-        if not self._reads_files(starts, stops, select):
+        if not self.reads_files(starts, stops, select):
             self.advise_kernel(starts, stops, select)
 
     def advise_chunks(self, start: int, stop: int) -> None:
@@ -175,16 +173,6 @@ class FileArray(Array, Generic[ShardType]):
             shard = self.shard(number)
             for first, last in shard.byte_ranges(start, stop, planes):
                 shard.file.advise(first, last, mmap.MADV_WILLNEED)
-
-    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
-        """See `Array`."""
-        if self.segments is not None:
-            starts, stops = self.segments.split(starts, stops)
-        return self._reads_files(starts, stops, select)
-
-    def _reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
-        """The same of ranges of places."""
-        return False
 
     def is_place_cached(self, place: int) -> bool:
         """See `Array`."""

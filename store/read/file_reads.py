@@ -21,12 +21,10 @@ import numpy as np
 from store.errors import CorruptError
 from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
-from store.system import DIRECT, use_huge_pages
+from store.system import DIRECT, FILE_THREADS, use_huge_pages
 
 __all__ = ["FileRange", "FileReads", "cut_ranges"]
 
-# reads that wait for the disk at once
-N_THREADS = 32
 # what one thread reads at a time; longer ranges are cut at multiples of it
 PIECE_BYTES = 512 * 1024
 # of offsets and addresses of reads past the cache: the block of any disk
@@ -55,28 +53,20 @@ class _Descriptor:
 class FileReads:
     """Reads ranges of files by threads of its own; many calls may be under way at once.
 
-    Parameters
-    ----------
-    is_kept
-        file -> whether it is read through the page cache, to stay there.
+    `is_kept` says whether a file is read through the page cache, to stay there.
     """
 
     def __init__(self, is_kept: Callable[[MappedFile], bool]) -> None:
         self.is_kept = is_kept
-        self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="store-file-reads")
+        self._pool = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="store-file-reads")
         self._own = threading.local()
         self._spare = np.empty(0, np.uint8)  # of a huge page: blocks that no thread has yet
         self._lock = threading.Lock()
         self._open: dict[tuple[MappedFile, bool], _Descriptor | None] = {}
 
     def read(self, ranges: Sequence[FileRange]) -> None:
-        """Fill the memory of some ranges.
-
-        Raises
-        ------
-        CorruptError
-            A file ends early, or the disk fails.
-        """
+        """Fill the memory of some ranges; raises CorruptError if a file ends early, or the disk
+        fails."""
         for _ in self._pool.map(self._read_all, _tasks(cut_ranges(ranges))):
             pass
 

@@ -18,10 +18,7 @@ __all__ = ["IdTable", "check_run"]
 class IdTable:
     """The hashes of a store's trace ids and their rows, in runs that are mapped when first needed.
 
-    Parameters
-    ----------
-    check
-        Whether every run is compared with its checksum; those of a source that is not trusted are.
+    With `check`, or of a source that is not trusted, every run is compared with its checksum.
     """
 
     def __init__(self, source: LocalSource, manifest: Manifest, check: bool) -> None:
@@ -69,10 +66,7 @@ class IdTable:
     def follow_merges(self, tried: Manifest) -> bool:
         """After a commit merged runs: take the new ones, which hold our ids as well.
 
-        Returns
-        -------
-        bool
-            False if the runs are those of the manifest that was tried, or of another store.
+        False if the runs are those of the manifest that was tried, or of another store.
         """
         now = read_manifest(self.source.directory.path)
         if now.uuid == self.manifest.uuid:
@@ -81,13 +75,8 @@ class IdTable:
 
 
 def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:
-    """Compare a run with its checksum, if it has one (the first stores had none).
-
-    Raises
-    ------
-    CorruptError
-        The checksum is another one.
-    """
+    """Raise CorruptError unless a run has its checksum, if it has one (the first stores had
+    none)."""
     name = run_name(run)
     found = crc32c(rows.data, crc32c(hashes.data))
     expected = sums.get(name, found)

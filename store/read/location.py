@@ -1,4 +1,4 @@
-"""Where rows lie: rows -> ranges of items -> ranges of places -> shards.
+"""Where rows lie: rows -> ranges of items -> ranges of places -> shards and chunks.
 
 Offsets say which items a row of a ragged column has. An array of several segments has its items at
 other places than their numbers say (`store.format.segments`); shards and chunks are counted in
@@ -15,7 +15,7 @@ import numpy as np
 from store.errors import CorruptError
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
-from store.format.ranges import cut_ranges
+from store.format.ranges import cut_ranges, join_ranges, packed_offsets
 from store.format.segments import Segments
 from store.read.plan import Span
 from store.read.shard import RESTORE
@@ -27,10 +27,13 @@ __all__ = [
     "NextUse",
     "Numbers",
     "Offsets",
+    "Part",
+    "Piece",
     "locate",
-    "locate_places",
     "next_use_of_places",
     "pairs",
+    "plan_parts",
+    "plan_pieces",
 ]
 
 NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -39,15 +42,8 @@ of this read; all `(n,)`."""
 
 
 class Located(NamedTuple):
-    """The ranges of places that one read copies.
-
-    Attributes
-    ----------
-    starts, stops
-        int64 `(n,)`.
-    shards
-        The shard of each, where every range lies in one: int64 `(n,)`; None: not known.
-    """
+    """The ranges of places that one read copies, int64 `(n,)`, and the shard of each, where every
+    range lies in one; None: not known."""
 
     starts: np.ndarray
     stops: np.ndarray
@@ -55,15 +51,8 @@ class Located(NamedTuple):
 
 
 class ChunkParts(NamedTuple):
-    """The ranges of places that one read copies, cut where a chunk ends.
-
-    Attributes
-    ----------
-    chunks
-        Counted through all shards: int64 `(n,)`.
-    starts, stops
-        Of a part inside its chunk: int64 `(n,)`.
-    """
+    """The ranges of places that one read copies, cut where a chunk ends: chunks, counted through
+    all shards, and starts and stops inside them; int64 `(n,)`."""
 
     chunks: np.ndarray
     starts: np.ndarray
@@ -81,17 +70,8 @@ class ChunkParts(NamedTuple):
 
 
 class LocatedRows(NamedTuple):
-    """The rows of one batch, and where the items of its ragged columns are.
-
-    Attributes
-    ----------
-    rows
-        int64 `(n_rows,)`.
-    offsets
-        Of each ragged span in the packed batch: int64 `(n_rows + 1,)`.
-    places
-        Ragged column -> what its array reads.
-    """
+    """The rows of one batch, int64 `(n_rows,)`; the offsets of each ragged span in the packed
+    batch, int64 `(n_rows + 1,)`; and what the array of each ragged column reads."""
 
     rows: np.ndarray
     offsets: dict[Span, np.ndarray]
@@ -101,14 +81,10 @@ class LocatedRows(NamedTuple):
 def locate(
     array: StoredArray, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
 ) -> list[Located]:
-    """Where the items of several reads are, found at once.
+    """Where the items of several reads are, found at once; of a raw array, cut where a shard ends.
 
-    Parameters
-    ----------
-    starts, stops
-        The item ranges of all reads: int64 `(n,)`.
-    cuts
-        The i-th read has the ranges `cuts[i]` to `cuts[i + 1]`: int64 `(n_reads + 1,)`.
+    Starts and stops are the item ranges of all reads, int64 `(n,)`; the i-th read has those from
+    `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`.
     """
     if array.segments is not None:
         split = array.segments.split
@@ -117,23 +93,59 @@ def locate(
             counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
             cuts = np.cumsum([0, *counts])
         starts, stops = places
-    return locate_places(array.layout, starts, stops, cuts)
-
-
-def locate_places(
-    layout: ArrayLayout, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
-) -> list[Located]:
-    """As `locate`, of ranges of places.
-
-    Those of a raw array are cut where a shard ends; of a compressed one, whose chunks are looked
-    up one by one, they stay whole.
-    """
+    layout = array.layout
+    # chunks of a compressed array are looked up one by one: its ranges stay whole
     if layout.codec is not None:
         return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
     owners, starts, stops, shards = cut_ranges(starts, stops, layout.shard_items)
     if owners is not None:
         cuts = owners.searchsorted(cuts)
     return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
+
+
+class Piece(NamedTuple):
+    """Items `start:stop` of shard `shard`, which go to items `out:` of the packed batch."""
+
+    shard: int
+    start: int
+    stop: int
+    out: int
+
+
+def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list[Piece]:
+    """The pieces that, copied in turn, put the ranges `starts:stops` one after the other.
+
+    Ranges that touch are joined, empty ones vanish, and a range is cut where a shard ends. `starts`
+    and `stops` are int64 `(n,)`, items of the whole array, `starts <= stops`.
+    """
+    starts, stops = join_ranges(starts, stops)
+    _, starts, stops, shards = cut_ranges(starts, stops, shard_items)
+    bases = shards * shard_items
+    fields = (shards, starts - bases, stops - bases, packed_offsets(starts, stops)[:-1])
+    return list(map(Piece, *(field.tolist() for field in fields)))
+
+
+Part = tuple[int, int, int, int]
+"""(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
+`at:` of the packed batch."""
+
+
+def plan_parts(starts: list[int], stops: list[int], chunk_items: int) -> dict[int, list[Part]]:
+    """What ranges of items, which follow each other in the packed batch, need of each chunk.
+
+    It is a plain loop: for one row, which a page or a script waits for, NumPy's calls cost five
+    times as much, and for many the decoding costs more.
+    """
+    parts: dict[int, list[Part]] = {}
+    at = 0
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        while start < stop:
+            chunk, inside = divmod(start, chunk_items)
+            n_items = min(stop - start, chunk_items - inside)
+            parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
+            start += n_items
+            at += n_items
+    return parts
 
 
 def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -169,15 +181,8 @@ class Numbers(Protocol):
 
 @dataclass(eq=False)
 class Offsets:
-    """Where the items of each row of a ragged axis are.
-
-    Parameters
-    ----------
-    array
-        The offsets: row r owns the items `offsets[r] : offsets[r + 1]`.
-    n_items
-        Committed items; offsets beyond them are damaged.
-    """
+    """Where the items of each row of a ragged axis are: row r owns `array[r] : array[r + 1]`.
+    Offsets beyond the committed items, `n_items`, are damaged."""
 
     axis: str
     array: Numbers
@@ -194,10 +199,7 @@ class Offsets:
     def cuts(self, start: int, stop: int) -> np.ndarray:
         """Where the items of rows `start` to `stop` are: int64 `(n + 1,)`, with the last one's end.
 
-        Raises
-        ------
-        CorruptError
-            They fall, or lie outside of the items.
+        Raises CorruptError if they fall, or lie outside of the items.
         """
         offsets = self.array.read(start, stop + 1)
         self._check(np.arange(start, stop), offsets[:-1], offsets[1:])

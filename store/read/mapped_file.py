@@ -39,25 +39,12 @@ _FAILED = ctypes.c_void_p(-1).value
 class MappedFile:
     """A whole file, mapped for reading; unmapped when the last array over it is gone.
 
-    Parameters
-    ----------
-    tail_bytes
-        How many of its last bytes to read at once.
+    `address` is where its first byte is in this process; 0 if the file is empty. Its last
+    `tail_bytes`, or fewer if it is shorter, are read at once, as `tail`: for a mapped byte the
+    kernel would fetch megabytes around it. `tells_cached` says whether `is_cached` can tell: the
+    kernel answers only users who may write the file.
 
-    Attributes
-    ----------
-    address
-        Where its first byte is in this process; 0 if the file is empty.
-    tells_cached
-        Whether `is_cached` can tell: the kernel answers only users who may write the file.
-    tail
-        Its last bytes; fewer if it is shorter. Read, not mapped: the kernel would fetch megabytes
-        around them.
-
-    Raises
-    ------
-    OSError
-        The file cannot be opened or mapped.
+    Raises OSError if the file cannot be opened or mapped.
     """
 
     def __init__(self, path: Path, tail_bytes: int = 0) -> None:

@@ -78,16 +78,9 @@ def scatter(
     What a window holds beyond its range is overwritten by the ranges that follow, because NumPy
     writes in order.
 
-    Parameters
-    ----------
-    memory, firsts, sizes
-        Where the ranges are: uint8, int64 `(n,)`, int64 `(n,)`.
-    ends
-        How far the memory behind each range's first byte may be read: int64 `(n,)`.
-    width
-        Of a window; see `window_width`.
-    out
-        uint8 `(sizes.sum(),)`.
+    The ranges are `sizes` bytes of `memory`, uint8, from `firsts` on; `ends` says how far the
+    memory behind each first byte may be read; all int64 `(n,)`. `width` is that of `window_width`,
+    `out` uint8 `(sizes.sum(),)`.
     """
     stops = sizes.cumsum()
     starts = stops - sizes

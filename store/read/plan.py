@@ -27,16 +27,8 @@ class Span(NamedTuple):
 
 
 class ColumnPart(NamedTuple):
-    """What is read of one column.
-
-    Attributes
-    ----------
-    select
-        A slice for each item axis; empty: whole items.
-    picked
-        (item axis, positions in its slice) where the slice holds more than was asked for: what is
-        kept.
-    """
+    """What is read of one column: a slice for each item axis (empty: whole items); and where a
+    slice holds more than was asked for, the item axis, and which of its positions are kept."""
 
     name: str
     column: Column
@@ -133,13 +125,8 @@ def _part(
 
 
 def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:
-    """The smallest slice that holds some rising positions.
-
-    Returns
-    -------
-    slice, positions
-        Where in the slice they are; empty: they are all of it.
-    """
+    """The smallest slice that holds some rising positions, and where in it they are (empty: they
+    are all of it)."""
     first = positions[0]
     last = positions[-1]
     distances = [position - first for position in positions]

@@ -8,12 +8,12 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
-from store.format.ranges import Piece, join_ranges, plan_pieces
+from store.format.ranges import join_ranges
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
 from store.read.file_reads import FileRange, FileReads
-from store.read.location import ChunkParts, Located
+from store.read.location import ChunkParts, Located, Piece, plan_pieces
 from store.read.pack import (
     SHORT_BYTES,
     copy_ranges,
@@ -39,18 +39,13 @@ UNMAPPED = -1
 class Maps:
     """Some mapped shards of an array, held until this object is gone; it never changes.
 
-    Attributes
-    ----------
-    memory
-        Read-only bytes, from the lowest one that is mapped to the highest: uint8. Between two maps
-        may be anything, or nothing, which ends the process that touches it: only the items of these
-        shards, and what follows them up to `ends`, may be read.
-    bases
-        Position in `memory` that the first item of the array would have, if all shards were where
-        the map of this one is: int64, by shard. The item at place p of the array is at
-        `bases[shard] + p * item_bytes`.
-    ends
-        Position after the last byte of each shard's map; `UNMAPPED` of one that is not among them.
+    `memory` is read-only bytes, uint8, from the lowest one that is mapped to the highest. Between
+    two maps may be anything, or nothing, which ends the process that touches it: only the items of
+    these shards, and what follows them up to `ends`, may be read.
+
+    The item at place p of the array is at `bases[shard] + p * item_bytes` in `memory`: as if all
+    shards were where the map of this one is. `ends` is the position after the last byte of each
+    shard's map; `UNMAPPED` of one that is not among them.
     """
 
     def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout) -> None:
@@ -163,7 +158,7 @@ class RawArray(FileArray[RawShard]):
             return self._empty(0, options)
         maps, ends = self._maps_with(shards)
         firsts = maps.bases[shards] + starts * layout.item_bytes
-        if options.files is not None and self._reads_files(starts, stops, select):
+        if options.files is not None and self.reads_files(starts, stops, select):
             return self._read_files(maps, shards, firsts, sizes, options, options.files)
         return self._pack(maps.memory, firsts, sizes, ends, n_bytes, options)
 
@@ -217,13 +212,8 @@ class RawArray(FileArray[RawShard]):
     ) -> np.ndarray:
         """As `read_located`, of chunks that are somewhere else than in shards.
 
-        Parameters
-        ----------
-        positions
-            Where the chunk of each part begins in `memory`, in each selected plane: int64
-            `(n_planes, n)`.
-        memory
-            uint8.
+        The chunk of each part begins at `positions`, int64 `(n_planes, n)`, in `memory`, uint8, in
+        each selected plane.
         """
         layout = self.layout
         counts = parts.stops - parts.starts
@@ -275,8 +265,8 @@ class RawArray(FileArray[RawShard]):
             ends = maps.ends[shards]
         return maps, ends
 
-    def _reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
-        """See `FileArray`: long whole items that lie together and are not checked.
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """See `Array`: long whole items that lie together and are not checked.
 
         Where the kernel does not tell what is in memory, maps are read: of warm rows they are
         faster than files by more than they are slower of cold ones.

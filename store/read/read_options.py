@@ -9,7 +9,6 @@ import numpy as np
 
 from store.read.file_reads import FileReads
 from store.read.location import NextUse
-from store.system import available_cores
 
 __all__ = [
     "DEFAULT",
@@ -20,7 +19,6 @@ __all__ = [
     "Select",
     "Threads",
     "Work",
-    "n_cores",
 ]
 
 
@@ -28,11 +26,6 @@ SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing
 RUNS_PER_THREAD = 4
 
 Work = Callable[[list], None]
-
-
-def n_cores() -> int:
-    """Cores to read with: those of this process, at most 4, which saturate any memory."""
-    return min(4, available_cores())
 
 
 class Threads:
@@ -103,19 +96,10 @@ Select = tuple[slice, ...]
 class ReadOptions(NamedTuple):
     """How a read gets its memory, shares its work, and informs the cache.
 
-    Attributes
-    ----------
-    empty
-        (shape, dtype) -> uninitialised memory.
-    required
-        Whether every array must lie in that memory; else what was gathered elsewhere may stay
-        there.
-    threads
-        What shares the work.
-    next_use
-        When items are needed again, for the cache of decoded chunks; None: not known.
-    files
-        Reads long ranges that are not in memory from their files; None: they are copied from maps.
+    `empty` makes uninitialised memory of a shape and a dtype. If it is `required`, every array must
+    lie there; else what was gathered elsewhere may stay. `next_use` is when items are needed again,
+    for the cache of decoded chunks; None: not known. `files` reads long ranges that are not in
+    memory from their files; None: they are copied from maps.
     """
 
     empty: Empty = np.empty
@@ -139,16 +123,9 @@ DEFAULT = ReadOptions()
 class Schedule(NamedTuple):
     """When announced ranges will be read; time counts the rows that all readers read before.
 
-    Attributes
-    ----------
-    now
-        The time of the announcement.
-    first, step
-        The time of the first range, and between one and the next.
-    row_bytes
-        Bytes that are read of a row: those that a unit of time has.
-    next_use
-        When items are needed again, after the i-th range; None: not known.
+    `now` is the time of the announcement, `first` that of the first range, `step` between one and
+    the next; a unit of time has `row_bytes`. `next_use` is when items are needed again, after the
+    i-th range; None: not known.
     """
 
     now: float = 0.0

@@ -7,6 +7,7 @@ through the kernel, never this object's state.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +18,17 @@ from store.format.ranges import packed_offsets
 from store.format.schema import Schema
 from store.format.values import decode_texts
 from store.read.array import Array
+from store.read.batch import Batch, ColumnValues, as_numbers, as_tensor, ragged_arrays
 from store.read.buffers import MOST_BYTES, BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.id_table import IdTable
 from store.read.location import LocatedRows, Offsets, locate, pairs
-from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
 from store.read.read_options import ReadOptions, Schedule
 from store.read.source import LocalSource
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["RowReader"]
 
@@ -37,23 +41,10 @@ class RowReader:
     """The arrays of a store by name, what they share, and reads of many rows at once.
 
     Rows are int64 `(n,)` and in range. Where they are is found before they are read: that touches
-    offsets alone, and is done for several batches in one go.
-
-    Parameters
-    ----------
-    cache_bytes
-        Decoded chunks to keep; see `TraceStore.open`.
-    check
-        Whether every chunk is checked against its checksum before it is first used.
-
-    Attributes
-    ----------
-    cache
-        Decoded chunks of compressed columns.
-    id_table
-        Hashes of the trace ids.
-    pool
-        Memory of batches, used again after the last tensor over it is gone.
+    offsets alone, and is done for several batches in one go. Shared are the cache of decoded chunks
+    of compressed columns, the hashes of the trace ids, and a pool of memory of batches, used again
+    after the last tensor over it is gone. With `check`, every chunk is checked against its checksum
+    before it is first used.
     """
 
     def __init__(
@@ -101,18 +92,11 @@ class RowReader:
         return self._arrays.setdefault(key, opened)
 
     def locate(self, plan: ReadPlan, rows: np.ndarray, batch_size: int) -> list[LocatedRows]:
-        """Find where the rows of several batches are, at once: Python's part of a read, which for
-        a small batch takes as long as copying it, is then paid once for all of them.
+        """Find where the rows of several batches are, at once: Python's part of a read, which for a
+        small batch takes as long as copying it, is then paid once for all of them.
 
-        Parameters
-        ----------
-        batch_size
-            Rows a batch, but for the last one.
-
-        Raises
-        ------
-        CorruptError
-            The offsets of one of these rows are damaged.
+        A batch has `batch_size` rows, but for the last one. Raises CorruptError if the offsets of
+        one of these rows are damaged.
         """
         n_batches = max(1, -(-len(rows) // batch_size))
         cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
@@ -155,10 +139,10 @@ class RowReader:
 
     def read(
         self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
-    ) -> PackedRows:
-        """Read the rows of a batch; without options into recycled memory."""
+    ) -> Batch:
+        """Read the rows of a batch into NumPy arrays; without options into recycled memory."""
         options = options or self.recycled()
-        values: dict[str, PackedColumn | list[str]] = {}
+        values: dict[str, ColumnValues | np.ndarray] = {}
         for part in plan.parts:
             axis = part.span.axis
             array = self.column(part.name)
@@ -171,7 +155,38 @@ class RowReader:
             except CorruptError as error:
                 raise self.explain(error, axis) from error
             values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
-        return PackedRows(located.rows, values)
+        return Batch(located.rows, values)
+
+    def value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
+        """One column of one row; see `Trace`."""
+        column = self.manifest.schema.stored[name]
+        axis = self.manifest.schema.axis_of(name)
+        start, stop = row, row + 1
+        if axis is not None:
+            start, stop = self.offsets(axis).item_range(row)
+        try:
+            items = self.column(name).read(start, stop)
+        except CorruptError as error:
+            raise self.explain(error, axis) from error
+        if column.is_text:
+            offsets = np.array([0, len(items)])
+            (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
+            return text
+        value = as_numbers(items, column.dtype)
+        if column.axis is None:
+            value = value[0]
+        if column.dtype == "bfloat16" and value.ndim:
+            return as_tensor(value.copy())
+        return value
+
+    def whole_column(self, name: str) -> np.ndarray | list[str]:
+        """A fixed or utf8 column of all rows: a view of the file where one shard holds it."""
+        axis = self.manifest.schema.axis_of(name)
+        with self.explained(axis):
+            items = self.column(name).read(0, self.manifest.n_items_of(name))
+        if axis is None:
+            return as_numbers(items, self.manifest.schema.stored[name].dtype)
+        return decode_texts(items, self.offsets(axis).read_checked(), f"column {name!r}")
 
     def _timed(self, options: ReadOptions, axis: str) -> ReadOptions:
         """The options of a read of rows, for a read of their items on an axis."""
@@ -211,9 +226,10 @@ class RowReader:
     def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
         ranges = self._ranges_of(plan, rows)
+        arrays = ((self.column(part.name), part) for part in plan.parts)
         return any(
-            self.column(part.name).reads_files(*ranges[part.span], part.select)
-            for part in plan.parts
+            array.reads_files(*array.places(*ranges[part.span]), part.select)
+            for array, part in arrays
         )
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
@@ -269,13 +285,14 @@ class RowReader:
 
 def _packed(
     part: ColumnPart, items: np.ndarray, cuts: np.ndarray | None, options: ReadOptions
-) -> PackedColumn | list[str]:
+) -> "ColumnValues | np.ndarray":
     """The items that were read of a column: what was asked for of them, or texts."""
     if part.picked:
         items = options.place(part.pick(items))
     if part.column.is_text and cuts is not None:
         return decode_texts(items, cuts, f"column {part.name!r}")
-    return PackedColumn(items, cuts, part.column.dtype)
+    values = as_numbers(items, part.column.dtype)
+    return values if cuts is None else ragged_arrays(values, cuts)
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:

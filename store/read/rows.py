@@ -22,12 +22,8 @@ def is_many(key: Any) -> bool:
 def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: str) -> np.ndarray:
     """Row numbers from 0 on, int64 `(n,)`, a copy.
 
-    Raises
-    ------
-    IndexError
-        A row is out of range, or a mask has another length than the store.
-    TypeError
-        `rows` is something else.
+    Raises IndexError for a row out of range, or a mask of another length than the store; TypeError
+    if `rows` is something else.
     """
     if isinstance(rows, slice):
         return np.arange(*rows.indices(n_rows))

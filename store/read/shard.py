@@ -25,25 +25,13 @@ RESTORE = "restore it from a copy, or see python -m store repair"
 class _Shard:
     """A committed shard file, mapped, and its table.
 
-    Parameters
-    ----------
-    n_items
-        Items that the store's manifest says this shard holds; a longer file is fine (a writer may
-        have committed since), a shorter one is not.
+    The manifest says that it holds `n_items`; a longer file is fine (a writer may have committed
+    since), a shorter one is not. `entries` are (offset, size) of every chunk that holds items,
+    int64 `(n_chunks, n_planes, 2)`. `n_data` bytes are before the table, and `end` is where the
+    last chunk ends: they are equal unless something was put between.
 
-    Attributes
-    ----------
-    entries
-        (offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`.
-    n_data, end
-        Bytes before the table, and where the last chunk ends; they are equal unless something was
-        put between.
-
-    Raises
-    ------
-    CorruptError
-        The file is missing, too short, or its table is damaged. Checked against the file's size
-        before any byte is touched, so that no access can end in SIGBUS.
+    Raises CorruptError if the file is missing, too short, or its table is damaged. This is checked
+    against the file's size before any byte is touched, so that no access can end in SIGBUS.
     """
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
@@ -83,14 +71,8 @@ class _Shard:
 
 
 class RawShard(_Shard):
-    """An uncompressed shard.
-
-    Attributes
-    ----------
-    items
-        Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. A view
-        of it keeps the map alive.
-    """
+    """An uncompressed shard. `items` is a read-only view `(n_items, *item_shape)` of the map,
+    strided if the column is split; a view of it keeps the map alive."""
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
         super().__init__(root, layout, number, n_items)
@@ -194,30 +176,15 @@ class CompressedShard(_Shard):
     ) -> None:
         """Decode one chunk into `out`, C-contiguous, of the size of a decoded chunk.
 
-        Parameters
-        ----------
-        once
-            Compare its bytes with their checksum only the first time since the shard was opened.
-
-        Raises
-        ------
-        CorruptError
-            Its bytes are damaged.
+        With `once`, its bytes are compared with their checksum only the first time since the shard
+        was opened. Raises CorruptError if they are damaged.
         """
         place = chunk * self.layout.n_planes + plane
         is_checked = once and bool(self._is_right[place])
-        self._decode(chunk, plane, self._compressed(chunk, plane), out, is_checked=is_checked)
-        self._is_right[place] = True
-
-    def _decode(
-        self, chunk: int, plane: int, data: memoryview, out: np.ndarray, *, is_checked: bool
-    ) -> None:
         codec = parse_codec(self.layout.codec)
+        data = self._compressed(chunk, plane)
         codec.decode(data, out, partial(self.where_of, chunk, plane), is_checked=is_checked)
-
-    def chunk_bytes(self, chunk: int, plane: int) -> int:
-        """Bytes that a compressed chunk takes."""
-        return int(self.entries[chunk, plane, 1])
+        self._is_right[place] = True
 
     def _compressed(self, chunk: int, plane: int) -> memoryview:
         """The bytes of a chunk, its own checksum included."""
@@ -240,28 +207,11 @@ class CompressedShard(_Shard):
 def read_entries(
     tail: bytes, layout: ArrayLayout, n_items: int, n_data: int, where: str
 ) -> tuple[np.ndarray, int]:
-    """Read the table of a shard.
+    """Read the table of a shard from `tail`, the last bytes of the file, with `n_data` before it.
 
-    Parameters
-    ----------
-    tail
-        The last bytes of the file, from the table on.
-    n_items
-        Items that the shard holds.
-    n_data
-        Bytes before the table.
-
-    Returns
-    -------
-    entries
-        (offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`.
-    end
-        Where the last chunk ends, also those of a later commit.
-
-    Raises
-    ------
-    CorruptError
-        It is damaged, or points elsewhere.
+    Returns (offset, size) of every chunk that holds items, int64 `(n_chunks, n_planes, 2)`, and
+    where the last chunk ends, also those of a later commit. Raises CorruptError if the table is
+    damaged, or points elsewhere.
     """
     data = tail[:-CRC_BYTES]
     stated = int.from_bytes(tail[-CRC_BYTES:], "little")

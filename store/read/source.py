@@ -33,12 +33,8 @@ class Cache(Protocol):
 class LocalSource:
     """A store whose files are here.
 
-    Attributes
-    ----------
-    is_trusted
-        Whether files may be read without a look at their checksums.
-    cache
-        Of a store at an address: what brings its chunks; else None.
+    They may be read without a look at their checksums if it is trusted. The cache of a store at an
+    address is what brings its chunks; else None.
     """
 
     is_trusted = True
@@ -61,14 +57,8 @@ class LocalSource:
     ) -> Array:
         """The reader of an array; no file is opened until items are read.
 
-        Parameters
-        ----------
-        cache
-            For decoded chunks.
-        max_maps
-            Shards to keep mapped.
-        check
-            What is committed: if given, every chunk is checked before it is used.
+        `cache` is for decoded chunks, `max_maps` how many shards to keep mapped. With `check`, what
+        is committed, every chunk is checked before it is used.
         """
         return self.open_files(array, cache, max_maps, self.sums(array, check))
 

@@ -11,28 +11,27 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from store.errors import CorruptError, SchemaError
+from store.errors import SchemaError
+from store.format.halves import without_bfloat16
 from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
-from store.format.schema import TRACE_ID, Column
-from store.format.values import decode_texts, is_integer
+from store.format.schema import TRACE_ID
+from store.format.values import is_integer
+from store.read.batch import Batch, as_tensor, as_torch, check_arrays
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, Tabular
-from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan, Select, plan_read
 from store.read.read_options import ReadOptions
 from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, Rows, is_many, row_numbers
 from store.read.source import Cache, LocalSource, address_of, open_source
-from store.read.summary import column_lines, shape_text
+from store.read.summary import column_lines, column_shape
 from store.read.trace import Trace, TraceIds
 from store.traces.layers import LAYERS_AXIS, layer_numbers
 from store.traces.notebook import store_html
 
 if TYPE_CHECKING:
     import torch
-
-    from store.read.batch import Batch
 
 __all__ = ["Rows", "TraceStore"]
 
@@ -42,10 +41,8 @@ class TraceStore(Tabular):
 
     Attributes
     ----------
-    uuid
-        Its identity, the same after appending.
-    generation
-        Which commit this is a view of.
+    uuid, generation
+        Its identity, the same after appending; and which commit this is a view of.
     provenance
         Where its traces come from.
     check
@@ -79,7 +76,7 @@ class TraceStore(Tabular):
 
     @property
     def cache_bytes(self) -> int:
-        """Decoded chunks of compressed columns that are kept, at most."""
+        """What is kept of decoded chunks of compressed columns, at most."""
         return self.reader.cache_bytes
 
     @property
@@ -96,9 +93,7 @@ class TraceStore(Tabular):
         *,
         cache_dir: str | Path | None = None,
     ) -> "TraceStore":
-        """Open the store at `path`.
-
-        An already open store is returned unchanged unless `cache_bytes` or `check` differ.
+        """Open the store at `path`; an open one is returned unless `cache_bytes` or `check` differ.
 
         Parameters
         ----------
@@ -122,13 +117,10 @@ class TraceStore(Tabular):
 
         Raises
         ------
-        NotFoundError
-            Nothing there.
-        FormatError
-            What is there is no store, is damaged, or is of a newer format.
+        NotFoundError, FormatError
+            Nothing is there; or no store, or one that is damaged, or of a newer format.
         ValueError
-            `cache_bytes` is no whole number, or less than the least that works, which the message
-            names.
+            `cache_bytes` is no whole number, or less than works.
         """
         if cache_bytes is not None:
             cache_bytes = _whole_number(cache_bytes)
@@ -153,10 +145,8 @@ class TraceStore(Tabular):
         return self.source.file_bytes("" if name is None else self.schema.layout(name).path)
 
     def refresh(self) -> "TraceStore":
-        """The store as it is now: this object if nothing was committed since, else a new one.
-
-        This object keeps its snapshot.
-        """
+        """The store as it is now: this object, which keeps its snapshot, if nothing was committed
+        since, else a new one."""
         source, now = self.source.committed()
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
@@ -177,8 +167,7 @@ class TraceStore(Tabular):
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
-        """The layers of a column as the model numbers them, from 1 if the store records none; []
-        for other columns."""
+        """Layers of a column by the model's numbers, from 1 if none are recorded; else []."""
         column = self.schema.column(name, self.where)
         sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
         return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
@@ -195,10 +184,7 @@ class TraceStore(Tabular):
     def row_of(self, trace_id: str) -> int:
         """The row of a trace; time does not grow with the number of rows.
 
-        Raises
-        ------
-        NotFoundError
-            There is no such trace; the message names ids like it.
+        Raises NotFoundError if there is no such trace; the message names ids like it.
         """
         return self.ids.row_of(trace_id)
 
@@ -215,13 +201,7 @@ class TraceStore(Tabular):
         """The trace with an id (str) or in a row (int), or the traces of a slice, a list or a mask.
 
         Row -1 is the last one. Nothing is read until a column is asked for; `read` reads many.
-
-        Raises
-        ------
-        NotFoundError
-            There is no trace of this id.
-        IndexError
-            There is no such row.
+        Raises NotFoundError for an unknown id, and IndexError for a row out of range.
         """
         if is_many(key):
             return [Trace(self, row) for row in self.check_rows(key).tolist()]
@@ -234,30 +214,8 @@ class TraceStore(Tabular):
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
-        column = self.schema.column(name, self.where)
-        axis = self.schema.axis_of(name)
-        if axis is None:
-            start, stop = row, row + 1
-        else:
-            start, stop = self.reader.offsets(axis).item_range(row)
-        try:
-            items = self.reader.column(name).read(start, stop)
-        except CorruptError as error:
-            raise self.reader.explain(error, axis) from error
-        if column.is_text:
-            offsets = np.array([0, len(items)])
-            (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
-            return text
-        value = items if column.axis else items[0]
-        if column.dtype == "bfloat16" and not value.ndim:
-            import ml_dtypes  # takes no torch
-
-            return value[()].view(ml_dtypes.bfloat16)
-        if column.dtype == "bfloat16":
-            from store.read.batch import as_tensor
-
-            return as_tensor(np.array(value), "bfloat16")
-        return value if value.ndim else value[()]
+        self.schema.column(name, self.where)  # raises
+        return self.reader.value(name, row)
 
     def read(
         self,
@@ -266,7 +224,7 @@ class TraceStore(Tabular):
         select: Select | None = None,
         *,
         arrays: str = "torch",
-    ) -> "Batch":
+    ) -> Batch:
         """Read rows into one packed batch, in the order given (a row may be asked for twice).
 
         Parameters
@@ -289,34 +247,23 @@ class TraceStore(Tabular):
 
         Raises
         ------
-        IndexError
-            A row or an index is out of range, or a mask has another length.
-        NotFoundError
-            There is no such trace, column or axis.
-        TypeError
-            `rows` is something else, e.g. one id.
+        IndexError, NotFoundError, TypeError
+            A row or an index is out of range, or a mask has another length; there is no such
+            trace, column or axis; `rows` is something else, e.g. one id.
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
-        from store.read.batch import check_arrays
-
         check_arrays(arrays)
         return self.read_batch(self.plan(columns, select), self.check_rows(rows), arrays=arrays)
 
     def read_arrays(
         self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
-    ) -> PackedRows:
-        """As `read`, into NumPy arrays as they are stored; takes no torch."""
-        plan = self.plan(columns, select)
-        return self.reader.read(plan, self.reader.locate_batch(plan, self.check_rows(rows)))
+    ) -> Batch:
+        """As `read`, into NumPy arrays; takes no torch."""
+        return self.read(rows, columns, select, arrays="numpy")
 
     def column(self, name: str) -> "torch.Tensor | list[str]":
-        """One fixed or utf8 column of all rows, read in one go.
-
-        Parameters
-        ----------
-        name
-            The column; `trace_id` is one as well.
+        """One fixed or utf8 column of all rows, `trace_id` among them, read in one go.
 
         Returns
         -------
@@ -325,17 +272,11 @@ class TraceStore(Tabular):
 
         Raises
         ------
-        NotFoundError
-            There is no such column.
-        SchemaError
-            The column is ragged.
+        NotFoundError, SchemaError
+            There is no such column; it is ragged.
         """
         values = self._read_column(name)
-        if isinstance(values, list):
-            return values
-        from store.read.batch import as_tensor
-
-        return as_tensor(values.values.copy(), values.dtype)
+        return values if isinstance(values, list) else as_tensor(values.copy())
 
     def column_array(self, name: str) -> np.ndarray | list[str]:
         """As `column`, as a NumPy array, where bfloat16 is float32; takes no torch.
@@ -343,42 +284,30 @@ class TraceStore(Tabular):
         It is read-only: where one shard holds the column, a view of the mapped file.
         """
         values = self._read_column(name)
-        return values if isinstance(values, list) else values.numbers()
+        return values if isinstance(values, list) else without_bfloat16(values)
 
-    def _read_column(self, name: str) -> PackedColumn | list[str]:
-        column = self.schema.column(name, self.where)
-        axis = self.schema.axis_of(name)
-        if column.axis is not None:
+    def _read_column(self, name: str) -> np.ndarray | list[str]:
+        if self.schema.column(name, self.where).axis is not None:
             raise SchemaError(
                 f"{self.where}, column {name!r}: it is ragged, and may be larger than memory; "
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
-        with self.reader.explained(axis):
-            items = self.reader.column(name).read(0, self.manifest.n_items_of(name))
-        if axis is None:
-            return PackedColumn(items, None, column.dtype)
-        return decode_texts(items, self.reader.offsets(axis).read_checked(), f"column {name!r}")
+        return self.reader.whole_column(name)
 
     def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]:
         """A utf8 column of the rows `start` to `stop`, not decoded, to be searched.
 
         Returns
         -------
-        data : bytes
-            The texts in UTF-8, one after the other.
-        offsets : np.ndarray
-            int64 `(stop - start + 1,)`: the text of row `start + i` is
-            `data[offsets[i] : offsets[i + 1]]`.
+        data, offsets
+            The texts in UTF-8, one after the other, and int64 `(stop - start + 1,)`: the text of
+            row `start + i` is `data[offsets[i] : offsets[i + 1]]`.
 
         Raises
         ------
-        NotFoundError
-            There is no such column.
-        SchemaError
-            The column holds no texts.
-        IndexError
-            A row is out of range.
+        NotFoundError, SchemaError, IndexError
+            There is no such column; it holds no texts; a row is out of range.
         """
         self._check_text(name)
         self.check_rows(np.arange(start, stop))
@@ -393,15 +322,9 @@ class TraceStore(Tabular):
 
         Returns
         -------
-        data : bytes
-            At most `n_bytes` of each text, not decoded: the last character may be cut.
-        offsets : np.ndarray
-            int64 `(n_rows + 1,)`: that of row i is `data[offsets[i] : offsets[i + 1]]`.
-
-        Raises
-        ------
-        NotFoundError, SchemaError, IndexError
-            As `text_bytes`.
+        data, offsets
+            At most `n_bytes` of each text, not decoded: the last character may be cut; and int64
+            `(n_rows + 1,)`, as those of `text_bytes`, which raises the same errors.
         """
         self._check_text(name)
         starts, stops = self.reader.offsets(name).item_ranges(self.check_rows(rows))
@@ -418,7 +341,7 @@ class TraceStore(Tabular):
         for name in columns or ():
             self.schema.column(name, self.where)  # raises
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
-        ids = list(self.column_array(TRACE_ID))
+        ids = self.column_array(TRACE_ID)
         return TableSource(has_one_value, self.column_array, TRACE_ID, ids, self.path)
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
@@ -438,34 +361,18 @@ class TraceStore(Tabular):
         rows: np.ndarray,
         options: ReadOptions | None = None,
         arrays: str = "torch",
-    ) -> "Batch":
-        """Read checked rows, int64 `(n,)`, of a plan.
+    ) -> Batch:
+        """Read checked rows, int64 `(n,)`, of a plan; see `read` for `arrays`.
 
-        Parameters
-        ----------
-        options
-            Where to, with which threads, and when rows are needed again after the i-th of `rows`.
-            If None: into the store's own recycled memory.
-        arrays
-            As `read` takes it.
+        The options say where to, with which threads, and when rows are needed again after the i-th
+        of `rows`. If None: into the store's own recycled memory.
         """
-        from store.read.batch import as_batch
-
-        located = self.reader.locate_batch(plan, rows)
-        return as_batch(self.reader.read(plan, located, options), arrays)
+        batch = self.reader.read(plan, self.reader.locate_batch(plan, rows), options)
+        return batch if arrays == "numpy" else as_torch(batch)
 
     def check_rows(self, rows: Rows) -> np.ndarray:
-        """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.
-
-        Raises
-        ------
-        IndexError
-            A row is out of range.
-        NotFoundError
-            There is no trace of an id.
-        TypeError
-            `rows` is something else.
-        """
+        """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows, with its
+        errors."""
         return row_numbers(rows, len(self), self.row_of, self.where)
 
     def __reduce__(self) -> tuple:
@@ -482,12 +389,7 @@ class TraceStore(Tabular):
     def _described(self) -> dict[str, tuple[str, str]]:
         """Column -> dtype and shape."""
         columns = self.schema.columns.items()
-        return {name: self._describe(column) for name, column in columns}
-
-    def _describe(self, column: Column) -> tuple[str, str]:
-        first = len(self) if column.axis is None else column.axis
-        shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
-        return column.dtype, shape
+        return {name: (column.dtype, column_shape(column, len(self))) for name, column in columns}
 
 
 def _whole_number(cache_bytes: object) -> int:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["column_lines", "shape_text"]
+from store.format.schema import Column
+
+__all__ = ["column_lines", "column_shape", "shape_text"]
 
 MAX_LINES = 11  # with the headline, half a terminal
 
@@ -15,6 +17,12 @@ def shape_text(first: int | str, item_shape: Sequence[int], axis_names: Sequence
     if axis_names:
         sizes = [f"{name}={size}" for name, size in zip(axis_names, sizes, strict=True)]
     return f"({first}, {', '.join(sizes)})"
+
+
+def column_shape(column: Column, n_rows: int) -> str:
+    """The shape of a column of a store; none of texts."""
+    first = n_rows if column.axis is None else column.axis
+    return "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
 
 
 def column_lines(columns: Mapping[str, tuple[str, str]]) -> list[str]:

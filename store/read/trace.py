@@ -9,7 +9,7 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
-from store.read.packed import PackedRows
+from store.read.batch import Batch
 from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, is_many
 from store.traces.notebook import trace_html
@@ -35,7 +35,7 @@ class Store(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read_arrays(self, rows: Any, columns: Sequence[str] | None) -> PackedRows: ...
+    def read_arrays(self, rows: Any, columns: Sequence[str] | None) -> Batch: ...
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str": ...
 

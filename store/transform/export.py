@@ -16,7 +16,7 @@ import numpy as np
 
 from store.errors import NotFoundError, SchemaError, StoreError, closest
 from store.format.schema import TRACE_ID, Column
-from store.read.packed import PackedRows
+from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID
 from store.write.copy import Progress
@@ -139,11 +139,11 @@ def _read_blocks(
         progress(start + len(block))
 
 
-def _cells(batch: PackedRows, name: str, column: Column) -> list[Any]:
+def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
     """The values of a column: texts, whole numbers, truth values, or floats with None for NaN."""
     if column.is_text:
         return batch.texts(name)
-    values = batch.packed(name).numbers()
+    values = batch.numbers(name)
     if values.dtype.kind != "f":
         return values.tolist()
     # by its text: the float of the fewest digits that is this number in its own precision

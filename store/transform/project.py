@@ -273,7 +273,7 @@ class _Reader:
         name = self.plan.projection.column
         for start in range(0, len(rows), self._block_rows):
             block = rows[start : start + self._block_rows]
-            states = self.store.read_arrays(block, [name], self.plan.select).packed(name).numbers()
+            states = self.store.read_arrays(block, [name], self.plan.select).numbers(name)
             yield states.astype(np.float64).reshape(len(block), -1)
             self.n_read += len(block)
             self._progress(self.n_read)

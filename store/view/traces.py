@@ -60,7 +60,7 @@ def trace_values(table: Table, row: int, tokenizer: Texts | None = None) -> dict
         if kind == "text":
             (texts[name],) = stored.texts(name)
             continue
-        values = table.scores[name][rows] if name in table.scores else stored.packed(name).numbers()
+        values = table.scores[name][rows] if name in table.scores else stored.numbers(name)
         numbers[name] = json_number(values[0].item())
     ids = _token_ids(table.store, row)
     return {
@@ -111,7 +111,7 @@ def read_column(
     if tokens is not None:
         select[column.axis or ""] = tokens
     packed = store.read_arrays([row], [name], {name: select} if select else None)
-    return packed.packed(name).float32()
+    return packed.float32(name)
 
 
 def count_items(store: TraceStore, name: str, row: int) -> int:
@@ -212,7 +212,7 @@ def candidates(
     here = slice(token, token + 1)
     select = {"topk_id": {columns["topk_id"].axis or "": here}}
     # a column may have one candidate a token, without an axis
-    ids = store.read_arrays([row], ["topk_id"], select).packed("topk_id").values.ravel().tolist()
+    ids = store.read_arrays([row], ["topk_id"], select).numbers("topk_id").ravel().tolist()
     logprobs = read_column(store, row, "topk_logprob", tokens=here).ravel().tolist()
     return [
         {

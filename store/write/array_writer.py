@@ -27,15 +27,8 @@ BUFFER_BYTES = 1024 * 1024
 class ArrayWriter:
     """An array that grows: gathers items, writes whole chunks, publishes shards when it commits.
 
-    Parameters
-    ----------
-    array
-        The array, with the committed items; appending continues after them.
-    info
-        Its description for other Zarr clients.
-    manifest
-        What is committed. If given, a checksum of every whole chunk is kept in an array beside it;
-        None: no checksums.
+    Appending continues after the committed items of `array`; `info` describes it to other Zarr
+    clients. Given a manifest, a checksum of every whole chunk is kept in an array beside it.
     """
 
     def __init__(

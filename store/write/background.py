@@ -20,15 +20,8 @@ P = ParamSpec("P")
 class BackgroundWriter:
     """Has items written by a thread of its own.
 
-    Parameters
-    ----------
-    max_items : int
-        So many wait at most; then the source waits.
-
-    Attributes
-    ----------
-    seconds : float
-        Time that the thread has spent on writing.
+    At most `max_items` wait; then the source waits. `seconds` counts the time that the thread has
+    spent on writing.
     """
 
     def __init__(self, max_items: int) -> None:

@@ -63,23 +63,14 @@ def build_store(
     committed first, as far as the disk allows, and the exception gets a note that says how many are
     kept.
 
-    Parameters
-    ----------
-    progress
-        Called with the number of traces written after each.
-    command
-        The command line that goes on with this build; it is kept in the provenance, under
-        `COMMAND`.
-    space
-        Called with the number of traces and of bytes written after each, until it has looked.
-    background
-        Has rows written by a thread, which then calls `progress` and `space` as well. For sources
-        that take long to make a row; others lose more by the change of threads than they gain.
+    `progress` is called with the number of traces written after each; `space` with the number of
+    traces and of bytes, until it has looked. `command`, the command line that goes on with this
+    build, is kept in the provenance, under `COMMAND`. `background` has rows written by a thread,
+    which then calls `progress` and `space` as well: for sources that take long to make a row;
+    others lose more by the change of threads than they gain.
 
-    Raises
-    ------
-    SchemaError
-        Something else is at `path`, or a stopped build of another source is beside it.
+    Raises SchemaError if something else is at `path`, or a stopped build of another source is
+    beside it.
     """
     path = Path(path)
     check_new(path)

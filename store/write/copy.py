@@ -11,14 +11,9 @@ Progress = Callable[[int], None]
 
 
 class CopySource(Source):
-    """Rows of one store after the other.
-
-    Parameters
-    ----------
-    parts
-        Stores with the same columns, each with its row numbers in the order to copy them.
-    renamed
-        (part, row of its store) -> the id in the copy, where it differs.
+    """Rows of one store after the other, of stores with the same columns, each with its row numbers
+    in the order to copy them. `renamed` has the id in the copy, where it differs, by (part, row of
+    its store).
     """
 
     def __init__(

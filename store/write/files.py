@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
+from store.system import SYNC_THREADS
+
 __all__ = ["DISK", "Files", "opened", "replacing"]
 
-SYNC_THREADS = 16
 _COPY_BYTES = 8 * 1024 * 1024
 # constants of the kernel
 _SYNC_FILE_RANGE_WRITE = 2

@@ -53,18 +53,9 @@ def link_or_say(source: Path, target: Path, files: Files) -> str | None:
 
 @dataclass
 class Linked:
-    """What a merge by reference did.
-
-    Attributes
-    ----------
-    n_linked, linked_bytes
-        Files that two stores share now.
-    n_copied, copied_bytes
-        Files that could not be shared.
-    reason
-        Why the first of these could not.
-    rewritten
-        Columns whose files differ in their layout among the parts, so that they were rewritten.
+    """What a merge by reference did: files that two stores share now, files that could not be
+    shared, and why the first of these could not; and columns whose files differ in their layout
+    among the parts, so that they were rewritten.
     """
 
     n_linked: int = 0
@@ -122,28 +113,14 @@ def link_stores(
 ) -> Linked:
     """Make a store of the rows of several, whose large files are those of the parts.
 
-    Stopped at any point, the same call goes on: nothing is committed before all is there.
+    Stopped at any point, the same call goes on: nothing is committed before all is there. At `root`
+    is nothing, or what such a call left. The stores have the same columns and at least one row;
+    they are only read, and links to their files are made. `renamed` are the rows that get another
+    id; `progress` is called with the number of rows of the parts whose files are linked.
 
-    Parameters
-    ----------
-    root
-        Where to make it: nothing is there, or what such a call left.
-    stores
-        With the same columns and at least one row. They are only read, and links to their files are
-        made.
-    renamed
-        Rows that get another id.
-    progress
-        Called with the number of rows of the parts whose files are linked.
-
-    Raises
-    ------
-    SchemaError
-        They are too many for one store.
-    CorruptError
-        A file of a part is missing, or what is rewritten is damaged.
-    LockedError
-        Another process makes this store, or a part was changed so that its files are gone.
+    Raises SchemaError if they are too many for one store; CorruptError if a file of a part is
+    missing, or what is rewritten is damaged; LockedError if another process makes this store, or a
+    part was changed so that its files are gone.
     """
     linked = linked_columns(stores)
     manifest = _plan(stores, linked, provenance)

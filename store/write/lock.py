@@ -23,19 +23,9 @@ PAUSE_S = 0.005
 class WriterLock:
     """The right to write to a store, for this process alone: a forked child does not keep it.
 
-    As a context manager it is released at the end of the block.
-
-    Parameters
-    ----------
-    root
-        The store's directory.
-
-    Raises
-    ------
-    LockedError
-        Another writer holds the lock; names the process, if the kernel does.
-    SchemaError
-        The directory cannot be written.
+    As a context manager it is released at the end of the block. Raises LockedError if another
+    writer holds it, with the process, if the kernel names it; SchemaError if the directory cannot
+    be written.
     """
 
     def __init__(self, root: Path) -> None:

@@ -43,12 +43,8 @@ NewIds = Mapping[tuple[int, int], str]
 class Rewriting:
     """Writes everything but the shards of linked columns, durably, and nothing that commits it.
 
-    Attributes
-    ----------
-    stores
-        The parts of the store at `root`, where the shards of the columns in `linked` are.
-    manifest
-        What will be committed, but for checksums.
+    At `root` are the shards of the columns in `linked`; the manifest is what will be committed, but
+    for checksums.
     """
 
     root: Path

@@ -101,21 +101,10 @@ def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
 
 
 class RowArrays:
-    """Arrays that grow by rows: columns, and the offsets of ragged axes.
+    """Arrays that grow by rows: some columns, and the offsets of some ragged axes.
 
-    Parameters
-    ----------
-    manifest
-        The schema, and what is committed; the arrays continue where it says that they end.
-    columns, axes
-        Which of its columns, and the offsets of which of its axes.
-    new
-        Whether not even an empty array is committed yet.
-
-    Attributes
-    ----------
-    n_items : dict
-        Axis -> items so far.
+    They continue where the manifest says that they end; `new`: not even an empty array is committed
+    yet. `n_items` counts the items of each axis so far.
     """
 
     def __init__(

@@ -22,13 +22,8 @@ __all__ = ["Source"]
 class Source(Protocol):
     """Traces in a deterministic order, with their columns and their origin.
 
-    Attributes
-    ----------
-    schema : Schema
-        Columns of every row; the implicit `trace_id` is not among them.
-    provenance : dict
-        JSON-able description of how the values were made; it is written once, into the store's
-        attributes.
+    The implicit `trace_id` is no column of the schema. The provenance is a JSON-able description of
+    how the values were made; it is written once, into the store's attributes.
     """
 
     schema: Schema
@@ -40,20 +35,10 @@ class Source(Protocol):
         return {}
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield `(trace_id, row)` from trace number `start` on.
+        """Yield `(trace_id, row)` from trace number `start` on, bit for bit as `rows(0)` does after
+        it.
 
-        Parameters
-        ----------
-        start : int
-            Number of traces to leave out. The rows after them are bit for bit the same as those of
-            `rows(0)`.
-
-        Yields
-        ------
-        trace_id : str
-            Unique within the source.
-        row : dict
-            One value per column of `schema`: an array of the column's dtype and shape, or an int,
-            float or str.
+        Ids are unique within the source. A row has one value per column of `schema`: an array of
+        the column's dtype and shape, or an int, float or str.
         """
         ...

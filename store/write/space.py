@@ -35,19 +35,9 @@ class SpaceCheck:
     Rows differ in length, so an estimate of more than is free is a warning on stderr, and only an
     estimate of more than 1.5 times that stops the build; what is committed stays.
 
-    Parameters
-    ----------
-    progress
-        Number of rows -> how much of the work is done with them, 0 to 1.
-    after
-        Look after so many rows of this process, or later if they are no progress yet.
-    ignore
-        Warn only.
-
-    Raises
-    ------
-    SchemaError
-        When it is called: the disk cannot hold the store.
+    `progress` says how much of the work is done with a number of rows, 0 to 1. It looks after so
+    many rows of this process, or later if they are no progress yet; `ignore`: it warns only. A call
+    raises SchemaError if the disk cannot hold the store.
     """
 
     path: Path

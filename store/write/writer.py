@@ -86,10 +86,10 @@ class StoreWriter:
 
     Attributes
     ----------
-    provenance : dict
+    provenance
         JSON object that says where the traces come from; a change is written with the next commit.
-    n_bytes : int
-        Of the values that this writer was given.
+    n_bytes
+        Bytes of the values that this writer was given.
 
     Examples
     --------
@@ -139,12 +139,8 @@ class StoreWriter:
     ) -> "StoreWriter":
         """Create an empty store at `path`, which must not exist or be an empty directory.
 
-        `provenance` is a JSON object that says where the traces come from.
-
-        Raises
-        ------
-        SchemaError
-            Something is at `path` already.
+        `provenance` is a JSON object that says where the traces come from. Raises SchemaError if
+        something is at `path` already.
         """
         root = local_path(path)
         _check_new(root)
@@ -194,18 +190,12 @@ class StoreWriter:
     def append(self, trace_id: str, row: Row) -> None:
         """Add one row, or nothing if anything about it is wrong; it may commit (see the class).
 
-        Parameters
-        ----------
-        row
-            A value for every column: arrays `(n, *item_shape)` for ragged columns (equal `n` on an
-            axis), `item_shape` for fixed ones, strings for utf8. Integers may be of any integer
-            dtype if they fit; floating dtypes are never rounded silently. torch tensors are
-            welcome. The memory may be reused.
+        A row has a value for every column: arrays `(n, *item_shape)` for ragged columns (equal `n`
+        on an axis), `item_shape` for fixed ones, strings for utf8. Integers may be of any integer
+        dtype if they fit; floating dtypes are never rounded silently. torch tensors are welcome.
+        The memory may be reused.
 
-        Raises
-        ------
-        SchemaError
-            The row does not fit the schema, or the id is taken.
+        Raises SchemaError if the row does not fit the schema, or the id is taken.
         """
         where = f"trace {trace_id!r}"
         schema = self._manifest.schema
@@ -313,11 +303,8 @@ class StoreWriter:
     def commit(self) -> None:
         """Make every appended row durable and visible; returns when they would survive a power cut.
 
-        Raises
-        ------
-        OSError
-            The disk is full, or another fault of it. The store is at its last commit, and the rows
-            after it have to be appended again, with a new writer.
+        Raises OSError if the disk is full, or for another fault of it. The store is at its last
+        commit, and the rows after it have to be appended again, with a new writer.
         """
         self._check_usable()
         if self._new_ids:
@@ -369,15 +356,9 @@ class StoreWriter:
     def close(self) -> None:
         """Commit what was appended, as closing a file does, and release the files and the lock.
 
-        They are released whatever happens. A second call does nothing.
-
-        Raises
-        ------
-        IncompleteError
-            An append or a commit failed before, and rows appended since the last commit are lost;
-            it says how many.
-        OSError
-            This commit failed; see `commit`.
+        They are released whatever happens. A second call does nothing. Raises IncompleteError, with
+        the number of rows that are lost since the last commit, if an append or a commit failed
+        before; OSError if this commit fails, see `commit`.
         """
         if not self._lock.is_held:
             return

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zarr
 from crc32c import crc32c
-from oracle import bits, make_rows, write_store
+from oracle import assert_batch, assert_same_row, bits, make_rows, write_store
 
 from store import Column, NotFoundError, Schema, StoreError, TraceStore
 from store.check.report import Report
@@ -164,6 +164,18 @@ def in_child(work: Callable[[], object], seconds: int = 280) -> object:
     assert not error, f"{error} (exit status {child.exitcode})"
     assert child.exitcode == 0
     return result
+
+
+def assert_store(path: Path, rows: list[tuple[str, dict]]) -> None:
+    """A store is whole, and holds these rows in checked reads: bit for bit, and by their ids."""
+    store = TraceStore.open(path, check=True)
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    for i, (trace_id, row) in enumerate(rows):
+        assert store.row_of(trace_id) == i
+        assert_same_row(store[i], row)
+    assert_batch(store.read(slice(None)), [row for _, row in rows])
+    report = verify_store(path)
+    assert report.problems == report.leftovers == report.hints == []
 
 
 def edit_record(path: Path, change: Callable[[dict], object]) -> None:

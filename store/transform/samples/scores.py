@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from store.read.packed import PackedRows
+from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
 from store.transform.samples.agreement import ALPHA, eigen_score, lexical_similarity
@@ -103,7 +103,7 @@ def _eigen_scores(store: TraceStore, settings: ScoreSettings, block: Block) -> V
     part = {}
     if store.schema.columns[STATES].axis_names:
         part = {STATES: {LAYERS_AXIS: slice(position, position + 1)}}
-    states = store.read_arrays(np.concatenate(block), [STATES], part).packed(STATES).numbers()
+    states = store.read_arrays(np.concatenate(block), [STATES], part).numbers(STATES)
     at_layer = states[:, 0 if part else position].astype(np.float64)  # of (n, 1 or L, d)
     of_questions = _split(at_layer, block)
     return {"eigenscore": _on_each_trace(map(eigen_score, of_questions), block)}
@@ -145,17 +145,19 @@ def _read_samples(store: TraceStore, block: Block, with_question: bool = False) 
     return [Samples(asked[0], texts) for asked, texts in zip(questions, answers, strict=True)]
 
 
-def mean_log_likelihoods(batch: PackedRows) -> NDArray[np.float64]:
+def mean_log_likelihoods(batch: Batch) -> NDArray[np.float64]:
     """Mean log-probability of each answer's tokens, `(n_rows,)`.
 
     NaN for an answer without tokens, or one whose place in the trace is not known.
     """
-    logprob = batch.packed("logprob")
-    starts, lengths = (batch.packed(name).values.tolist() for name in ("prompt_len", "answer_len"))
+    logprob = batch.numbers("logprob")
+    offsets = batch.ragged("logprob").offsets.tolist()
+    starts, lengths = (batch.numbers(name).tolist() for name in ("prompt_len", "answer_len"))
     means = np.full(len(batch.rows), np.nan)
     for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         first = max(1, start)  # nothing predicted token 0
-        numbers = logprob.row(i)[first : start + length].astype(np.float64)
+        of_trace = logprob[offsets[i] : offsets[i + 1]]
+        numbers = of_trace[first : start + length].astype(np.float64)
         if start >= 0 and len(numbers):
             means[i] = numbers.mean()
     return means

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from damage import content, edit_json, flip, shrink
+from damage import assert_store, content, edit_json, flip, shrink
 from oracle import ROWS, SCHEMA, WRITTEN, assert_same_row, write_store
 
 from store import TraceStore
@@ -21,14 +21,8 @@ def repair(capsys, path, *options):
 
 
 def assert_rows(path, kept):
-    """The store is whole and holds these of the rows, bit for bit and in order."""
-    store = TraceStore.open(path, check=True)
-    assert list(store.ids) == [ROWS[row][0] for row in kept]
-    for row, old in enumerate(kept):
-        assert store.row_of(ROWS[old][0]) == row
-        assert_same_row(store[row], ROWS[old][1])
-    report = verify_store(path)
-    assert report.problems == report.leftovers == []
+    """The store holds these of the rows."""
+    assert_store(path, [ROWS[row] for row in kept])
 
 
 def leave_crash(path):

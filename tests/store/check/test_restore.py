@@ -4,13 +4,12 @@ import shutil
 from itertools import count
 
 import pytest
-from damage import content, flip
+from damage import assert_store, content, flip
 from faults import Quick, is_killed
-from oracle import ROWS, SCHEMA, assert_same_row, write_store
+from oracle import ROWS, SCHEMA, write_store
 
 from store import TraceStore
 from store.check.restore import restore_files
-from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
 from store.transform.merge import merge_stores
@@ -39,15 +38,6 @@ def shards(store):
     return shared
 
 
-def assert_whole(path):
-    store = TraceStore.open(path, check=True)
-    assert list(store.ids) == [trace_id for trace_id, _ in ROWS]
-    for row, (_, values) in enumerate(ROWS):
-        assert_same_row(store[row], values)
-    report = verify_store(path)
-    assert report.problems == report.leftovers == report.hints == []
-
-
 def test_a_lost_shard_of_a_merged_store_is_linked_again(merged, tmp_path, capsys):
     """From the part that has it, which is found where a launch makes parts, or is named."""
     lost = shards(merged)[1]
@@ -62,7 +52,7 @@ def test_a_lost_shard_of_a_merged_store_is_linked_again(merged, tmp_path, capsys
         assert "1 damaged file to take from other stores" in capsys.readouterr().out
         assert not lost.exists()
         assert main(["repair", str(merged.path), *options, "--yes"]) == 0
-        assert_whole(merged.path)
+        assert_store(merged.path, ROWS)
         assert lost.stat().st_nlink == 2
         if not options:
             (tmp_path / "m.zarr.parts").rename(tmp_path / "moved")
@@ -87,7 +77,7 @@ def test_a_copy_that_is_damaged_is_not_taken(merged, tmp_path, capsys):
     assert "nothing" not in said
     assert content(tmp_path) == before
     assert main([*arguments, "--yes"]) == 0
-    assert_whole(merged.path)
+    assert_store(merged.path, ROWS)
 
 
 def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):

@@ -92,6 +92,7 @@ def make_ranks(store, column, shape, state=None, **order):
     loaders = [TraceLoader(store, [column], batch_size, **order, **rank) for rank in ranks]
     for loader in loaders if state else ():
         loader.load_state_dict(state)
+        loader.set_epoch(state["epoch"])  # as a loop does: the position stays
     return loaders
 
 
@@ -395,17 +396,13 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
 RANKS = "expected 0 <= rank < world_size, or neither, found rank"
 CACHE = "cache_bytes: expected 0, or at least one chunk of 48 bytes, found"
 WRONG = [
-    ({"batch_size": -1}, ValueError, "^batch_size: expected an integer of 1 or more, found -1$"),
+    ({"batch_size": 0}, ValueError, "^batch_size: expected an integer of 1 or more, found 0$"),
     ({"batch_size": 2.5}, ValueError, "^batch_size: expected an integer of 1 or more, found 2.5$"),
     ({"batch_size": "8"}, ValueError, "^batch_size: expected an integer of 1 or more, found '8'$"),
-    (
-        {"num_workers": 1.5},
-        ValueError,
-        "^num_workers: expected an integer of 0 or more, found 1.5$",
-    ),
+    ({"num_workers": -1}, ValueError, "^num_workers: expected an integer of 0 or more, found -1$"),
     ({"prefetch_bytes": -1}, ValueError, "^prefetch_bytes: expected an integer of 0 or more"),
     ({"seed": -1}, ValueError, "^seed: expected an integer of 0 or more, found -1$"),
-    ({"rank": -1}, ValueError, f"^{RANKS} -1 of None$"),
+    ({"rank": 0}, ValueError, f"^{RANKS} 0 of None$"),
     ({"world_size": 0}, ValueError, f"^{RANKS} None of 0$"),
     ({"rank": 2, "world_size": 2}, ValueError, f"^{RANKS} 2 of 2$"),
     ({"cache_bytes": 47}, ValueError, f"^{CACHE} 47$"),
@@ -465,7 +462,13 @@ def test_a_wrong_selection_fails_before_the_first_batch(small_path, make, select
 
 def test_an_unknown_column_is_named_with_the_closest(small_path):
     store = TraceStore.open(small_path)
-    for ask in (store.n_items, store.lengths, lambda name: store[0][name]):
+    for ask in (
+        store.n_items,
+        store.lengths,
+        lambda name: store[0][name],
+        lambda name: TraceLoader(store, [name]),
+        lambda name: TraceDataset(store, [name]),
+    ):
         with pytest.raises(NotFoundError, match="found 'lable'; closest: 'label'"):
             ask("lable")
 
@@ -476,10 +479,12 @@ def test_an_unknown_column_is_named_with_the_closest(small_path):
         ({"position": -1}, "expected position from 0 to 23, found -1"),
         ({"position": 24}, "expected position from 0 to 23, found 24"),
         ({"position": 2.5}, "expected position from 0 to 23, found 2.5"),
-        ({"position": "3"}, "expected position from 0 to 23, found '3'"),
+        ({"position": None}, "expected position from 0 to 23, found None"),
         ({"epoch": -1}, "expected epoch from 0 to .*, found -1"),
         ({"epoch": None}, "expected epoch from 0 to .*, found None"),
         ({"seed": SEED + 1}, f"expected seed {SEED}, found {SEED + 1}"),
+        ({"shuffle": False}, "expected shuffle True, found False"),
+        ({"order": 2}, "expected order 1, found 2"),
         ({"n_rows": 22}, "expected n_rows 23, found 22"),
         ({"store": "another"}, "expected store '.*', found 'another'"),  # with the same rows
     ],

@@ -1,10 +1,8 @@
 """TraceLoader and TraceDataset: order, workers, exact resume, errors in the caller."""
 
-import json
 import os
 import pickle
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -59,58 +57,6 @@ def test_rows_restrict_the_loader(store_path):
     rows = np.array([3, 30, 4, 17])
     assert delivered(TraceLoader(store_path, ["label"], 3, rows=rows)) == rows.tolist()
     assert sorted(delivered(TraceLoader(store_path, ["label"], 3, True, rows=rows))) == sorted(rows)
-
-
-def test_drop_last(store_path):
-    loader = TraceLoader(store_path, ["label"], 16, drop_last=True)
-    assert [len(batch) for batch in loader] == [16, 16]
-    assert len(loader) == 2
-
-
-@pytest.mark.parametrize("stop", range(7))
-@pytest.mark.parametrize(
-    "batch_size, num_workers, world_size", [(7, 0, 1), (3, 2, 1), (5, 1, 2), (1, 0, 3)]
-)
-@pytest.mark.filterwarnings("ignore:2 of 3 ranks get an empty last batch:RuntimeWarning")
-def test_resuming_at_any_step_delivers_the_rest_once(
-    store_path, stop, batch_size, num_workers, world_size
-):
-    """With another batch size, other workers and ranks; the epoch after it is complete again."""
-    first = TraceLoader(store_path, ["label"], 6, shuffle=True, seed=2, num_workers=2)
-    batches = iter(first)
-    seen = [row for _ in range(stop) for row in next(batches).rows.tolist()]
-    state = json.loads(json.dumps(first.state_dict()))
-    batches.close()
-    rest = []
-    for rank in range(world_size):
-        loader = TraceLoader(
-            store_path,
-            ["label"],
-            batch_size,
-            True,
-            2,
-            num_workers=num_workers,
-            rank=rank,
-            world_size=world_size,
-        )
-        loader.load_state_dict(state)
-        loader.set_epoch(state["epoch"])
-        rest += delivered(loader)
-        assert loader.epoch == 1
-    assert sorted(seen + rest) == list(range(40))
-    assert seen == permutation(40, 2, 0)[: len(seen)].tolist()
-
-
-def test_a_state_of_another_order_is_refused(store_path):
-    state = TraceLoader(store_path, seed=1, shuffle=True).state_dict()
-    for loader in (TraceLoader(store_path, seed=2, shuffle=True), TraceLoader(store_path, seed=1)):
-        with pytest.raises(ValueError, match="state_dict: expected"):
-            loader.load_state_dict(state)
-    loader = TraceLoader(store_path, seed=1, shuffle=True)
-    with pytest.raises(ValueError, match="position from 0 to 40, found 41"):
-        loader.load_state_dict(state | {"position": 41})
-    with pytest.raises(ValueError, match="expected store"):
-        loader.load_state_dict(state | {"store": "other"})
 
 
 def ranks(store, world_size, state=None, **options):
@@ -234,25 +180,6 @@ def test_ranks_drop_the_same_last_step(store_path):
     assert [len(loader) for loader in shares] == [2, 2]
 
 
-def test_one_of_rank_and_world_size_alone_is_refused(store_path):
-    for arguments in ({"rank": 0}, {"world_size": 2}):
-        with pytest.raises(ValueError, match="or neither, found rank"):
-            TraceLoader(store_path, **arguments)
-        with pytest.raises(ValueError, match="or neither, found rank"):
-            GlobalShuffleSampler(8, **arguments)
-
-
-def test_a_state_names_its_order(store_path):
-    """Another order is refused by name."""
-    loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
-    next(iter(loader))
-    state = loader.state_dict()
-    loader.load_state_dict(state)
-    assert delivered(loader) == permutation(40, 0, 0)[8:].tolist()
-    with pytest.raises(ValueError, match="state_dict: expected order 1, found 2"):
-        loader.load_state_dict(state | {"order": 2})
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("columns", [["label"], None])
@@ -282,22 +209,6 @@ def test_a_forked_child_is_refused_its_parents_iterator(
     assert seen == permutation(40, 0, 0).tolist()
 
 
-def test_an_abandoned_loader_leaves_no_thread(store_path):
-    before = threading.active_count()
-    for _ in range(20):
-        for _ in TraceLoader(store_path, batch_size=1, num_workers=2):
-            break
-    assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_error_in_a_worker_is_raised_in_the_caller(broken_path, num_workers):
-    loader = TraceLoader(broken_path, ["label", "tokens"], 5, num_workers=num_workers)
-    (broken_path / "tokens/c/1").unlink()
-    with pytest.raises(CorruptError, match="array 'tokens', shard 1"):
-        delivered(loader)
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
     """Reading ahead of a missing shard raises nothing; the read that needs it names the rows."""
@@ -310,17 +221,6 @@ def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
         assert next(batches)["tokens"].values.tolist() == rows[i][1]["tokens"].tolist()
     with pytest.raises(CorruptError, match=rf"shard 1: .*; rows? {whole}"):
         next(batches)
-
-
-def test_wrong_arguments_fail_before_the_first_batch(store_path):
-    for arguments in ({"batch_size": 0}, {"num_workers": -1}, {"rank": 2, "world_size": 2}):
-        with pytest.raises(ValueError, match="expected"):
-            TraceLoader(store_path, **arguments)
-    for wrong in (TraceLoader, TraceDataset):
-        with pytest.raises(NotFoundError, match="closest: 'label'"):
-            wrong(store_path, ["lable"])
-    with pytest.raises(IndexError, match="expected a row from 0 to 39, found 40"):
-        TraceLoader(store_path, rows=[40])
 
 
 @pytest.mark.timeout(120)
@@ -400,10 +300,6 @@ def test_a_state_of_other_rows_is_refused(store_path):
     state = TraceLoader(store_path, rows=range(10)).state_dict()
     with pytest.raises(ValueError, match="expected rows"):
         TraceLoader(store_path, rows=range(10, 20)).load_state_dict(state)
-    with pytest.raises(ValueError, match="expected position from 0 to 10, found None"):
-        TraceLoader(store_path, rows=range(10)).load_state_dict(
-            {k: v for k, v in state.items() if k != "position"}
-        )
 
 
 def test_no_columns_are_rows_alone(store_path):

@@ -25,6 +25,8 @@ def test_rows_that_ranks_cannot_share_evenly_need_a_choice():
         ValueError, match=r"3 ranks.*found 23; drop_last=True leaves out 2 .*=False"
     ):
         GlobalShuffleSampler(23, 1, 0, 3)
+    with pytest.raises(ValueError, match="or neither, found rank 0 of None"):
+        GlobalShuffleSampler(8, rank=0)
     samplers = shares(23, 3, drop_last=True)
     assert [len(sampler) for sampler in samplers] == [7, 7, 7]
     rows = list(zip(*samplers, strict=True))

@@ -1,7 +1,5 @@
 """Batches that are read together: the same batches, with fewer chunks decoded."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch
 from store import (
     Batch,
     Column,
-    CorruptError,
     Ragged,
     Schema,
     StoreWriter,
@@ -82,44 +79,6 @@ def test_batches_are_the_same_and_chunks_are_decoded_less_often(path, num_worker
         assert together == apart
     apart, together = (loader.store.cache.stats.misses for loader in loaders)
     assert 1.3 * together < apart
-
-
-def test_a_state_between_batches_of_a_window_resumes_there(path):
-    loader = TraceLoader(path, ["y"], 7, shuffle=True, cache_bytes=CACHE_BYTES)
-    batches = iter(loader)
-    seen = [next(batches).rows.tolist() for _ in range(6)]
-    state = loader.state_dict()
-    rest = [batch.rows.tolist() for batch in batches]
-    other = TraceLoader(path, ["y"], 7, shuffle=True, cache_bytes=CACHE_BYTES)
-    other.load_state_dict(state)
-    assert [batch.rows.tolist() for batch in other] == rest
-    assert sorted(row for rows in seen + rest for row in rows) == list(range(N_ROWS))
-
-
-class Damaged(TraceLoader):
-    """A loader of a store that has one row in a damaged chunk."""
-
-    bad_row = -1
-
-    def read_located(self, located, options):
-        if self.bad_row in located.rows:
-            raise CorruptError("damaged")
-        return super().read_located(located, options)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_before_the_damage_arrive(path, num_workers):
-    """A damaged chunk of a window is an error in its turn, and leaves no thread."""
-    options = {"cache_bytes": CACHE_BYTES, "num_workers": num_workers}
-    order = [batch.rows.tolist() for batch in TraceLoader(path, ["y"], 7, True, **options)]
-    loader = Damaged(path, ["y"], 7, True, **options)
-    loader.bad_row = order[12][3]
-    before = threading.active_count()
-    delivered = []
-    with pytest.raises(CorruptError, match="damaged"):
-        delivered.extend(batch.rows.tolist() for batch in loader)
-    assert delivered == order[:12]
-    assert threading.active_count() == before
 
 
 def test_windows_grow_and_cover_every_batch():

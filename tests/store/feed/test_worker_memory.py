@@ -71,10 +71,20 @@ def assert_whole(batches, rows):
     assert len(batches) == N_ROWS // BATCH_SIZE
 
 
+def x_of(rows, i):
+    """The bytes of a column in a batch."""
+    return np.concatenate([row["x"] for row in rows[BATCH_SIZE * i :][:BATCH_SIZE]]).tobytes()
+
+
+def arena_addresses():
+    """Where this process has mapped the arenas of workers."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    spans = [line.split()[0].split("-") for line in lines if "memfd:trace-store" in line]
+    return [range(int(first, 16), int(stop, 16)) for first, stop in spans]
+
+
 def arenas_mapped():
-    return sum(
-        "memfd:trace-store" in line for line in Path("/proc/self/maps").read_text().splitlines()
-    )
+    return len(arena_addresses())
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -125,10 +135,9 @@ def only_x(batch):
 def test_a_collate_function_of_ones_own(large_path, large_rows):
     """Tensors outside a batch travel as torch sends them; a batch may be sent twice."""
     for i, collated in enumerate(loader_of(large_path, collate_fn=only_x)):
-        expected = np.concatenate([row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]])
-        assert bits(collated["x"]) == expected.tobytes()
+        assert bits(collated["x"]) == x_of(large_rows, i)
         for batch in collated["twice"]:
-            assert bits(batch["x"].values) == expected.tobytes()
+            assert bits(batch["x"].values) == x_of(large_rows, i)
 
 
 def test_arenas_of_workers_that_ended_are_let_go(large_path):
@@ -227,10 +236,7 @@ def test_a_worker_may_keep_its_batches(large_path, large_rows):
     loader = DataLoader(Remembering(large_path), BATCH_SIZE, num_workers=1, persistent_workers=True)
     for _ in range(3):
         for i, batch in enumerate(loader):
-            expected = np.concatenate(
-                [row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]]
-            )
-            assert bits(batch["x"].values) == expected.tobytes()
+            assert bits(batch["x"].values) == x_of(large_rows, i)
 
 
 def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(large_path, large_rows):
@@ -245,8 +251,7 @@ def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(large_path, l
     for _ in range(3):
         for _ in loader:
             pass
-    expected = np.concatenate([row["x"] for row in large_rows[:BATCH_SIZE]])
-    assert bits(held[0]["x"].values) == expected.tobytes()
+    assert bits(held[0]["x"].values) == x_of(large_rows, 0)
 
 
 def test_batches_that_outlive_their_worker_give_their_memory_back(large_path):
@@ -314,12 +319,3 @@ def test_small_rows_gathered_in_a_worker_come_through_the_arena(tmp_path):
             assert any(tensor.data_ptr() in place for place in arena_addresses())
         assert batch["y"][:, 0].tolist() == [-row for row in range(2000 * i, 2000 * i + 2000)]
         assert batch["x"].row(7).tolist() == [2000 * i + 7] * (20 + (2000 * i + 7) % 3)
-
-
-def arena_addresses():
-    lines = [
-        line
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if "memfd:trace-store" in line
-    ]
-    return [range(*(int(part, 16) for part in line.split()[0].split("-"))) for line in lines]

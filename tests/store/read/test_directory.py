@@ -11,19 +11,6 @@ from store.read import source as reading
 from store.read.directory import StoreDirectory
 
 
-def test_another_directory_is_refused(tmp_path):
-    for name in ("here", "other"):
-        (tmp_path / name).mkdir()
-    directory = StoreDirectory.at(tmp_path / "here")
-    directory.check()
-    (tmp_path / "here").rename(tmp_path / "away")
-    with pytest.raises(CorruptError, match="the store is gone; open it where it is now"):
-        directory.check()
-    (tmp_path / "other").rename(tmp_path / "here")
-    with pytest.raises(CorruptError, match=r"taken the place .*; open it again"):
-        directory.check()
-
-
 def test_an_equal_inode_on_another_device_is_another_directory(tmp_path):
     directory = StoreDirectory.at(tmp_path)
     elsewhere = dataclasses.replace(directory, device=directory.device + 1)

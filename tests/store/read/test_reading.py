@@ -2,13 +2,13 @@
 like."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from damage import flip
 from oracle import ROWS, WRITTEN, assert_same_row, bits
 
 from store import (
@@ -27,7 +27,6 @@ from store import (
 from store.cli.main import main
 from store.read.row_reader import RowReader
 
-ROOT = Path(__file__).parents[3]
 N = len(ROWS)
 IDS = [trace_id for trace_id, _ in ROWS]
 
@@ -209,11 +208,6 @@ def test_ids_are_read_in_the_order_given(store, kind):
     assert TraceDataset(store, ["label"])[IDS[5]].number == 5
 
 
-def test_an_unknown_id_among_rows_is_named(store):
-    with pytest.raises(NotFoundError, match="found 'trace 5'; closest: 'trace 5 é'"):
-        store.read([IDS[0], "trace 5"])
-
-
 @pytest.mark.parametrize(
     "rows, message",
     [
@@ -301,10 +295,7 @@ def test_a_ragged_column_is_refused_with_what_to_use(store):
 
 @pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_damage_in_a_whole_column_names_the_rows(path):
-    shard = path / "label/c/0"
-    data = bytearray(shard.read_bytes())
-    data[7] ^= 1
-    shard.write_bytes(data)
+    flip(path / "label/c/0", 7)
     with pytest.raises(CorruptError, match=r"array 'label', shard 0, chunk 1: .*; rows 5 to 9"):
         TraceStore.open(path, check=True).column("label")
 
@@ -473,24 +464,13 @@ def test_columns_with_arrays_are_refused_for_a_data_frame(store):
                 convert(["lable"])
 
 
-@pytest.mark.parametrize("package", ["pandas", "pyarrow"])
-def test_without_a_package_one_line_says_what_to_install(whole, package):
-    """And importing the store does not need it."""
-    convert = {"pandas": "to_pandas", "pyarrow": "to_arrow"}[package]
-    code = (
-        f"import sys; sys.modules[{package!r}] = None; from store import *\n"
-        f"store = TraceStore.open({str(whole)!r})\n"
-        "for thing in (store, store.read([0])):\n"
-        f"    try: thing.{convert}()\n"
-        "    except NotFoundError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert (
-        done.stdout.splitlines()
-        == [f"{convert}: the package {package} is not installed; run pip install {package}"] * 2
-    )
+@pytest.mark.parametrize("package, convert", [("pandas", "to_pandas"), ("pyarrow", "to_arrow")])
+def test_without_a_package_one_line_says_what_to_install(store, monkeypatch, package, convert):
+    monkeypatch.setitem(sys.modules, package, None)
+    expected = f"^{convert}: the package {package} is not installed; run pip install {package}$"
+    for thing in (store, store.read([0])):
+        with pytest.raises(NotFoundError, match=expected):
+            getattr(thing, convert)()
 
 
 def test_a_ragged_pair_still_unpacks(store):

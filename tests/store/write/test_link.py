@@ -6,11 +6,11 @@ import random
 from contextlib import suppress
 
 import pytest
+from damage import assert_store
 from faults import Quick, Recorder, Stop, lay_out
-from oracle import SCHEMA, assert_same_row, make_rows, write_store
+from oracle import SCHEMA, make_rows, write_store
 
 from store import StoreWriter, TraceStore
-from store.check.verify import verify_store
 from store.transform.merge import merge_stores
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -25,17 +25,6 @@ def parts(tmp_path):
         TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows), check=True)
         for i, rows in enumerate(PARTS)
     ]
-
-
-def assert_holds(path, rows):
-    """These rows, whole, through checked reads."""
-    store = TraceStore.open(path, check=True)
-    assert list(store.ids) == [trace_id for trace_id, _ in rows]
-    for i, (trace_id, row) in enumerate(rows):
-        assert store.row_of(trace_id) == i
-        assert_same_row(store[i], row)
-    report = verify_store(path)
-    assert report.problems == report.leftovers == []
 
 
 def merge(path, parts, files, **options):
@@ -59,7 +48,7 @@ def test_a_power_cut_loses_nothing(tmp_path, parts, step):
         lay_out(log[:n], base, target, keeping[i % 3])
         path = target / "m.zarr"
         merge(path, parts, Quick())
-        assert_holds(path, ROWS)
+        assert_store(path, ROWS)
 
 
 @pytest.mark.parametrize("n_cuts", [8, pytest.param(300, marks=SLOW)])
@@ -79,7 +68,7 @@ def test_a_power_cut_brings_no_file_of_another_merge_back(tmp_path, parts, n_cut
         share = rng.random()
         lay_out(cut, base, target, lambda rng=rng, share=share: rng.random() < share)
         merge(target / "m.zarr", parts, Quick())
-        assert_holds(target / "m.zarr", ROWS)
+        assert_store(target / "m.zarr", ROWS)
 
 
 def n_links(path, parts, stop=None):
@@ -100,7 +89,7 @@ def test_what_was_linked_is_not_linked_again(tmp_path, parts):
     assert n_links(tmp_path / "c.zarr", parts[::-1], stop=60) > 0
     assert n_links(tmp_path / "c.zarr", parts) == in_all
     for name in ("b", "c"):
-        assert_holds(tmp_path / f"{name}.zarr", ROWS)
+        assert_store(tmp_path / f"{name}.zarr", ROWS)
 
 
 class Unlinkable(Quick):
@@ -118,7 +107,7 @@ def test_what_cannot_be_linked_is_copied(tmp_path, parts):
     (done,) = reports
     assert (done.n_linked, done.reason) == (0, "Invalid cross-device link")
     assert done.n_copied == done.n_files > 0
-    assert_holds(path, ROWS)
+    assert_store(path, ROWS)
     assert TraceStore.open(path).manifest.segments
 
 
@@ -133,12 +122,12 @@ def test_stores_that_share_files_go_separate_ways(tmp_path, parts):
         with StoreWriter.open(store.path) as writer:
             for trace_id, row in more:
                 writer.append(trace_id, row)
-    assert_holds(path, [*ROWS, *more])
-    assert_holds(parts[2].path, [*PARTS[2], *more])
-    assert_holds(parts[0].path, PARTS[0])
+    assert_store(path, [*ROWS, *more])
+    assert_store(parts[2].path, [*PARTS[2], *more])
+    assert_store(parts[0].path, PARTS[0])
     for part in parts:
         Quick().remove_tree(part.path)
-    assert_holds(path, [*ROWS, *more])
+    assert_store(path, [*ROWS, *more])
     assert [trace.id for trace in merged] == [trace_id for trace_id, _ in ROWS]
 
 
@@ -152,4 +141,4 @@ def test_what_a_symbolic_link_points_to_is_copied(tmp_path, parts):
     merge(path, parts, Quick(), report=reports.append)
     assert (reports[0].n_copied, reports[0].reason) == (1, "symbolic links")
     assert os.stat(tmp_path / "elsewhere").st_nlink == 1
-    assert_holds(path, ROWS)
+    assert_store(path, ROWS)
