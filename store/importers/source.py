@@ -225,7 +225,8 @@ class FileSource(Source):
         value = scores.value_of(trace_id, row["question_id"])
         if value is None:
             return np.nan, UNLABELLED
-        return scores.judge(value, self._options.score_threshold)
+        [score], [label] = scores.label([value], self._options.score_threshold)
+        return float(score), int(label)
 
     def _judged_by_itself(self, row: Row) -> tuple[float | np.float32, int]:
         """Return the score and the label that a record has; a score alone decides the label."""

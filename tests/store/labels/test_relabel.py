@@ -260,7 +260,7 @@ def test_a_record_of_something_else_is_none(path, label, record):
 
 def test_a_plan_is_refused_once_something_else_was_committed(path):
     """It would take back the other change, and that could not be undone."""
-    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    plan = plan_labels(TraceStore.open(path), ScoreTable("scores", by_question={"q0": 0.25}))
     set_labels(path, {"q1": 0.25})
     now = state(path)
     with StoreWriter.open(path) as writer, pytest.raises(LockedError, match="plan them again"):
@@ -271,7 +271,7 @@ def test_a_plan_is_refused_once_something_else_was_committed(path):
 def test_labels_that_do_not_fit_leave_no_file(tmp_path):
     """Nothing was changed, so nothing has to be kept."""
     path = write(tmp_path / "s.zarr")
-    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    plan = plan_labels(TraceStore.open(path), ScoreTable("scores", by_question={"q0": 0.25}))
     plan.new.labels[0] = 2**40
     with StoreWriter.open(path) as writer, pytest.raises(SchemaError):
         commit_labels(writer, plan)
@@ -361,7 +361,7 @@ def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
     """A second change that dies leaves either state, and undo finds the one before it."""
     set_labels(path, {"q0": 0.25})
     first = state(path)
-    table = ScoreTable.of_questions({"q1": 0.125})
+    table = ScoreTable("scores", by_question={"q1": 0.125})
     second = plan_labels(TraceStore.open(path), table).new.scores.tolist()
     stopped = False
     try:

@@ -1,7 +1,6 @@
 """Scores and labels from files: which column is read, as what, and what is refused."""
 
 import json
-import math
 import pickle
 
 import numpy as np
@@ -23,14 +22,18 @@ def read(tmp_path):
     return write_and_read
 
 
+def labelled(table, values, threshold):
+    """The score and the label that each value makes."""
+    return list(zip(*(one.tolist() for one in table.label(values, threshold)), strict=True))
+
+
 @pytest.mark.parametrize("name", ["score", "bleurt_score", "bleurt", "rouge_l", "rougeL", "Score"])
 def test_known_names_of_scores(read, name):
     """They are scores, higher is better, wherever their column stands."""
     table = read(f"{name},model,question_id\n0.25,x,q1\n")
     assert (table.kind, table.column, table.lower_is_better) == ("score", name, False)
     assert table.by_question == {"q1": 0.25}
-    assert table.judge(0.25, 0.5) == (0.25, 1)
-    assert table.judge(0.5, 0.5) == (0.5, 0)
+    assert labelled(table, [0.25, 0.5], 0.5) == [(0.25, 1), (0.5, 0)]
 
 
 @pytest.mark.parametrize("name", ["label", "is_hallucination", "hallucination", "Label"])
@@ -40,10 +43,9 @@ def test_known_names_of_labels(read, name):
     assert table.kind == "label"
     assert table.by_question == {"a": 1, "b": 0, "c": -1, "d": 1, "e": 0, "f": 1}
     assert table.n_empty == 1
-    for value in (1.0, 0.0, -1.0):
-        score, label = table.judge(value, 0.5)
-        assert math.isnan(score)
-        assert label == value
+    scores, labels = table.label([1.0, 0.0, -1.0], 0.5)
+    assert np.isnan(scores).all()
+    assert labels.tolist() == [1, 0, -1]
 
 
 @pytest.mark.parametrize("text", ["0.3", "2", "yes", "nan", "right"])
@@ -80,12 +82,11 @@ def test_no_column_is_guessed(read, header, message):
 def test_columns_can_be_named(read):
     """As scores or as labels, with a direction for scores."""
     text = "question_id,correct,wrong,ppl\nq1,True,0,3.5\n"
-    assert read(text, score_column="correct").judge(1.0, 0.5) == (1.0, 0)
+    assert labelled(read(text, score_column="correct"), [1.0], 0.5) == [(1.0, 0)]
     assert read(text, label_column="wrong").by_question == {"q1": 0}
     table = read(text, score_column="ppl", lower_is_better=True)
-    assert table.judge(3.5, 20.0) == (-3.5, 0)
-    assert table.judge(20.0, 20.0) == (-20.0, 0)
-    assert table.judge(20.5, 20.0) == (-20.5, 1)
+    expected = [(-3.5, 0), (-20.0, 0), (-20.5, 1)]
+    assert labelled(table, [3.5, 20.0, 20.5], 20.0) == expected
     assert table.stored_threshold(20.0) == -20.0
 
 

@@ -148,7 +148,7 @@ def write_preprocessed(folder, traces, labels=None, threshold=0.0, stem="a"):
 
 
 def imported(out, *sources, scores=None, **options):
-    table = None if scores is None else ScoreTable.of_questions(scores)
+    table = None if scores is None else ScoreTable("scores", by_question=scores)
     source = open_older(*sources, scores=table, begun=open_begun(out), **options)
     return build_store(out, source), source.report
 
