@@ -5,7 +5,7 @@ from pathlib import Path
 from store.cli import options
 from store.cli.arguments import path
 from store.cli.command import Command, argument, flag
-from store.cli.progress import Progress, share_of_bytes
+from store.cli.progress import Progress
 from store.cli.push import (
     CREDENTIALS,
     ENDPOINT,
@@ -53,8 +53,8 @@ class Pull(Command):
 
         def pull() -> Pulled:
             with (
-                Progress(share_of_bytes, sizes_text, "MB", 1e6) as progress,
-                Progress(share_of_bytes, _checked, "MB", 1e6) as checking,
+                Progress.of_bytes(sizes_text) as progress,
+                Progress.of_bytes(lambda *done: f"checked: {sizes_text(*done)}") as checking,
             ):
                 return pull_store(
                     objects,
@@ -71,7 +71,3 @@ class Pull(Command):
         say(f"{self.out}: {count(pulled.n_rows, 'trace')}")
         print_files(pulled, f"{would}pulled")
         return 0
-
-
-def _checked(n_done: int, n_bytes: int) -> str:
-    return f"checked: {sizes_text(n_done, n_bytes)}"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from store.cli.arguments import path, positive, program, seconds
 from store.cli.command import Command, argument, flag, option
-from store.cli.progress import Progress, share_of_bytes
+from store.cli.progress import Progress
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled
 from store.remote.push import Pushed, push_store, upload_s
@@ -91,7 +91,7 @@ class Push(Command):
         )
 
         def push() -> Pushed:
-            with Progress(share_of_bytes, sizes_text, "MB", 1e6) as progress:
+            with Progress.of_bytes(sizes_text) as progress:
                 return push_store(
                     self.source,
                     objects,

@@ -70,7 +70,7 @@ class Subset(Command):
         chosen |= {"rows": len(rows), "rows_sha256": digest}
         source = CopySource([(store, rows)], subset_provenance(store, chosen))
         check_new_space(self, bytes_of_rows(store, rows))
-        with Progress(lambda done: done / max(1, len(rows))) as progress:
+        with Progress.of_rows(len(rows)) as progress:
             build_store(self.store, source, progress, command=self.typed)
         say(f"{self.store}: {len(rows):,} of {count(len(store), 'trace')}")
         return 0

@@ -166,15 +166,8 @@ class Grader:
 def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
     """Ask a judge whether references are right, before it labels: a template may ask the reverse.
 
-    Parameters
-    ----------
-    cases
-        Their first references are judged as answers, of the first few cases that have any.
-
-    Raises
-    ------
-    SchemaError
-        It calls more of them wrong than right.
+    The first references of the first few `cases` that have any are judged as answers. Raises
+    SchemaError if it calls more of them wrong than right.
     """
     with_references = (case for case in cases if case.references)
     known = [

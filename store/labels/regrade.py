@@ -39,13 +39,9 @@ def plan_rules(
     Rows on which the first rule cannot decide, because the store has no references for them, keep
     score and label.
 
-    Parameters
-    ----------
-    store
-        The store, with `question`, `answer` and `references` as `extract` writes them.
-    replace_all
-        Rows without references lose score and label, and labels that came with the answers are
-        replaced.
+    The store has `question`, `answer` and `references` as `extract` writes them. With
+    `replace_all`, rows without references lose score and label, and labels that came with the
+    answers are replaced.
 
     Raises
     ------
@@ -107,10 +103,7 @@ def _check_verdicts(store: TraceStore, verdicts: Mapping[str, int]) -> None:
 def stored_cases(store: TraceStore) -> Iterator[Case]:
     """The answers of a store with their questions and references, row by row.
 
-    Raises
-    ------
-    SchemaError
-        The store lacks one of these columns, or holds something else there.
+    Raises SchemaError for a store that lacks one of these columns, or holds something else there.
     """
     for _, cases in _blocks(store):
         yield from cases

@@ -22,17 +22,10 @@ AS_GIVEN = "as given with the responses"  # begins the rule of labels that came 
 
 
 def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArray[np.int64]:
-    """Turn scores into labels: 1 (hallucination) iff `score < threshold`.
+    """Turn scores `(...)`, higher is better, into labels: 1, hallucination, iff score < threshold.
 
-    Parameters
-    ----------
-    scores : float (...)
-        Agreement with the references, higher is better; NaN where there is none.
-
-    Returns
-    -------
-    int64 (...)
-        1, 0, or -1 (unlabelled) where the score is not finite: no score is never a right answer.
+    Returns int64 `(...)`: 1, 0, or -1 (unlabelled) where the score is not finite: no score is never
+    a right answer.
     """
     scores = np.asarray(scores)
     return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)

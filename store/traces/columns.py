@@ -40,29 +40,17 @@ ALL = ("extract", "import", "vLLM")  # `import` of the older formats, or of vLLM
 
 @dataclass(frozen=True)
 class TraceColumn:
-    """What a column holds, and who writes it.
-
-    Attributes
-    ----------
-    dtype
-        NumPy's name, 'utf8', or `STATE_DTYPES`.
-    axes
-        Names of all axes of a trace's value; a first one of `RAGGED` is not of the items.
-    made_by
-        The commands that write it.
-    of
-        What it is computed from: 'states', 'attention', 'predictions' or 'lens'; '' is the record.
-    in_table
-        Whether the page's table of traces has it without being asked for it.
-    """
+    """What a column holds, and who writes it."""
 
     doc: str
-    dtype: str
+    dtype: str  # NumPy's name, 'utf8', or `STATE_DTYPES`
+    # all axes of a trace's value; a first one of `RAGGED` is not of the items
     axes: tuple[str, ...] = ()
-    made_by: tuple[str, ...] = ("extract",)
+    made_by: tuple[str, ...] = ("extract",)  # the commands that write it
+    # what it is computed from: 'states', 'attention', 'predictions' or 'lens'; '' is the record
     of: str = ""
     codec: str | None = None
-    in_table: bool = True
+    in_table: bool = True  # whether the page's table of traces has it without being asked for it
 
     @property
     def axis(self) -> str | None:

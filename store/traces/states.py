@@ -14,12 +14,10 @@ __all__ = ["DERIVED", "derive_states"]
 
 
 def derive_states(name: str, states: Any, prompt_len: int | None) -> Any:
-    """Make a column of states from `hidden_states`.
+    """Make a column of `DERIVED` from `hidden_states`.
 
     Parameters
     ----------
-    name
-        One of `DERIVED`.
     states
         `(T, L, d)`: a floating array, or a bfloat16 tensor.
     prompt_len

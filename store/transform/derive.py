@@ -64,8 +64,13 @@ def plan_columns(
 
 def _without_tokens(states: Column) -> Column:
     """The column of one state a trace; the sizes of its chunks and shards are chosen again."""
-    names = {"axis_names": states.axis_names, "split": states.split}
-    return Column(states.dtype, states.item_shape, codec=states.codec, **names)
+    return Column(
+        states.dtype,
+        states.item_shape,
+        axis_names=states.axis_names,
+        split=states.split,
+        codec=states.codec,
+    )
 
 
 def plan_passes(names: Sequence[str]) -> list[list[str]]:

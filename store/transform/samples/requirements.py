@@ -107,10 +107,7 @@ def check_scores(
 def questions_of(store: TraceStore) -> list[NDArray[np.int64]]:
     """The rows of each question with several traces, int64, by the traces' ids.
 
-    Raises
-    ------
-    SchemaError
-        Every question has one trace.
+    Raises SchemaError if every question has one trace.
     """
     rows_of = defaultdict(list)
     for row, question in enumerate(read_texts(store, QUESTION_ID)):

@@ -36,13 +36,16 @@ __all__ = ["PASSES", "describe_score", "score_rows"]
 
 Block = Sequence[NDArray[np.int64]]  # rows of each of some questions
 Values = dict[str, Sequence[float]]  # column -> a number for each row of a block
+# the numbers of columns that are made together, those that the store allows
+Score = Callable[[TraceStore, ScoreSettings, Block], Values]
 
 
 def score_rows(
     store: TraceStore, names: Sequence[str], settings: ScoreSettings, progress: Progress
 ) -> Iterator[dict[str, np.float32]]:
     """Rows of columns of one of `PASSES`; all are computed before the first is yielded."""
-    score, n_questions = next(made for columns, made in PASSES.items() if names[0] in columns)
+    (together,) = (columns for columns in PASSES if names[0] in columns)
+    score, n_questions = PASSES[together]
     found = {name: np.full(len(store), np.nan, np.float32) for name in names}
     questions = questions_of(store)
     n_done = len(store) - sum(map(len, questions))
@@ -149,9 +152,8 @@ def _on_each_trace(numbers: Iterable[float], block: Block) -> Sequence[float]:
     return np.repeat([*numbers], lengths).tolist()
 
 
-# Columns that are made together -> (store, settings, block) -> the numbers of these columns that
-# the store allows; and the questions of a block, which are in memory at once
-PASSES: dict[tuple[str, ...], tuple[Callable[[TraceStore, ScoreSettings, Block], Values], int]] = {
+# columns that are made together -> how; and the questions of a block, which are in memory at once
+PASSES: dict[tuple[str, ...], tuple[Score, int]] = {
     ("eigenscore",): (_eigen_scores, 256),
     ("lexical_similarity",): (_similarities, 256),
     # few: a classifier may take a second for each pair of texts
