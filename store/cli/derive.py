@@ -80,9 +80,7 @@ class Derive(Command):
         "NAME_OR_PATH",
         expand,
     )
-    batch_size: int = option(
-        "pairs of texts that the classifier reads at once (default: %(default)s)", "N", positive, 32
-    )
+    batch_size: int = option("pairs of texts that the classifier reads at once", "N", positive, 32)
     device: str | None = option(
         "torch device of the classifier, e.g. cuda:1 (default: cuda if there is one, else cpu)"
     )

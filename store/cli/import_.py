@@ -90,9 +90,7 @@ class Import(Command):
         finite,
     )
     part: tuple[int, int] = options.parts_of("file")
-    max_file_gb: float = option(
-        "refuse files that unpack to more gigabytes (default: %(default)s)", "GB", finite, 16
-    )
+    max_file_gb: float = option("refuse files that unpack to more gigabytes", "GB", finite, 16)
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:

@@ -96,11 +96,9 @@ class Label(Command):
     lower_is_better: bool = options.LOWER_IS_BETTER
     judge_model: str | None = options.JUDGE_MODEL
     judge_template: str | None = options.JUDGE_TEMPLATE
-    batch_size: int = option(
-        "answers that the judge reads at once (default: %(default)s)", "N", positive, 16
-    )
+    batch_size: int = option("answers that the judge reads at once", "N", positive, 16)
     dtype: str = option(
-        "dtype of the judge's weights; auto: as in the checkpoint (default: %(default)s)",
+        "dtype of the judge's weights; auto: as in the checkpoint",
         default="auto",
         choices=("bf16", "fp16", "fp32", "auto"),
     )

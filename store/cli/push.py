@@ -51,7 +51,7 @@ examples:
 
 URL = argument("s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH", "URL")
 ENDPOINT = option("address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL")
-JOBS = option("files at a time (default: 8)", "N", positive, 8)
+JOBS = option("files at a time", "N", positive, 8)
 TIMEOUT = option(
     "seconds that a request may take with all its repetitions; those that write large files "
     "get more (default: 120)",

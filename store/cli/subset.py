@@ -50,7 +50,7 @@ class Subset(Command):
     split: str = option(
         f"the questions of a split: {', '.join(SPLITS)}", either="which", choices=SPLITS
     )
-    seed: int = option("seed of --split (default: %(default)s)", "N", int, 0)
+    seed: int = option("seed of --split", "N", int, 0)
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:

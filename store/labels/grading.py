@@ -12,12 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from store.errors import SchemaError
 from store.format.schema import Column
-from store.labels.answer_scores import (
-    NORMALIZATION,
-    RULES,
-    SCORE_THRESHOLD,
-    exact_match_score,
-)
+from store.labels.answer_scores import NORMALIZATION, RULES, SCORE_THRESHOLD, exact_match_score
 from store.labels.rule import UNLABELLED, label_scores
 from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY, RULE_COLUMN
 

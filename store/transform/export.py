@@ -226,8 +226,4 @@ def _import_pyarrow(name: str) -> Any:
         ) from error
 
 
-FORMATS = {
-    ".csv": _write_csv,
-    ".jsonl": _write_json_lines,
-    ".parquet": _write_parquet,
-}
+FORMATS = {".csv": _write_csv, ".jsonl": _write_json_lines, ".parquet": _write_parquet}

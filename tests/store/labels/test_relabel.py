@@ -71,14 +71,13 @@ def state(path):
 
 
 def files(path):
-    return {
-        file: file.read_bytes()
-        for file in path.parent.rglob("*")
-        if file.is_file() and file.suffix != ".csv"
-    }
+    found = (file for file in path.parent.rglob("*") if file.is_file())
+    return {file: file.read_bytes() for file in found if file.suffix != ".csv"}
 
 
 BEFORE = ([1.0, 0.0, 1.0, 0.0, None, 0.25], LABELS)
+LABELLED = "question_id,label\nq0,1\n"
+CHANGE = "question_id,score\nq0,0.25\n"
 
 
 @pytest.mark.parametrize("option", [[], ["--replace-all"], ["--dry-run"]])
@@ -105,16 +104,8 @@ def test_a_file_that_fits_nothing_changes_nothing(path, label, option):
         ),
         (None, ["--undo"], "nothing to undo"),
         (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
-        (
-            "question_id,label\nq0,1\n",
-            ["--score-threshold", "0.4"],
-            "for which --score-threshold means nothing",
-        ),
-        (
-            "question_id,label\nq0,1\n",
-            ["--higher-is-better"],
-            "for which no direction can be given",
-        ),
+        (LABELLED, ["--score-threshold", "0.4"], "for which --score-threshold means nothing"),
+        (LABELLED, ["--higher-is-better"], "for which no direction can be given"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(path, label, text, options, message):
@@ -196,15 +187,15 @@ def test_what_a_file_changes(path, label, text, options, scores, labels, lines):
 def test_a_dry_run_writes_nothing(path, label):
     """It prints what the command without it prints."""
     before = files(path)
-    status, said = label("question_id,score\nq0,0.25\n", "--dry-run")
+    status, said = label(CHANGE, "--dry-run")
     assert (status, files(path), state(path)) == (0, before, BEFORE)
     assert "dry run: nothing was written" in said
-    assert said.splitlines()[:-1] == label("question_id,score\nq0,0.25\n")[1].splitlines()[:-1]
+    assert said.splitlines()[:-1] == label(CHANGE)[1].splitlines()[:-1]
 
 
 def test_undo_and_redo(path, label):
     """Scores, labels and the rule in the provenance come back; again, and the change is back."""
-    label("question_id,score\nq0,0.25\n", "--replace-all", "--score-threshold", "0.2")
+    label(CHANGE, "--replace-all", "--score-threshold", "0.2")
     after, provenance = state(path), TraceStore.open(path).provenance
     assert after == ([0.25, 0.25] + [None] * 4, [0, 0] + [-1] * 4)
     assert label(None, "--undo", "--dry-run")[0] == 0
@@ -223,22 +214,21 @@ def test_undo_and_redo(path, label):
 def test_the_same_command_twice_does_not_lose_the_labels_before(path, label):
     """The second changes nothing, so undo goes back before both."""
     for _ in range(2):
-        label("question_id,score\nq0,0.25\n")
-    assert "nothing changes: nothing was written" in label("question_id,score\nq0,0.25\n")[1]
+        label(CHANGE)
+    assert "nothing changes: nothing was written" in label(CHANGE)[1]
     assert label(None, "--undo")[0] == 0
     assert state(path) == BEFORE
 
 
 def test_undo_without_the_file_or_with_another(path, label):
     """A store that was moved elsewhere needs its file; one that was edited is refused."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     backup = backup_of(path)
     (path.parent / "elsewhere").mkdir()
     moved = path.parent / "elsewhere" / "moved.zarr"
     path.rename(moved)
-    with pytest.raises(
-        NotFoundError, match=r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"
-    ):
+    message = r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"
+    with pytest.raises(NotFoundError, match=message):
         undo_labels(moved)
     shutil.copy(backup, moved.parent)
     undo_labels(moved)
@@ -251,7 +241,7 @@ def test_undo_without_the_file_or_with_another(path, label):
 
 def test_a_store_that_is_renamed_finds_its_file(path, label):
     """Where it is, and also through a link to it."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     renamed = path.rename(path.with_name("renamed.zarr"))
     link = path.with_name("link.zarr")
     link.symlink_to(renamed)
@@ -263,7 +253,7 @@ def test_a_store_that_is_renamed_finds_its_file(path, label):
 
 def test_another_store_at_the_path_leaves_the_file_alone(path, label):
     """The earlier labels of a store that was moved away are not overwritten."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     old = path.rename(path.with_name("old.zarr"))
     write(path)
     label("question_id,score\nq0,0.125\n")
@@ -288,7 +278,7 @@ def test_a_record_of_something_else_is_none(path, label, record):
         writer.provenance = PROVENANCE | {"labels_before": record}
     status, said = label(None, "--undo")
     assert (status, "nothing to undo" in said) == (2, True)
-    assert label("question_id,score\nq0,0.25\n")[0] == 0
+    assert label(CHANGE)[0] == 0
     undo_labels(path)
     assert state(path) == BEFORE
 
@@ -315,7 +305,7 @@ def test_labels_that_do_not_fit_leave_no_file(tmp_path):
 
 def test_undo_keeps_what_was_appended_since(path, label):
     """A labelled store takes rows as before, and they keep their labels."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     with StoreWriter.open(path) as writer:
         writer.append("q7", {"question_id": "q7", "score": 1.0, "label": 0})
     label(None, "--undo")
@@ -334,17 +324,15 @@ def test_a_store_without_labels_gets_them_and_loses_them(tmp_path):
 
 def test_labelled_stores_merge_with_others(tmp_path, path, label):
     """The earlier labels are no column that the other lacks."""
-    label("question_id,score\nq0,0.25\n")
-    other = write(tmp_path / "other.zarr", first=5)
-    merged = merge_stores(
-        tmp_path / "m.zarr", [TraceStore.open(path), TraceStore.open(other)], lambda done: None
-    )
+    label(CHANGE)
+    stores = map(TraceStore.open, (path, write(tmp_path / "other.zarr", first=5)))
+    merged = merge_stores(tmp_path / "m.zarr", [*stores], lambda done: None)
     assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
 
 
 def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):
     """It has the record of the whole store, and finds its earlier labels; then its own."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     subset = tmp_path / "few.zarr"
     (tmp_path / "ids.txt").write_text("q0\nq1\n")
     assert main(["subset", str(subset), str(path), "--ids", str(tmp_path / "ids.txt")]) == 0
@@ -424,33 +412,25 @@ def test_the_rule_of_labels_that_stay_is_recorded(path):
 
 
 @pytest.mark.parametrize(
-    "column, value, kept",
-    [
-        ("int64", 1000, "int64"),
-        ("float32", 1.0, "int8"),
-        ("uint8", 1, "int8"),
-        ("bool", True, "int8"),
-    ],
+    "column, value", [("int64", 1000), ("float32", 1.0), ("uint8", 1), ("bool", True)]
 )
-def test_labels_of_other_dtypes_are_kept(tmp_path, column, value, kept):
+def test_labels_of_other_dtypes_are_kept(tmp_path, column, value):
     """What a user's own store has for labels, in rows that the file does not list."""
     one_column(tmp_path / "s.zarr", "label", column, [value, value])
     set_labels(tmp_path / "s.zarr", {"t1": 1.0})
     store = TraceStore.open(tmp_path / "s.zarr")
-    assert store.schema.columns["label"].dtype == kept
+    assert store.schema.columns["label"].dtype == ("int64" if column == "int64" else "int8")
     assert store.read([0, 1], ["label"])["label"].tolist() == [value, 0]
+
+
+RAGGED = Column("float32", axis="tokens")
 
 
 @pytest.mark.parametrize(
     "name, kind, value, message",
     [
         ("label", "float32", 0.3, r"trace 't0': expected a whole number, found 0\.3"),
-        (
-            "score",
-            Column("float32", axis="tokens"),
-            [0.3],
-            "column 'score': expected one number in each row",
-        ),
+        ("score", RAGGED, [0.3], "column 'score': expected one number in each row"),
     ],
 )
 def test_a_column_that_holds_no_labels_is_refused(tmp_path, name, kind, value, message):
@@ -487,9 +467,8 @@ def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
     set_labels(path, {"q0": 0.25})
     if undone:
         undo_labels(path)
-    assert read_labels(build_store(path, Counting())).labels.tolist() == (
-        [0, 0, 0] if undone else [1, 0, 0]
-    )
+    first = 0 if undone else 1
+    assert read_labels(build_store(path, Counting())).labels.tolist() == [first, 0, 0]
     other = Counting()
     other.provenance = PROVENANCE | {"model": "other"}
     with pytest.raises(SchemaError, match="model 'm' instead of 'other'"):
@@ -506,7 +485,7 @@ def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, capsys):
 def test_labels_of_earlier_changes_are_kept(path, label):
     """Two changes in a row, a mistake and the attempt to correct it: the first labels are in a file
     still."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     first = backup_of(path).read_text()
     label("question_id,score\nq0,0.125\n")
     kept = {file.read_text() for file in path.parent.glob("*.labels-*.csv")}
@@ -520,10 +499,10 @@ def test_labels_of_earlier_changes_are_kept(path, label):
 def test_a_column_has_one_scale(path, label, options):
     """Scores that stay were labelled with another threshold: refused, unless all rows are new."""
     before = state(path)
-    status, said = label("question_id,score\nq0,0.25\n", *options)
+    status, said = label(CHANGE, *options)
     assert (status, state(path)) == (2, before)
     assert "one column cannot hold both" in said
-    assert label("question_id,score\nq0,0.25\n", *options, "--replace-all")[0] == 0
+    assert label(CHANGE, *options, "--replace-all")[0] == 0
 
 
 @pytest.mark.parametrize(

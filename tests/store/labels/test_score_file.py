@@ -55,15 +55,18 @@ def test_what_is_no_label_names_file_and_line(read, text):
         read(f"question_id,label\na,1\nb,{text}\n")
 
 
+SEVERAL, WITH = "several columns could be meant", "with --score-column"
+
+
 @pytest.mark.parametrize(
     "header, message",
     [
-        ("verdict", "no column has a known name .*found verdict; say what to read with --score-co"),
+        ("verdict", f"no column has a known name .*found verdict; say what to read {WITH}"),
         ("a,b", "found a, b; say"),
         ("", "found none; say"),
-        ("score,label", "several columns could be meant, score, label; choose one with --score-co"),
-        ("bleurt,score", "several columns could be meant, bleurt, score"),
-        ("score,score", "several columns could be meant, score, score"),
+        ("score,label", f"{SEVERAL}, score, label; choose one {WITH}"),
+        ("bleurt,score", f"{SEVERAL}, bleurt, score"),
+        ("score,score", f"{SEVERAL}, score, score"),
         ("question_id,score", "2 columns are called 'question_id'; rename"),
     ],
 )
@@ -84,13 +87,22 @@ def test_columns_can_be_named(read):
     assert table.stored_threshold(20.0) == -20.0
 
 
+OTHERS = "expected one of its columns correct, wrong"
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"score_column": "wrnog"}, "columns correct, wrong, found 'wrnog'; closest: 'wrong'"),
-        ({"label_column": "question_id"}, "expected one of its columns correct, wrong, found 'qu"),
-        ({"label_column": "wrong", "lower_is_better": True}, "'wrong' holds labels, .* no direc"),
-        ({"label_column": "wrong", "score_column": "wrong"}, "both a score column and a label col"),
+        ({"score_column": "wrnog"}, f"{OTHERS}, found 'wrnog'; closest: 'wrong'"),
+        ({"label_column": "question_id"}, f"{OTHERS}, found 'question_id'"),
+        (
+            {"label_column": "wrong", "lower_is_better": True},
+            "'wrong' holds labels, .* no direction",
+        ),
+        (
+            {"label_column": "wrong", "score_column": "wrong"},
+            "both a score column and a label column",
+        ),
     ],
 )
 def test_options_that_contradict_the_file(read, options, message):
@@ -106,7 +118,8 @@ def test_a_trace_id_comes_before_the_question(read):
     assert table.value_of("q1#2", "q1") == 0.1
     assert table.value_of("q1", "q1") == 0.9
     assert table.value_of("q2", "q2") is None
-    with pytest.raises(FormatError, match="line 2: expected a trace_id or a question_id, found no"):
+    message = "line 2: expected a trace_id or a question_id, found none"
+    with pytest.raises(FormatError, match=message):
         read("trace_id,question_id,score\n,,0.1\n")
 
 
@@ -133,10 +146,16 @@ def test_json_lines(read):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("question_id,question,score\nq1,3,000 of what?,0.5\n", "line 2: expected 3 cells as in"),
+        (
+            "question_id,question,score\nq1,3,000 of what?,0.5\n",
+            "line 2: expected 3 cells as in the header, found 4",
+        ),
         ('{"trace_id": "a", "score": 1}\n[1]\n', "line 2: expected one JSON object"),
         ('{"trace_id": "a", "score": 1}\n{"trace_id\n', "line 2: expected one JSON object"),
-        ('{"trace_id": "a", "score": NaN}\n', "line 1: expected a finite number as score, found"),
+        (
+            '{"trace_id": "a", "score": NaN}\n',
+            "line 1: expected a finite number as score, found 'NaN'",
+        ),
         ("PAR1\x15\udcff", r"s\.csv: expected scores as CSV or JSON lines, in UTF-8"),
     ],
 )
@@ -216,7 +235,11 @@ def test_import_with_scores_that_fit_nothing_says_so(imported):
     "text, options, message",
     [
         ("question_id,score,label\nq1,1,1\n", [], "several columns could be meant"),
-        (None, ["--lower-is-better"], "--lower-is-better says how a file of scores is read: give"),
+        (
+            None,
+            ["--lower-is-better"],
+            "--lower-is-better says how a file of scores is read: give it with --scores",
+        ),
         pytest.param(
             "trace_id,score\nq1#2,0.9\n",
             ["--part", "1/2"],

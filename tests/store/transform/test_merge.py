@@ -32,10 +32,8 @@ PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
 
 @pytest.fixture
 def parts(tmp_path):
-    return [
-        TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows))
-        for i, rows in enumerate(PARTS)
-    ]
+    paths = [write_store(tmp_path / f"{i}.zarr", SCHEMA, rows) for i, rows in enumerate(PARTS)]
+    return list(map(TraceStore.open, paths))
 
 
 def merge(path, stores, progress=lambda done: None, **options):
@@ -250,9 +248,9 @@ def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
         merge(tmp_path / "o.zarr", [deep, stores[1]])
 
 
-MODEL, NUMBERS = {"weights_sha256": "a"}, {"layers": [8, 16]}
-NORM = {"final_norm": True}
-OTHER = r"expected final_norm as in .*, True, found False"
+NORM, NO_NORM = {"final_norm": True}, {"final_norm": False}
+OTHER = "expected final_norm as in .*, True, found False"
+SILENT = r"1\.zarr: it does not record "
 
 
 @pytest.mark.parametrize(
@@ -264,20 +262,16 @@ OTHER = r"expected final_norm as in .*, True, found False"
             "expected prompt_template as in",
             id="the same model, asked in another way",
         ),
-        pytest.param(NORM, {"final_norm": False}, OTHER, id="without the norm"),
+        pytest.param(NORM, NO_NORM, OTHER, id="without the norm"),
         pytest.param(
             {"layer_convention": "transformers'"},
-            {"final_norm": False},
+            NO_NORM,
             OTHER,
             id="an earlier version, which says no more than how layers are numbered",
         ),
-        (MODEL, {}, r"1\.zarr: it does not record the model of its traces"),
-        (NUMBERS, {}, r"1\.zarr: it does not record the numbers of its layers"),
-        (
-            {"final_norm": False},
-            {},
-            r"1\.zarr: it does not record whether its last layer is after the output norm",
-        ),
+        ({"weights_sha256": "a"}, {}, f"{SILENT}the model of its traces"),
+        ({"layers": [8, 16]}, {}, f"{SILENT}the numbers of its layers"),
+        (NO_NORM, {}, f"{SILENT}whether its last layer is after the output norm"),
     ],
 )
 def test_traces_that_may_not_be_comparable_are_not_mixed_unasked(tmp_path, first, second, message):

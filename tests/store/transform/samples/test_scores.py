@@ -41,10 +41,8 @@ class ByLength:
     n_pairs = n_cut = 0
 
     def infer(self, pairs):
-        return [
-            Inference(len(one) % 3 == len(other) % 3, len(one + other) % 7 / 7)
-            for one, other in pairs
-        ]
+        lengths = [tuple(map(len, pair)) for pair in pairs]
+        return [Inference(one % 3 == other % 3, (one + other) % 7 / 7) for one, other in lengths]
 
     def describe(self):
         return {"model": "by length"}
@@ -260,10 +258,9 @@ def test_states_are_derived_for_the_eigenscore_in_one_command(tmp_path, capsys):
     states = Column("float16", (2, 3), "tokens", ("layers", "hidden"))
     path = str(tmp_path / "s.zarr")
     numbers = np.random.default_rng(0).normal(size=(4, 3, 2, 3)).astype("f2")
-    rows = {
-        f"t{i}": {"question_id": f"q{i // 2}", "hidden_states": one}
-        for i, one in enumerate(numbers)
-    }
+    texts = ["q0", "q0", "q1", "q1"]
+    pairs = enumerate(zip(texts, numbers, strict=True))
+    rows = {f"t{i}": {"question_id": text, "hidden_states": one} for i, (text, one) in pairs}
     make_store(path, {"question_id": "utf8", "hidden_states": states}, rows)
     assert main(["derive", path, "eigenscore"]) == 2
     assert f"python -m store derive {path} hs_last adds it" in capsys.readouterr().err
@@ -301,9 +298,8 @@ def test_a_classifier_is_asked_by_the_command(tmp_path, classifier, capsys):
     nli = HuggingFaceNli(build_classifier(), build_pair_tokenizer(), name=classifier)
     expected = derive(make(tmp_path / "e.zarr", rows), NLI, ScoreSettings(nli=nli))
     for name in NLI:
-        torch.testing.assert_close(
-            store.column(name), expected.column(name), rtol=1e-4, atol=1e-6, equal_nan=True
-        )
+        found, right = store.column(name), expected.column(name)
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6, equal_nan=True)
         described = store.provenance["derived"][name]["nli"]
         for key in ("model", "weights_crc32c", "tokenizer_sha256", "longest_input"):
             assert described[key] == nli.describe()[key]
