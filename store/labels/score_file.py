@@ -61,12 +61,7 @@ def read_scores(
     Parameters
     ----------
     path
-        CSV with a header (comma, semicolon or tab), or JSON lines. `trace_id` names a trace,
-        `question_id` all traces of a question; with both, a line is of the trace, and of the
-        question where its `trace_id` is empty. The value is in the one column of a known name:
-        `score`, `bleurt_score`, `bleurt`, `rouge_l`, `rougel` hold scores; `label`,
-        `is_hallucination`, `hallucination` hold labels: 1 or true = hallucination, 0 or false =
-        right, -1 = unlabelled. A line with an empty value (null) is ignored, like other columns.
+        CSV or JSON lines, as `python -m store label --help` describes them.
     score_column, label_column
         The column to read instead, as scores or as labels; one of the two at most.
     lower_is_better

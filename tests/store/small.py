@@ -1,10 +1,11 @@
-"""Small stores, written in one call."""
+"""Small stores, written in one call, and commands that refuse."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from store import Column, Schema, StoreWriter, TraceStore
+from store.cli.main import main
 
 
 def make_store(
@@ -27,3 +28,15 @@ def one_column(path: str | Path, name: str, kind: Column | str, values: Any, **o
     """A store of one column, with traces t0, t1, ..."""
     rows = {f"t{i}": {name: value} for i, value in enumerate(values)}
     return make_store(path, {name: kind}, rows, **options)
+
+
+def refused(capsys: Any, *arguments: object) -> str:
+    """The one line on stderr of a command that refuses: exit status 2, and nothing else said."""
+    capsys.readouterr()
+    try:
+        status: object = main([str(argument) for argument in arguments])
+    except SystemExit as stopped:  # argparse
+        status = stopped.code
+    out, error = capsys.readouterr()
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    return str(error)

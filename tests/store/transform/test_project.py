@@ -5,6 +5,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import small
 import torch
 from small import make_store, one_column
 
@@ -38,12 +39,7 @@ def make(path, dtype="float16", n=N, missing=(), prefix="t", **options):
 def refused(path, capsys, *arguments):
     """The line on stderr of a command that fails, and changes nothing."""
     before = TraceStore.open(path).generation
-    try:
-        status = main(["project", path, *arguments])
-    except SystemExit as stopped:  # argparse
-        status = stopped.code
-    error = capsys.readouterr().err
-    assert (status, error.count("\n")) == (2, 1)
+    error = small.refused(capsys, "project", path, *arguments)
     assert TraceStore.open(path).generation == before
     return error
 
@@ -171,7 +167,6 @@ def test_maps_of_stores_that_were_merged_are_made_anew(tmp_path, capsys):
         assert main(["project", part, "--layer", "16"]) == 0
     path = str(tmp_path / "all.zarr")
     assert main(["merge", path, *parts]) == 0
-    capsys.readouterr()
     assert f"made otherwise (sample_rows {N}, rows {N})" in refused(path, capsys, "--layer", "16")
     assert main(["project", path, "--layer", "16", "--replace"]) == 0
     assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))

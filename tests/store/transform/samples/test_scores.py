@@ -6,6 +6,7 @@ from itertools import count, pairwise
 
 import numpy as np
 import pytest
+import small
 import torch
 from classifiers import build_classifier, build_pair_tokenizer, save_classifier
 from faults import is_killed
@@ -272,9 +273,7 @@ def test_states_are_derived_for_the_eigenscore_in_one_command(tmp_path, capsys):
 def refused(path, capsys, *arguments):
     """The line on stderr of a command that fails, and changes nothing."""
     before = TraceStore.open(path).generation
-    assert main(["derive", str(path), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    error = small.refused(capsys, "derive", path, *arguments)
     assert TraceStore.open(path).generation == before
     return error
 
