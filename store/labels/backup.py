@@ -82,12 +82,8 @@ def write_backup(
 def read_backup(store: TraceStore, backup: Backup) -> dict[str, tuple[float, int]]:
     """The scores and labels that were saved, by trace id.
 
-    Raises
-    ------
-    NotFoundError
-        The file is not beside the store.
-    CorruptError
-        The file is not as it was written.
+    Raises NotFoundError if the file is not beside the store, CorruptError if it is not as it was
+    written.
     """
     path = backup.path(store)
     try:

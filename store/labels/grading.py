@@ -76,18 +76,9 @@ class Grade(NamedTuple):
 class Grader:
     """Labels answers by rules.
 
-    Parameters
-    ----------
-    rules
-        Of `answer_scores.RULES`, different ones; the first gives `score` and `label`, and if there
-        are several, each a column `label_RULE`.
-    threshold
-        Scores of at least this much count as right.
-
-    Raises
-    ------
-    ValueError
-        There is no such rule, or a judge is missing or has nothing to do.
+    The first of the rules gives `score` and `label`, and if there are several, each gives a column
+    `label_RULE`. Scores of at least the threshold count as right. Raises ValueError if there is no
+    such rule, or a judge is missing or has nothing to do.
     """
 
     def __init__(

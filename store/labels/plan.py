@@ -230,12 +230,7 @@ def plan_undo(store: TraceStore) -> LabelPlan:
     Rows that were appended since keep what they have. A store that had no such columns before gets
     NaN and -1.
 
-    Raises
-    ------
-    NotFoundError
-        No labels were replaced, or the file that keeps them is not beside the store.
-    CorruptError
-        The file is not as it was written.
+    Raises NotFoundError if no labels were replaced, or as `read_backup` does.
     """
     backup = Backup.of(store)
     if backup is None:

@@ -43,12 +43,9 @@ def plan_rules(
     `replace_all`, rows without references lose score and label, and labels that came with the
     answers are replaced.
 
-    Raises
-    ------
-    SchemaError
-        The store lacks one of those columns, or holds something else there, or has no references
-        at all, or scores that stay have another threshold; or its labels came with the answers; or
-        the judge gave nearly no verdicts.
+    Raises SchemaError if the store lacks one of those columns, holds something else there, or has
+    no references at all, if its labels came with the answers, if the judge gave nearly no verdicts,
+    or as `plan_labels` does.
     """
     if not replace_all:
         _check_not_given(store)

@@ -28,16 +28,8 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     point leaves labels that can be undone. Files of earlier changes stay, since they may be the
     only copy of what is in them; but the file whose labels are brought back is removed.
 
-    Parameters
-    ----------
-    writer
-        Of the plan's store; opened before the plan was made, so that nothing was committed in
-        between.
-
-    Returns
-    -------
-    Path or None
-        The file with the earlier labels; None if nothing had to be changed, and nothing was.
+    The writer was opened before the plan was made, so that nothing was committed in between.
+    Returns the file with the earlier labels; None if nothing had to be changed, and nothing was.
     """
     store = plan.store
     if writer.generation != store.generation:

@@ -91,14 +91,8 @@ def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
     """Find the layers that a text chooses, in the syntax of the module's docstring.
 
     `numbers` are the layers to choose from, as the model numbers them, ascending; `where` says what
-    has them, and begins messages. Returns positions in `numbers`, ascending, each once.
-
-    Raises
-    ------
-    SchemaError
-        The text is none of the forms.
-    NotFoundError
-        A layer is not there.
+    has them, and begins messages. Returns positions in `numbers`, ascending, each once. Raises
+    SchemaError for a text of none of the forms, NotFoundError for a layer that is not there.
     """
     chosen: set[int] = set()
     for wanted in parse_layers(text):

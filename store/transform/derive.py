@@ -34,12 +34,7 @@ def plan_columns(
     *,
     again: bool = False,
 ) -> dict[str, Column]:
-    """Return the columns to add.
-
-    Returns
-    -------
-    dict
-        Name -> column, in an order in which they can be made, without those that the store has.
+    """Return the columns to add, in an order in which they can be made, but those that are there.
 
     Raises
     ------
@@ -92,18 +87,9 @@ def derive_columns(
 
     One row of states is in memory at a time, and the texts of a few questions.
 
-    Parameters
-    ----------
-    names
-        Some of `NAMES`; those that the store has stay as they are, unless scores are made `again`.
-    progress
-        Called with the number of rows done, in each pass from 0 on.
-
-    Raises
-    ------
-    StoreError
-        See `plan_columns`; or a trace has no tokens of an answer. The store is as it was before the
-        pass.
+    Those that the store has stay as they are, unless scores are made `again`. `progress` is called
+    with the number of rows done, in each pass from 0 on. Raises as `plan_columns` does, and for a
+    trace without tokens of an answer: the store is as it was before the pass.
     """
     columns = plan_columns(TraceStore.open(writer.root), names, settings, again=again)
     for together in plan_passes(list(columns)):

@@ -66,8 +66,6 @@ def merge_stores(
 
     Parameters
     ----------
-    stores
-        Of the same columns, from the same model and layers.
     progress
         Called with the number of traces in the store after each, or after those of each part.
     mixed

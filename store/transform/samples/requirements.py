@@ -58,16 +58,9 @@ KINDS: dict[str, tuple[str, Callable[[Column], bool]]] = {  # column -> what it 
 def check_needs(
     store: TraceStore, name: str, needed: Sequence[str], columns: Mapping[str, Column]
 ) -> None:
-    """Raise unless there are the columns that one is made from, and they are of their kinds.
+    """Raise NotFoundError or SchemaError unless a column can be made from those that it needs.
 
     `columns` are those that the store has or is about to get.
-
-    Raises
-    ------
-    NotFoundError
-        A column is missing.
-    SchemaError
-        A column is of another kind.
     """
     for one in needed:
         if one not in columns:
@@ -89,12 +82,7 @@ def check_scores(
 ) -> None:
     """Raise unless a store has what scores are made from; see `check_needs`.
 
-    Raises
-    ------
-    NotFoundError
-        A column is missing, or the layer.
-    SchemaError
-        A column is of another kind, or no question has several traces.
+    That is the layer as well (NotFoundError), and a question with several traces (SchemaError).
     """
     for name in names:
         check_needs(store, name, (QUESTION_ID, *NEEDS[name]), columns)
