@@ -29,18 +29,10 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 @dataclass
 class LeftOut:
-    """Things that were left out, and why.
-
-    Attributes
-    ----------
-    n
-        How many.
-    messages
-        One line for each of the first ones.
-    """
+    """Things that were left out, and why."""
 
     n: int = 0
-    messages: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)  # a line for each of the first ones
 
     def add(self, message: str) -> None:
         """Count one."""
@@ -85,9 +77,14 @@ def size_text(n_bytes: float) -> str:
     return f"{n_bytes / 1000:,.1f} TB"
 
 
-def count_lines(counts: Iterable[tuple[int, str]]) -> list[str]:
-    """A line for each count that is not 0."""
-    return [f"  {n:,} {text}" for n, text in counts if n]
+def count_lines(counts: Iterable[tuple[int, str] | tuple[int, str, str]]) -> list[str]:
+    """A line for each count that is not 0; a second text is that for several."""
+    lines = []
+    for n, *texts in counts:
+        text = texts[0] if n == 1 else texts[-1]
+        if n:
+            lines.append(f"  {n:,} {text}")
+    return lines
 
 
 def first_ids(ids: Iterable[str]) -> str:

@@ -1,9 +1,10 @@
 """`python -m store import`: the source of the rows, by the files and the options; `--inspect`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from store.cli.arguments import as_called
 from store.cli.command import Command
+from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.importers.arrays.imports import MapSource
 from store.importers.arrays.inspect import inspect_lines
@@ -23,7 +24,6 @@ from store.importers.source import FileSource, Options
 from store.importers.vllm import VllmSource, is_vllm
 from store.importers.vllm_requests import read_requests
 from store.labels.rule import check_agreement
-from store.labels.score_table import ScoreTable
 from store.reports import say
 from store.traces.layers import parse_layers
 from store.write.build import open_begun
@@ -84,15 +84,19 @@ def _check_older(given: Sequence[Given]) -> None:
         raise SchemaError(f"{item.path}: expected traces, found {describe(item.kind)}; {advice}")
 
 
-def import_source(args: Command, read_scores: Callable[[], ScoreTable | None]) -> FileSource:
+def import_source(args: Command) -> FileSource:
     """Open files as the options say, and the file of scores; raises what is wrong with them."""
     given = find_arrays(args)
     if given is not None:
         check_apart(args.store, args.sources)
         _check_array_options(args)
     older = find_older(args.sources) if given is None else []
+    scores = read_given_scores(args)
+    if scores is not None:
+        examples = scores.examples(args.score_threshold)
+        say("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
     options = Options(
-        scores=read_scores(),
+        scores=scores,
         score_threshold=args.score_threshold,
         layers=_layer_numbers(args.layers),
         columns=args.columns,

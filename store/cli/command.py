@@ -72,7 +72,9 @@ def option(
     required: bool = False,
     **settings: Any,
 ) -> Any:
-    """An option with a value."""
+    """An option with a value; its help says a default that is a number or a word."""
+    if isinstance(default, float | int | str) and "(default" not in text:
+        text += " (default: %(default)s)"
     settings = {"metavar": metavar, "type": kind, "help": text, "default": default, **settings}
     return Option(settings, name, either, required)
 

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Derive"]
 
 OTHER_REASONS = {  # why a trace has no score although its question has other traces
-    "eigenscore": ["or a state that is not finite"],
-    "lexical_similarity": [],
-    "semantic_entropy": ["or fewer than two of them with log-probabilities"],
-    "semantic_entropy_discrete": [],
-    "selfcheck_nli": ["or no words in the answer, or in all others"],
+    "eigenscore": ", or a state that is not finite",
+    "semantic_entropy": ", or fewer than two of them with log-probabilities",
+    "selfcheck_nli": ", or no words in the answer, or in all others",
 }
 EXAMPLES = """\
 These columns are made from hidden_states, layer by layer, in its dtype:
@@ -82,9 +80,7 @@ class Derive(Command):
         "NAME_OR_PATH",
         expand,
     )
-    batch_size: int = option(
-        "pairs of texts that the classifier reads at once (default: %(default)s)", "N", positive, 32
-    )
+    batch_size: int = option("pairs of texts that the classifier reads at once", "N", positive, 32)
     device: str | None = option(
         "torch device of the classifier, e.g. cuda:1 (default: cuda if there is one, else cpu)"
     )
@@ -111,7 +107,7 @@ class Derive(Command):
         settings = settings._replace(nli=nli)
         with StoreWriter.open(self.store) as writer:
             for together in plan_passes(list(columns)):
-                with Progress(lambda done: done / max(1, len(store))) as progress:
+                with Progress.of_rows(len(store)) as progress:
                     derive_columns(writer, together, progress, settings, again=self.replace)
                 added = ", ".join(together)
                 say(f"{self.store}: {added} of {count(len(store), 'trace')} added", flush=True)
@@ -151,10 +147,8 @@ def _load_nli(args: Derive, columns: dict[str, Column]) -> "Nli | None":
 def _report_missing(args: Derive, names: list[str]) -> None:
     """Print how many traces have no score, and why."""
     store = TraceStore.open(args.store)
-    for name in names:
-        if name not in NEEDS:
-            continue
+    for name in filter(NEEDS.__contains__, names):
         n_missing = int(np.isnan(store.column_array(name)).sum())
         if n_missing:
-            why = ", ".join(["no other trace of the question", *OTHER_REASONS[name]])
+            why = f"no other trace of the question{OTHER_REASONS.get(name, '')}"
             say(f"  {name}: {count(n_missing, 'trace')} without a value (NaN): {why}")

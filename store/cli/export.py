@@ -63,7 +63,7 @@ class Export(Command):
         rows: Sequence[int] = range(len(store))
         if self.ids is not None:
             rows = rows_of_ids(store, read_ids(self.ids))
-        with Progress(lambda done: done / max(1, len(rows))) as progress:
+        with Progress.of_rows(len(rows)) as progress:
             columns = export_table(
                 store,
                 self.to,

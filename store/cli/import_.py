@@ -8,10 +8,8 @@ from store.cli.arrays import import_source, run_inspect
 from store.cli.command import Command, argument, flag, option
 from store.cli.parts import publish_part
 from store.cli.progress import Progress
-from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.labels.report import label_lines
-from store.labels.score_table import ScoreTable
 from store.reports import say
 from store.write.build import build_store
 from store.write.space import SpaceCheck
@@ -93,9 +91,7 @@ class Import(Command):
         finite,
     )
     part: tuple[int, int] = options.parts_of("file")
-    max_file_gb: float = option(
-        "refuse files that unpack to more gigabytes (default: %(default)s)", "GB", finite, 16
-    )
+    max_file_gb: float = option("refuse files that unpack to more gigabytes", "GB", finite, 16)
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
@@ -104,7 +100,7 @@ class Import(Command):
             return run_inspect(self)
         if not self.sources:
             raise SchemaError("expected files to import after OUT, found none")
-        source = import_source(self, lambda: _read_scores(self))
+        source = import_source(self)
         report = source.report
 
         def share(n_rows: int) -> float:
@@ -116,12 +112,3 @@ class Import(Command):
         publish_part(self, store, report.n_left_out)
         say(as_called("\n".join([report.summary(self.store), *label_lines(store)])))
         return int(not report.whole)
-
-
-def _read_scores(args: Import) -> ScoreTable | None:
-    """Read the file of scores, if there is one, and print how it was understood."""
-    scores = read_given_scores(args)
-    if scores is not None:
-        examples = scores.examples(args.score_threshold)
-        say("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
-    return scores

@@ -1,5 +1,6 @@
 """`python -m store label`: new labels for the traces of a store, or back to the earlier ones."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,9 @@ class Label(Command):
     lower_is_better: bool = options.LOWER_IS_BETTER
     judge_model: str | None = options.JUDGE_MODEL
     judge_template: str | None = options.JUDGE_TEMPLATE
-    batch_size: int = option(
-        "answers that the judge reads at once (default: %(default)s)", "N", positive, 16
-    )
+    batch_size: int = option("answers that the judge reads at once", "N", positive, 16)
     dtype: str = option(
-        "dtype of the judge's weights; auto: as in the checkpoint (default: %(default)s)",
+        "dtype of the judge's weights; auto: as in the checkpoint",
         default="auto",
         choices=("bf16", "fp16", "fp32", "auto"),
     )
@@ -184,7 +183,7 @@ def _plan_rules(args: Label, store: TraceStore, grader: Grader) -> "LabelPlan":
 
     if grader.judge and args.judge_template is not None:
         check_judge(grader.judge, stored_cases(store))
-    with Progress(lambda done: done / max(1, len(store))) as progress:
+    with Progress.of_rows(len(store)) as progress:
         return plan_rules(store, grader, replace_all=args.replace_all, progress=progress)
 
 
@@ -203,11 +202,12 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
         threshold = _threshold(args)
         plan = plan_labels(store, table, threshold, replace_all=args.replace_all)
         lines = understood_lines(table, plan.examples, threshold)
+        empty = ("line of the file has no value", "lines of the file have no value")
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
-        lines += _counted(
-            table.n_empty, "line of the file has no value", "lines of the file have no value"
-        )
-    lines += _change_lines(args, plan)
+        lines += count_lines([(table.n_empty, *empty)])
+    new, changed, removed, same = plan.changes
+    lines.append(f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay")
+    lines += count_lines(_changes(args, plan))
     counts = plan.counts
     lines.append(f"{args.store}: {count(len(plan.ids), 'trace')}, {counts.text}")
     lines += count_lines([(counts.n_unlabelled, "without a label")])
@@ -218,28 +218,17 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
     return plan
 
 
-def _change_lines(args: Label, plan: "LabelPlan") -> list[str]:
-    new, changed, removed, same = plan.changes
-    lines = [f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay"]
-    lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
-    n_others = len(plan.ids) - plan.n_listed
-    missing = "not listed" if args.labels is None else "without references"
+def _changes(args: Label, plan: "LabelPlan") -> Iterator[tuple[int, str, str]]:
+    """What becomes of traces and ids, in words for one and for several."""
+    yield plan.n_scores_removed, "trace loses its score", "traces lose their score"
+    is_missing = "is not listed", "are not listed"
+    if args.labels is not None:
+        is_missing = "is without references", "are without references"
+    ends = " and keeps its label", " and keep their labels"
     if args.replace_all:
-        one = f"trace is {missing}: its label is removed"
-        several = f"traces are {missing}: their labels are removed"
-    else:
-        one = f"trace is {missing} and keeps its label"
-        several = f"traces are {missing} and keep their labels"
-    lines += _counted(n_others, one, several)
+        ends = ": its label is removed", ": their labels are removed"
+    n_others = len(plan.ids) - plan.n_listed
+    yield n_others, f"trace {is_missing[0]}{ends[0]}", f"traces {is_missing[1]}{ends[1]}"
     shown = first_ids(plan.unmatched)
-    lines += _counted(
-        len(plan.unmatched),
-        f"id of the file fits no trace: {shown}",
-        f"ids of the file fit no trace: {shown}",
-    )
-    return lines
-
-
-def _counted(n: int, singular: str, plural: str) -> list[str]:
-    """A line with a count and the words for one or for several; none for 0."""
-    return count_lines([(n, singular if n == 1 else plural)])
+    texts = f"id of the file fits no trace: {shown}", f"ids of the file fit no trace: {shown}"
+    yield len(plan.unmatched), *texts

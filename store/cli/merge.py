@@ -84,8 +84,8 @@ class Merge(Command):
         n_rows = sum(map(len, stores))
         linked = [] if self.copy else linked_columns(stores)
         check_new_space(self, sum(_copied_bytes(store, self.store, linked) for store in stores))
-        lines: list[str] = []
-        with Progress(lambda done: done / max(1, n_rows)) as progress:
+        shared: list[Linked] = []
+        with Progress.of_rows(n_rows) as progress:
             store = merge_stores(
                 self.store,
                 stores,
@@ -93,9 +93,10 @@ class Merge(Command):
                 mixed=self.mixed,
                 command=self.typed,
                 copy=self.copy,
-                report=lambda linked: lines.extend(_linked_lines(linked)),
+                report=shared.append,
             )
         say(f"{self.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
+        lines = [line for linked in shared for line in _linked_lines(linked)]
         if self.parts:
             counts = stored_counts(store)
             lines += [] if counts is None else counts.lines

@@ -21,9 +21,7 @@ LABEL_COLUMN = option(
 )
 HIGHER_IS_BETTER = flag("high scores are right answers (default)", either="direction")
 LOWER_IS_BETTER = flag("low scores are right answers", either="direction")
-SCORE_THRESHOLD = option(
-    "label 1 (hallucination) below this score (default: %(default)s)", "S", finite, 0.5
-)
+SCORE_THRESHOLD = option("label 1 (hallucination) below this score", "S", finite, 0.5)
 
 JUDGE_MODEL = option(
     "model that judges, with --labels judge: a directory, or a name on the Hugging Face Hub; a "

@@ -12,14 +12,7 @@ __all__ = ["publish_part"]
 def publish_part(args: Command, store: TraceStore, n_left_out: int) -> None:
     """Publish the completion record of a part that was made; nothing for a whole store.
 
-    Parameters
-    ----------
-    args
-        Of the import or the extraction.
-    store
-        What it made.
-    n_left_out
-        Files and records that it could not use.
+    `n_left_out` are the files and records that the import or extraction could not use.
     """
     part, n_parts = args.part
     if n_parts == 1:

@@ -3,11 +3,12 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from store.reports import terminal_text
 
-__all__ = ["Progress", "share_of_bytes"]
+__all__ = ["Progress"]
 
 TERMINAL_S = 0.2  # between two changes of the line on a terminal
 LOG_S = 60.0  # between two lines of a log
@@ -21,43 +22,38 @@ class _Sample(NamedTuple):
     n_done: int
 
 
+@dataclass
 class Progress:
     """Lines on stderr: how much is done, and how long the rest takes.
 
     On a terminal it is one line, which changes a few times a second and is cleared at the end.
     Otherwise (nohup, the log of a batch job) a line is printed each minute, the first after a
     minute, with the speed: that of this process alone, without what an earlier run did.
-
-    Parameters
-    ----------
-    share
-        Maps what is done to the share of the work that it is, 0 to 1. What is done is a number of
-        traces, or the bytes done and those in all; the first number has the speed.
-    text
-        Maps what is done to its description.
-    unit, unit_size
-        Of the speed: so many traces or bytes are one of it.
-    speed_on_terminal
-        Show the speed on a terminal as well.
     """
 
-    def __init__(
-        self,
-        share: Callable[..., float],
-        text: Callable[..., str] = lambda done: f"{done:,} traces",
-        unit: str = "traces",
-        unit_size: float = 1,
-        *,
-        speed_on_terminal: bool = False,
-    ) -> None:
-        self.share = share
-        self.text = text
-        self.unit = unit
-        self.unit_size = unit_size
+    # what is done -> the share of the work that it is, 0 to 1; it is a number of traces, or the
+    # bytes done and those in all, and the first number has the speed
+    share: Callable[..., float]
+    text: Callable[..., str] = lambda done: f"{done:,} traces"  # what is done -> its description
+    unit: str = "traces"
+    unit_size: float = 1  # so many traces or bytes are a unit of the speed
+    speed_on_terminal: bool = False
+
+    def __post_init__(self) -> None:
         self._interactive = sys.stderr.isatty()
-        self._shows_speed = speed_on_terminal or not self._interactive
+        self._shows_speed = self.speed_on_terminal or not self._interactive
         self._shown_s = time.monotonic()
         self._first: _Sample | None = None
+
+    @classmethod
+    def of_rows(cls, n_rows: int) -> "Progress":
+        """Of so many traces."""
+        return cls(lambda done: done / max(1, n_rows))
+
+    @classmethod
+    def of_bytes(cls, text: Callable[[int, int], str]) -> "Progress":
+        """Of bytes; `text` describes those done and those in all."""
+        return cls(lambda done, n_bytes: done / max(1, n_bytes), text, "MB", 1e6)
 
     def __call__(self, *done: Any) -> None:
         """Show what is done, unless a line was shown a moment ago."""
@@ -93,11 +89,6 @@ class Progress:
         """Clear the line."""
         if self._interactive:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def share_of_bytes(n_done: int, n_bytes: int) -> float:
-    """How much is done, of work that is counted in bytes."""
-    return n_done / max(1, n_bytes)
 
 
 def _clock_text(seconds: float) -> str:

@@ -45,23 +45,17 @@ class Project(Command):
 
     epilog = EXAMPLES
     store: Path = options.STORE
-    column: str = option(
-        "column of one state a trace (default: %(default)s)", "NAME", default=Projection.column
-    )
+    column: str = option("column of one state a trace", "NAME", default=Projection.column)
     layer: int | None = option(
         "its layer, as the model numbers them; -1 is the last (default: the only one)",
         "N",
         whole(-9999, 9999, "the number of one layer"),
     )
-    method: str = option(
-        "how they are projected (default: %(default)s)", default=Projection.method, choices=METHODS
-    )
+    method: str = option("how they are projected", default=Projection.method, choices=METHODS)
     name: str | None = option(
         "column to add (default: from the three above, e.g. hs_last_16_pca)", "NAME"
     )
-    dimensions: int = option(
-        "coordinates a trace (default: %(default)s)", "K", positive, Projection.dimensions
-    )
+    dimensions: int = option("coordinates a trace", "K", positive, Projection.dimensions)
     sample: int = option(
         "traces that the map is fitted to (default: %(default)s, or all if there are fewer)",
         "N",
@@ -69,7 +63,7 @@ class Project(Command):
         Projection.sample,
     )
     seed: int = option(
-        "of the sample, and of UMAP (default: %(default)s)",
+        "of the sample, and of UMAP",
         "N",
         whole(0, 999_999_999),
         Projection.seed,

@@ -3,20 +3,10 @@
 import os
 from pathlib import Path
 
-from store.cli import options
+from store.cli import options, push
 from store.cli.arguments import path
 from store.cli.command import Command, argument, flag
-from store.cli.progress import Progress, share_of_bytes
-from store.cli.push import (
-    CREDENTIALS,
-    ENDPOINT,
-    JOBS,
-    TIMEOUT,
-    URL,
-    print_files,
-    sizes_text,
-    stoppable,
-)
+from store.cli.progress import Progress
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled, pull_store
 from store.remote.source import UNSIGNED
@@ -28,7 +18,7 @@ EXAMPLES = f"""\
 Every chunk is compared with its checksum before OUT is there. Stopped, the same command continues
 where it stopped; finished, it does nothing.
 
-{CREDENTIALS}
+{push.CREDENTIALS}
 
 examples:
   python -m store pull s3://bucket/traces.zarr traces.zarr --dry-run
@@ -41,13 +31,13 @@ class Pull(Command):
     """Make a store of one in a bucket of S3, GCS or Azure."""
 
     epilog = EXAMPLES
-    url: str = URL
+    url: str = push.URL
     out: Path = argument("path of the store to make", "OUT", path)
     dry_run: bool = flag("print what would be done; pull nothing")
-    endpoint: str | None = ENDPOINT
+    endpoint: str | None = push.ENDPOINT
     anonymous: bool = flag("ask without credentials, as public buckets allow")
-    jobs: int = JOBS
-    timeout: float = TIMEOUT
+    jobs: int = push.JOBS
+    timeout: float = push.TIMEOUT
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
@@ -59,8 +49,8 @@ class Pull(Command):
 
         def pull() -> Pulled:
             with (
-                Progress(share_of_bytes, sizes_text, "MB", 1e6) as progress,
-                Progress(share_of_bytes, _checked, "MB", 1e6) as checking,
+                Progress.of_bytes(push.sizes_text) as progress,
+                Progress.of_bytes(lambda *done: f"checked: {push.sizes_text(*done)}") as checking,
             ):
                 return pull_store(
                     objects,
@@ -72,12 +62,8 @@ class Pull(Command):
                     checking=checking,
                 )
 
-        pulled = stoppable(self, pull)
+        pulled = push.stoppable(self, pull)
         would = "would be " if self.dry_run else ""
         say(f"{self.out}: {count(pulled.n_rows, 'trace')}")
-        print_files(pulled, f"{would}pulled")
+        push.print_files(pulled, f"{would}pulled")
         return 0
-
-
-def _checked(n_done: int, n_bytes: int) -> str:
-    return f"checked: {sizes_text(n_done, n_bytes)}"

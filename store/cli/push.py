@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from store.cli.arguments import path, positive, program, seconds
 from store.cli.command import Command, argument, flag, option
-from store.cli.progress import Progress, share_of_bytes
+from store.cli.progress import Progress
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled
 from store.remote.push import Pushed, push_store, upload_s
@@ -51,7 +51,7 @@ examples:
 
 URL = argument("s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH", "URL")
 ENDPOINT = option("address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL")
-JOBS = option("files at a time (default: 8)", "N", positive, 8)
+JOBS = option("files at a time", "N", positive, 8)
 TIMEOUT = option(
     "seconds that a request may take with all its repetitions; those that write large files "
     "get more (default: 120)",
@@ -92,7 +92,7 @@ class Push(Command):
         )
 
         def push() -> Pushed:
-            with Progress(share_of_bytes, sizes_text, "MB", 1e6) as progress:
+            with Progress.of_bytes(sizes_text) as progress:
                 return push_store(
                     self.source,
                     objects,

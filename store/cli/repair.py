@@ -9,7 +9,7 @@ from store.check.repair import plan_repair, repair_store
 from store.cli import options
 from store.cli.arguments import as_called, names, path
 from store.cli.command import Command, flag, option
-from store.cli.progress import Progress, share_of_bytes
+from store.cli.progress import Progress
 from store.cli.verify import gigabytes
 from store.errors import StoreError
 from store.launch.job import parts_folder
@@ -64,13 +64,13 @@ class Repair(Command):
     def run(self) -> int:
         """Repair, or print the plan and return 1 if there is something to do."""
         others = chain([TraceStore.open(path) for path in self.copies], _parts_beside(self.store))
-        with Progress(share_of_bytes, gigabytes, "MB", 1e6) as progress:
+        with Progress.of_bytes(gigabytes) as progress:
             plan = plan_repair(self.store, progress, self.drop_columns, others)
         lines = [f"{self.store}: {plan.headline()}", *plan.lines(self.store)]
         say(as_called("\n".join(lines)))
         if not self.yes:
             return int(plan.has_work)
-        with Progress(lambda done: done / max(1, plan.report.rows)) as progress:
+        with Progress.of_rows(plan.report.rows) as progress:
             store = repair_store(self.store, plan, progress)
         say(f"{self.store}: repaired, {len(store):,} traces")
         return 0

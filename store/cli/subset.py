@@ -50,7 +50,7 @@ class Subset(Command):
     split: str = option(
         f"the questions of a split: {', '.join(SPLITS)}", either="which", choices=SPLITS
     )
-    seed: int = option("seed of --split (default: %(default)s)", "N", int, 0)
+    seed: int = option("seed of --split", "N", int, 0)
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
@@ -70,7 +70,7 @@ class Subset(Command):
         chosen |= {"rows": len(rows), "rows_sha256": digest}
         source = CopySource([(store, rows)], subset_provenance(store, chosen))
         check_new_space(self, bytes_of_rows(store, rows))
-        with Progress(lambda done: done / max(1, len(rows))) as progress:
+        with Progress.of_rows(len(rows)) as progress:
             build_store(self.store, source, progress, command=self.typed)
         say(f"{self.store}: {len(rows):,} of {count(len(store), 'trace')}")
         return 0

@@ -7,7 +7,7 @@ from store.check.verify import verify_store
 from store.cli import options
 from store.cli.arguments import as_called
 from store.cli.command import Command, flag
-from store.cli.progress import Progress, share_of_bytes
+from store.cli.progress import Progress
 from store.read.source import address_of
 from store.reports import say, size_text
 
@@ -41,7 +41,7 @@ class Verify(Command):
 
     def run(self) -> int:
         """Verify; return 1 if there is a problem."""
-        with Progress(share_of_bytes, gigabytes, "MB", 1e6) as progress:
+        with Progress.of_bytes(gigabytes) as progress:
             report = verify_store(self.store, quick=self.quick, progress=progress)
         status = 1 if report.problems else 0
         if self.json:

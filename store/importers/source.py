@@ -213,7 +213,10 @@ class FileSource(Source):
         scores, threshold = self._options.scores, self._options.score_threshold
         if scores is not None:
             value = scores.value_of(trace_id, row["question_id"])
-            return (np.nan, UNLABELLED) if value is None else scores.judge(value, threshold)
+            if value is None:
+                return np.nan, UNLABELLED
+            [score], [label] = scores.label([value], threshold)
+            return float(score), int(label)
         score = np.float32(row.get("score", np.nan))
         if "label" in row:
             return score, int(row["label"])

@@ -1,4 +1,4 @@
-"""Scores of answers to questions: how well an answer agrees with its references.
+"""The rules that label answers: each scores how well an answer agrees with its references.
 
 Texts are compared in the normal form of `normalization`. Higher is better; NaN means that there is
 no reference. Pure functions of strings: nothing here reads a file, knows a model or imports numpy,
@@ -7,14 +7,20 @@ so that the help of a command does not wait for it.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from store.labels.containment import contains_score
 from store.labels.normalization import normalize_answer
 
-__all__ = ["RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score"]
+__all__ = ["NORMALIZATION", "RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score"]
 
 SCORE_THRESHOLD = 0.5  # scores of at least this much count as right, unless another is given
-RULES = ("exact", "contains", "f1", "judge", "none")  # the names of the rules that label answers
+# what the rules call SQuAD's normalisation; a key of its own, which stores of earlier versions lack
+NORMALIZATION = (
+    "SQuAD's, and: numbers keep sign and decimal point, 1,000 = 1000; hyphens part words; accents "
+    "and kinds of quotes do not count; no text becomes empty"
+)
 
 
 def exact_match_score(answer: str, references: Sequence[str]) -> float:
@@ -41,3 +47,36 @@ def _f1(found: Counter[str], expected: Counter[str]) -> float:
     n_words = found.total() + expected.total()
     n_common = (found & expected).total()
     return 2 * n_common / n_words if n_words else 1.0
+
+
+class LabelRule(NamedTuple):
+    """The text of a rule in the provenance, and how it scores answers; a judge is asked instead."""
+
+    text: str
+    score: Callable[[str, Sequence[str]], float] = lambda answer, references: math.nan
+
+
+RULES = {
+    "exact": LabelRule(
+        "score = 1 if the answer equals a reference after SQuAD's normalisation, else 0; "
+        "label = 1 iff score < threshold",
+        exact_match_score,
+    ),
+    "contains": LabelRule(
+        "score = 1 if the answer's first statement has the words of a reference after SQuAD's "
+        "normalisation, not denied directly (yes, no, true, false: begins with it; scripts without "
+        "spaces: its characters), else 0; label = 1 iff score < threshold",
+        contains_score,
+    ),
+    "f1": LabelRule(
+        "score = token F1 of the answer and the reference most like it "
+        "after SQuAD's normalisation; label = 1 iff score < threshold",
+        f1_score,
+    ),
+    "judge": LabelRule(
+        "score = probability of the judge's word for right, of its words for right and wrong; "
+        "unlabelled where it says neither, or calls an exact match wrong; "
+        "label = 1 iff score < threshold"
+    ),
+    "none": LabelRule("unlabelled"),
+}

@@ -25,19 +25,11 @@ HEADER = ["trace_id", "score", "label"]
 
 
 class Backup(NamedTuple):
-    """The record of the labels that were replaced last, in a store's provenance.
+    """The record of the labels that were replaced last, in a store's provenance."""
 
-    Attributes
-    ----------
-    file
-        Name of the file beside the store that keeps them.
-    provenance
-        What the provenance recorded of those labels: some of `LABEL_KEYS`.
-    """
-
-    file: str
+    file: str  # its name beside the store
     sha256: str
-    provenance: dict[str, Any]
+    provenance: dict[str, Any]  # what it recorded of those labels: some of `LABEL_KEYS`
 
     @classmethod
     def of(cls, store: TraceStore) -> "Backup | None":
@@ -61,6 +53,11 @@ class Backup(NamedTuple):
         return _mark(store) in self.file
 
 
+def _mark(store: TraceStore) -> str:
+    """The part of the names of a store's backups that no other store has, whatever its path."""
+    return f".labels-{store.uuid[:8]}-"
+
+
 def write_backup(
     store: TraceStore, trace_ids: Sequence[str], labels: Labels, files: Files
 ) -> Backup:
@@ -82,20 +79,11 @@ def write_backup(
     return backup
 
 
-def _mark(store: TraceStore) -> str:
-    """The part of the names of a store's backups that no other store has, whatever its path."""
-    return f".labels-{store.uuid[:8]}-"
-
-
 def read_backup(store: TraceStore, backup: Backup) -> dict[str, tuple[float, int]]:
     """The scores and labels that were saved, by trace id.
 
-    Raises
-    ------
-    NotFoundError
-        The file is not beside the store.
-    CorruptError
-        The file is not as it was written.
+    Raises NotFoundError if the file is not beside the store, CorruptError if it is not as it was
+    written.
     """
     path = backup.path(store)
     try:

@@ -96,12 +96,7 @@ def contains_score(answer: str, references: Sequence[str]) -> float:
     are said where a sentence begins with them, or with "The answer is" before them. References in
     scripts without spaces between words, and in Korean, are said wherever their characters stand.
     Irony, and denials from further away ("I doubt what they say, that it is Paris"), are not
-    understood: for those there is a judge.
-
-    Returns
-    -------
-    float
-        1.0, 0.0, or NaN without references.
+    understood: for those there is a judge. NaN without references.
     """
     if not references:
         return math.nan

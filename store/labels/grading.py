@@ -12,33 +12,30 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from store.errors import SchemaError
 from store.format.schema import Column
-from store.labels.answer_scores import SCORE_THRESHOLD, exact_match_score
-from store.labels.rule import (
-    JUDGE_RULE,
-    LABEL_RULES,
-    NORMALIZATION,
-    UNLABELLED,
-    label_scores,
-)
+from store.labels.answer_scores import NORMALIZATION, RULES, SCORE_THRESHOLD, exact_match_score
+from store.labels.rule import UNLABELLED, label_scores
 from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY, RULE_COLUMN
 
 __all__ = [
+    "LABEL_OF_RULE",
     "Case",
     "Grade",
     "Grader",
     "Judge",
     "Verdict",
+    "asked_and_judged",
     "check_judge",
     "count_verdicts",
-    "label_column",
     "label_column_name",
     "rule_columns",
 ]
 
-# references that a judge is asked about before it labels
-KNOWN_CASES = 8
+KNOWN_CASES = 8  # references that a judge is asked about before it labels
+LABEL_OF_RULE = Column("int8")  # the column of the labels of one of several rules
 
-Word = Literal["right", "wrong", "neither", "too long", "no references"]
+Word = Literal[
+    "right", "wrong", "wrong, but an exact match", "neither", "too long", "no references"
+]
 
 
 class Case(NamedTuple):
@@ -69,38 +66,19 @@ class Judge(Protocol):
 
 
 class Grade(NamedTuple):
-    """The labels of one answer.
+    """The labels of one answer."""
 
-    Attributes
-    ----------
-    score
-        Of the first rule; NaN where it gives none.
-    labels
-        Rule -> 1 (hallucination), 0 (right) or -1 (unlabelled); the first rule's comes first.
-    verdict
-        What the judge said; None without one.
-    """
-
-    score: float
-    labels: Mapping[str, int]
-    verdict: str | None = None
+    score: float  # of the first rule; NaN where it gives none
+    labels: Mapping[str, int]  # rule -> 1 (hallucination), 0 (right) or -1 (unlabelled)
+    verdict: str | None = None  # what the judge said
 
 
 class Grader:
     """Labels answers by rules.
 
-    Parameters
-    ----------
-    rules : str or sequence of str
-        Of `answer_scores.RULES`, different ones; the first gives `score` and `label`, and if there
-        are several, each a column `label_RULE`.
-    threshold : float
-        Scores of at least this much count as right.
-
-    Raises
-    ------
-    ValueError
-        There is no such rule, or a judge is missing or has nothing to do.
+    The first of the rules gives `score` and `label`, and if there are several, each gives a column
+    `label_RULE`. Scores of at least the threshold count as right. Raises ValueError if there is no
+    such rule, or a judge is missing or has nothing to do.
     """
 
     def __init__(
@@ -112,10 +90,9 @@ class Grader:
         self.rules = [rules] if isinstance(rules, str) else list(rules)
         self.threshold = threshold
         self.judge = judge
-        known = {*LABEL_RULES, "judge"}
-        if not self.rules or len(set(self.rules) & known) != len(self.rules):
+        if not self.rules or len(set(self.rules) & RULES.keys()) != len(self.rules):
             raise ValueError(
-                f"labels: expected different ones of {', '.join(sorted(known))}, "
+                f"labels: expected different ones of {', '.join(sorted(RULES))}, "
                 f"found {', '.join(map(str, self.rules)) or 'none'}"
             )
         if ("judge" in self.rules) != (judge is not None):
@@ -132,23 +109,19 @@ class Grader:
     def grade(self, cases: Sequence[Case]) -> list[Grade]:
         """Label answers; a judge is asked about all of them together."""
         scores = {
-            rule: [LABEL_RULES[rule].score(case.answer, case.references) for case in cases]
+            rule: [RULES[rule].score(case.answer, case.references) for case in cases]
             for rule in self.rules
-            if rule != "judge"
         }
-        verdicts = self.judge.verdicts(cases) if self.judge else []
+        words: Sequence[Word | None] = [None] * len(cases)
         if self.judge:
-            pairs = zip(cases, verdicts, strict=True)
-            scores["judge"] = [_believed(case, verdict) for case, verdict in pairs]
+            pairs = zip(cases, self.judge.verdicts(cases), strict=True)
+            verdicts = [_believed(case, verdict) for case, verdict in pairs]
+            words = [verdict.word for verdict in verdicts]
+            scores["judge"] = [verdict.p_right for verdict in verdicts]
         labels = {rule: label_scores(scores[rule], self.threshold).tolist() for rule in self.rules}
-        words = [_word(case, verdict) for case, verdict in zip(cases, verdicts, strict=False)]
         return [
-            Grade(
-                scores[self.rules[0]][i],
-                {rule: labels[rule][i] for rule in self.rules},
-                words[i] if words else None,
-            )
-            for i in range(len(cases))
+            Grade(scores[self.rules[0]][i], {rule: labels[rule][i] for rule in self.rules}, word)
+            for i, word in enumerate(words)
         ]
 
     @property
@@ -162,36 +135,25 @@ class Grader:
         return {"score": grade.score, "label": grade.labels[self.rules[0]], **by_rule}
 
     def describe(self) -> dict[str, Any]:
-        """The rules, for the provenance."""
+        """The rules, for the provenance; of a judge also the model, its prompt and its words."""
         described: dict[str, Any] = {
-            "label_rule": _rule_text(self.rules[0]),
+            "label_rule": RULES[self.rules[0]].text,
             NORMALIZATION_KEY: NORMALIZATION,
             "score_threshold": self.threshold,
         }
-        if len(self.rules) > 1 or self.judge:
-            described[LABEL_RULES_KEY] = self.describe_rules()
-        return described
-
-    def describe_rules(self) -> dict[str, Any]:
-        """Each rule by its name; of a judge also the model, its prompt and its words."""
-        described: dict[str, Any] = {rule: _rule_text(rule) for rule in self.rules}
+        texts: dict[str, Any] = {rule: RULES[rule].text for rule in self.rules}
         if self.judge:
-            described["judge"] = {"rule": JUDGE_RULE, **self.judge.describe()}
+            texts["judge"] = {"rule": RULES["judge"].text, **self.judge.describe()}
+        if len(self.rules) > 1 or self.judge:
+            described[LABEL_RULES_KEY] = texts
         return described
 
 
 def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
     """Ask a judge whether references are right, before it labels: a template may ask the reverse.
 
-    Parameters
-    ----------
-    cases
-        Their first references are judged as answers, of the first few cases that have any.
-
-    Raises
-    ------
-    SchemaError
-        It calls more of them wrong than right.
+    The first references of the first few `cases` that have any are judged as answers. Raises
+    SchemaError if it calls more of them wrong than right.
     """
     with_references = (case for case in cases if case.references)
     known = [
@@ -211,7 +173,7 @@ def rule_columns(rules: Sequence[str]) -> dict[str, Column]:
     """The columns besides `score` and `label`: of each rule, if there are several."""
     if len(rules) == 1:
         return {}
-    return {label_column_name(rule): label_column() for rule in rules}
+    return {label_column_name(rule): LABEL_OF_RULE for rule in rules}
 
 
 def label_column_name(rule: str) -> str:
@@ -219,9 +181,10 @@ def label_column_name(rule: str) -> str:
     return f"{RULE_COLUMN}{rule}"
 
 
-def label_column() -> Column:
-    """The column of the labels of a rule."""
-    return Column("int8")
+def asked_and_judged(verdicts: Mapping[str, int]) -> tuple[int, int]:
+    """How many answers a judge was asked about, and on how many it gave a verdict."""
+    n_asked = sum(verdicts.values()) - verdicts.get("no references", 0)
+    return n_asked, verdicts.get("right", 0) + verdicts.get("wrong", 0)
 
 
 def count_verdicts(grades: Iterable[Grade]) -> Counter[str]:
@@ -229,18 +192,8 @@ def count_verdicts(grades: Iterable[Grade]) -> Counter[str]:
     return Counter(grade.verdict for grade in grades if grade.verdict is not None)
 
 
-def _rule_text(rule: str) -> str:
-    return JUDGE_RULE if rule == "judge" else LABEL_RULES[rule].text
-
-
-def _is_disputed(case: Case, verdict: Verdict) -> bool:
-    """Whether a judge calls an answer wrong that is one of the references."""
-    return verdict.word == "wrong" and exact_match_score(case.answer, case.references) == 1.0
-
-
-def _believed(case: Case, verdict: Verdict) -> float:
-    return math.nan if _is_disputed(case, verdict) else verdict.p_right
-
-
-def _word(case: Case, verdict: Verdict) -> str:
-    return "wrong, but an exact match" if _is_disputed(case, verdict) else verdict.word
+def _believed(case: Case, verdict: Verdict) -> Verdict:
+    """A verdict; that of a judge that calls one of the references wrong has no score."""
+    if verdict.word == "wrong" and exact_match_score(case.answer, case.references) == 1.0:
+        return Verdict("wrong, but an exact match")
+    return verdict

@@ -55,10 +55,7 @@ def normalize_answer(text: str, *, keep_articles: bool = False) -> str:
     - & = and, % = percent, $5 = 5 dollars; C++ and C# keep what tells them from C.
     - A text of nothing but punctuation is itself: "+" is not "-".
 
-    Returns
-    -------
-    str
-        Words joined by one space; two answers are the same iff their normal forms are equal.
+    Returns words joined by one space; two answers are the same iff their normal forms are equal.
     """
     plain = _plain_letters(text)
     parts = _join_numbers(plain.replace("_", " "))

@@ -30,50 +30,27 @@ __all__ = ["LabelPlan", "plan_labels", "plan_undo"]
 
 @dataclass(frozen=True)
 class LabelPlan:
-    """The labels of a store as they are, and as they are to be.
+    """The labels of a store as they are, and as they are to be."""
 
-    Attributes
-    ----------
-    store
-        The store as it was when this was planned.
-    old, new
-        The labels now, and after the change.
-    n_listed
-        Traces that were given a value.
-    provenance
-        The store's provenance after the change, without the record of the backup.
-    examples
-        A line each for the first ids of the file that fit, with what their values make.
-    unmatched
-        Ids of the file that fit no trace.
-    undone
-        The record of the labels that are brought back, if this undoes a change.
-    by_rule
-        Rule -> labels int64 `(n_rows,)`, where several made them: each gets a column `label_RULE`.
-    """
-
-    store: TraceStore
+    store: TraceStore  # as it was when this was planned
     ids: Sequence[str]
     old: Labels
     new: Labels
-    n_listed: int
-    provenance: Mapping[str, Any]
-    examples: Sequence[str] = ()
-    unmatched: Sequence[str] = ()
-    undone: Backup | None = None
+    n_listed: int  # traces that were given a value
+    provenance: Mapping[str, Any]  # after the change, without the record of the backup
+    examples: Sequence[str] = ()  # a line each of the first ids that fit: what their values make
+    unmatched: Sequence[str] = ()  # ids of the file that fit no trace
+    undone: Backup | None = None  # the labels that are brought back, if this undoes a change
+    # rule -> labels int64 (n_rows,), where several made them: each gets a column `label_RULE`
     by_rule: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     verdicts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What is written: the values `(n_rows,)` of each column."""
+        """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
+        score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
         of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
-        return self._written(self.new) | of_rules
-
-    def _written(self, labels: Labels) -> dict[str, NDArray[Any]]:
-        """Scores as the store's column holds them, and labels."""
-        dtype = label_columns(self.store.schema)["score"].dtype
-        return {"score": labels.scores.astype(dtype), "label": labels.labels}
+        return {"score": score, "label": self.new.labels, **of_rules}
 
     @property
     def changes(self) -> list[int]:
@@ -102,22 +79,19 @@ class LabelPlan:
     @property
     def is_needed(self) -> bool:
         """Whether anything differs from what the store has."""
-        if _rule(self.provenance) != _rule(self.store.provenance):
+        store = self.store
+        keys = ("label_rule", "score_threshold", LABEL_RULES_KEY)  # not the rule of earlier labels
+        if any(self.provenance.get(key) != store.provenance.get(key) for key in keys):
             return True
-        if not self.columns.keys() <= self.store.schema.columns.keys():
+        columns = self.columns
+        if not columns.keys() <= store.schema.columns.keys():
             return True
-        was = self._written(self.old)
-        for name, values in self.columns.items():
-            before = was[name] if name in was else self.store.column_array(name)
-            if not np.array_equal(before, values, equal_nan=True):
-                return True
-        return False
-
-
-def _rule(provenance: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The rule of the labels, without that of earlier ones."""
-    keys = ("label_rule", "score_threshold", LABEL_RULES_KEY)
-    return tuple(provenance.get(key) for key in keys)
+        before = {name: store.column_array(name) for name in columns}
+        before |= {"score": self.old.scores, "label": self.old.labels}
+        return any(
+            not np.array_equal(before[name], values, equal_nan=True)
+            for name, values in columns.items()
+        )
 
 
 def plan_labels(
@@ -132,9 +106,8 @@ def plan_labels(
     Parameters
     ----------
     table
-        The file. In a store without a column `question_id`, its question ids are compared with
-        trace ids.
-    threshold : float
+        In a store without a column `question_id`, its question ids are compared with trace ids.
+    threshold
         Scores of at least this much count as right (at most this much, if lower is better).
     replace_all
         Rows that the file does not list lose score and label; otherwise they keep both.
@@ -160,8 +133,8 @@ def plan_labels(
         new.labels.fill(UNLABELLED)
     values = list(map(table.value_of, ids, questions))
     others = np.array([value is None for value in values], np.bool_)
-    given = np.array([value for value in values if value is not None], np.float64)
-    new.scores[~others], new.labels[~others] = table.judge_all(given, threshold)
+    given = [value for value in values if value is not None]
+    new.scores[~others], new.labels[~others] = table.label(given, threshold)
     _check_scale(store, table, threshold, new.scores[others])
     unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
     unmatched += [name for name in table.by_question if name not in fitting.by_question]
@@ -237,7 +210,7 @@ def _new_provenance(
     n_rows: int,
 ) -> dict[str, Any]:
     """The provenance with the rule of the new labels, and of those that other rows keep."""
-    new = _without_label_keys(old)
+    new = {key: value for key, value in old.items() if key not in LABEL_KEYS}
     new["label_rule"] = table.rule
     if np.any(other_labels != UNLABELLED):
         n_listed = n_rows - len(other_labels)
@@ -251,22 +224,13 @@ def _new_provenance(
     return new
 
 
-def _without_label_keys(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in provenance.items() if key not in LABEL_KEYS}
-
-
 def plan_undo(store: TraceStore) -> LabelPlan:
     """Plan to bring back the labels before the last change; done twice, it changes nothing.
 
     Rows that were appended since keep what they have. A store that had no such columns before gets
     NaN and -1.
 
-    Raises
-    ------
-    NotFoundError
-        No labels were replaced, or the file that keeps them is not beside the store.
-    CorruptError
-        The file is not as it was written.
+    Raises NotFoundError if no labels were replaced, or as `read_backup` does.
     """
     backup = Backup.of(store)
     if backup is None:
@@ -277,8 +241,10 @@ def plan_undo(store: TraceStore) -> LabelPlan:
     ids = read_texts(store, TRACE_ID)
     old = read_labels(store)
     new = old.copy()
-    rows = [row for row, trace_id in enumerate(ids) if trace_id in saved]
-    for row in rows:
-        new.scores[row], new.labels[row] = saved[ids[row]]
-    provenance = _without_label_keys(store.provenance) | backup.provenance
-    return LabelPlan(store, ids, old, new, len(rows), provenance, undone=backup)
+    for row, trace_id in enumerate(ids):
+        if trace_id in saved:
+            new.scores[row], new.labels[row] = saved[trace_id]
+    kept = {key: value for key, value in store.provenance.items() if key not in LABEL_KEYS}
+    provenance = kept | backup.provenance
+    n_listed = len(saved.keys() & ids)
+    return LabelPlan(store, ids, old, new, n_listed, provenance, undone=backup)

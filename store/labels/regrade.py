@@ -4,7 +4,7 @@ Nothing here writes; `relabel` commits the plan.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
-from store.labels.grading import Case, Grade, Grader, count_verdicts
+from store.labels.grading import Case, Grade, Grader, asked_and_judged, count_verdicts
 from store.labels.plan import LabelPlan, plan_labels
 from store.labels.rule import AS_GIVEN
 from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
-from store.read.whole_columns import read_texts
 from store.reports import count
 from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY
 
@@ -40,40 +39,35 @@ def plan_rules(
     Rows on which the first rule cannot decide, because the store has no references for them, keep
     score and label.
 
-    Parameters
-    ----------
-    store
-        The store, with `question`, `answer` and `references` as `extract` writes them.
-    replace_all
-        Rows without references lose score and label, and labels that came with the answers are
-        replaced.
+    The store has `question`, `answer` and `references` as `extract` writes them. With
+    `replace_all`, rows without references lose score and label, and labels that came with the
+    answers are replaced.
 
-    Raises
-    ------
-    SchemaError
-        The store lacks one of those columns, or holds something else there, or has no references
-        at all, or scores that stay have another threshold; or its labels came with the answers; or
-        the judge gave nearly no verdicts.
+    Raises SchemaError if the store lacks one of those columns, holds something else there, or has
+    no references at all, if its labels came with the answers, if the judge gave nearly no verdicts,
+    or as `plan_labels` does.
     """
-    _check_columns(store)
     if not replace_all:
         _check_not_given(store)
-    grades = list(_grades(store, grader, progress))
-    decided = [i for i, (case, grade) in enumerate(grades) if _is_decided(grader, case, grade)]
-    if not decided:
+    grades: list[Grade] = []
+    scores = {}
+    for trace_ids, cases in _blocks(store):
+        graded = grader.grade(cases)
+        for trace_id, case, grade in zip(trace_ids, cases, graded, strict=True):
+            if _is_decided(grader, case, grade):
+                scores[trace_id] = grade.score
+        grades += graded
+        progress(len(grades))
+    if not scores:
         raise SchemaError(
             f"{store.path}: expected references in some rows, found none: no rule can label them; "
             "give scores with --scores, or a judge whose template has no {references}"
         )
-    verdicts = dict(sorted(count_verdicts(grade for _, grade in grades).items()))
+    verdicts = dict(sorted(count_verdicts(grades).items()))
     _check_verdicts(store, verdicts)
-    ids = read_texts(store, TRACE_ID)
     described = grader.describe()
-    table = ScoreTable(
-        f"{store.path}: rule {grader.rules[0]}",
-        by_trace={ids[i]: grades[i][1].score for i in decided},
-        rule_text=described["label_rule"],
-    )
+    source = f"{store.path}: rule {grader.rules[0]}"
+    table = ScoreTable(source, by_trace=scores, rule_text=described["label_rule"])
     plan = plan_labels(store, table, grader.threshold, replace_all=replace_all)
     provenance = dict(plan.provenance)
     provenance[NORMALIZATION_KEY] = described[NORMALIZATION_KEY]
@@ -88,14 +82,13 @@ def plan_rules(
         provenance=provenance,
         examples=(),
         verdicts=verdicts,
-        by_rule=_labels_of([grade for _, grade in grades], grader) if grader.columns else {},
+        by_rule=_labels_by_rule(grades, grader),
     )
 
 
 def _check_verdicts(store: TraceStore, verdicts: Mapping[str, int]) -> None:
     """Raise SchemaError where a judge would leave nearly all answers without a label."""
-    n_asked = sum(verdicts.values()) - verdicts.get("no references", 0)
-    n_given = verdicts.get("right", 0) + verdicts.get("wrong", 0)
+    n_asked, n_given = asked_and_judged(verdicts)
     if n_given < MIN_VERDICTS * n_asked:
         raise SchemaError(
             f"{store.path}: expected verdicts of the judge, found {n_given:,} on "
@@ -107,12 +100,8 @@ def _check_verdicts(store: TraceStore, verdicts: Mapping[str, int]) -> None:
 def stored_cases(store: TraceStore) -> Iterator[Case]:
     """The answers of a store with their questions and references, row by row.
 
-    Raises
-    ------
-    SchemaError
-        The store lacks one of these columns, or holds something else there.
+    Raises SchemaError for a store that lacks one of these columns, or holds something else there.
     """
-    _check_columns(store)
     for _, cases in _blocks(store):
         yield from cases
 
@@ -124,20 +113,10 @@ def _is_decided(grader: Grader, case: Case, grade: Grade) -> bool:
     return bool(case.references) or grader.rules[0] == "none"
 
 
-def _labels_of(grades: list[Grade], grader: Grader) -> dict[str, NDArray[np.int64]]:
-    return {
-        rule: np.array([grade.labels[rule] for grade in grades], np.int64) for rule in grader.rules
-    }
-
-
-def _check_columns(store: TraceStore) -> None:
-    for name in COLUMNS:
-        column = store.schema.columns.get(name)
-        if column is None or not column.is_text:
-            raise SchemaError(
-                f"{store.path}: expected texts in a column {name!r}, which rules compare, found "
-                f"{'none' if column is None else column}; label it with --scores"
-            )
+def _labels_by_rule(grades: Sequence[Grade], grader: Grader) -> dict[str, NDArray[np.int64]]:
+    """The labels of each of several rules; none of a single one, which are `label`."""
+    rules = grader.rules if grader.columns else []
+    return {rule: np.array([grade.labels[rule] for grade in grades], np.int64) for rule in rules}
 
 
 def _check_not_given(store: TraceStore) -> None:
@@ -150,28 +129,28 @@ def _check_not_given(store: TraceStore) -> None:
         )
 
 
-def _grades(
-    store: TraceStore, grader: Grader, progress: Callable[[int], None]
-) -> Iterator[tuple[Case, Grade]]:
-    for rows, cases in _blocks(store):
-        yield from zip(cases, grader.grade(cases), strict=True)
-        progress(rows.stop)
-
-
-def _blocks(store: TraceStore) -> Iterator[tuple[range, list[Case]]]:
+def _blocks(store: TraceStore) -> Iterator[tuple[list[str], list[Case]]]:
+    """The ids and the answers of some rows at a time."""
+    for name in COLUMNS:
+        column = store.schema.columns.get(name)
+        if column is None or not column.is_text:
+            raise SchemaError(
+                f"{store.path}: expected texts in a column {name!r}, which rules compare, found "
+                f"{'none' if column is None else column}; label it with --scores"
+            )
     for first in range(0, len(store), BLOCK_ROWS):
         rows = range(first, min(first + BLOCK_ROWS, len(store)))
-        batch = store.read_arrays(rows, COLUMNS)
-        texts = zip(*(batch.texts(name) for name in COLUMNS), strict=True)
+        batch = store.read_arrays(rows, [TRACE_ID, *COLUMNS])
+        texts = zip(*map(batch.texts, [TRACE_ID, *COLUMNS]), strict=True)
         cases = [
-            Case(question, _references(store, row, references), answer)
-            for row, (question, answer, references) in zip(rows, texts, strict=True)
+            Case(question, _references(store, trace_id, references), answer)
+            for trace_id, question, answer, references in texts
         ]
-        yield rows, cases
+        yield batch.texts(TRACE_ID), cases
 
 
-def _references(store: TraceStore, row: int, text: str) -> list[str]:
-    """The references of a row, a JSON list of texts; none where the text is empty."""
+def _references(store: TraceStore, trace_id: str, text: str) -> list[str]:
+    """The references of a trace, a JSON list of texts; none where the text is empty."""
     if not text.strip():
         return []
     try:
@@ -180,7 +159,7 @@ def _references(store: TraceStore, row: int, text: str) -> list[str]:
         references = None
     if not isinstance(references, list) or not all(isinstance(one, str) for one in references):
         raise SchemaError(
-            f"{store.path}: column 'references', trace {store.ids[row]!r}: expected a JSON list of "
+            f"{store.path}: column 'references', trace {trace_id!r}: expected a JSON list of "
             f"texts, found {text!r:.100}"
         )
     return references

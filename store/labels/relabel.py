@@ -3,14 +3,14 @@
 The labels that are replaced are saved first; see `backup`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from store.errors import LockedError, SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import write_backup
-from store.labels.grading import label_column
+from store.labels.grading import LABEL_OF_RULE
 from store.labels.plan import LabelPlan, plan_labels, plan_undo
 from store.labels.score_table import ScoreTable
 from store.labels.stored import label_columns
@@ -28,16 +28,8 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     point leaves labels that can be undone. Files of earlier changes stay, since they may be the
     only copy of what is in them; but the file whose labels are brought back is removed.
 
-    Parameters
-    ----------
-    writer
-        Of the plan's store; opened before the plan was made, so that nothing was committed in
-        between.
-
-    Returns
-    -------
-    Path or None
-        The file with the earlier labels; None if nothing had to be changed, and nothing was.
+    The writer was opened before the plan was made, so that nothing was committed in between.
+    Returns the file with the earlier labels; None if nothing had to be changed, and nothing was.
     """
     store = plan.store
     if writer.generation != store.generation:
@@ -50,22 +42,17 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     backup = write_backup(store, plan.ids, plan.old, writer.files)
     path = backup.path(store)
     own = label_columns(store.schema)
-    of_rules = {name: label_column() for name in plan.columns if name not in own}
-    provenance = {**plan.provenance, LABELS_BEFORE: backup._asdict()}
+    values = plan.columns
+    columns = dict.fromkeys(values, LABEL_OF_RULE) | own
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
     try:
-        writer.set_columns(own | of_rules, _rows(plan), provenance)
+        writer.set_columns(columns, rows, {**plan.provenance, LABELS_BEFORE: backup._asdict()})
     except SchemaError:  # nothing was committed
         _remove(writer, path)
         raise
     if plan.undone is not None and plan.undone.is_of(store):
         _remove(writer, plan.undone.path(store))
     return path
-
-
-def _rows(plan: LabelPlan) -> Iterator[dict[str, object]]:
-    columns = plan.columns
-    for values in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, values, strict=True))
 
 
 def _remove(writer: StoreWriter, path: Path) -> None:
@@ -85,7 +72,7 @@ def set_labels(
     See `plan_labels` and `commit_labels`. The table is a file of scores or labels as `read_scores`
     reads it, or question id -> score.
     """
-    given = table if isinstance(table, ScoreTable) else ScoreTable.of_questions(table)
+    given = table if isinstance(table, ScoreTable) else ScoreTable("scores", by_question=table)
     with StoreWriter.open(path) as writer:
         plan = plan_labels(TraceStore.open(path), given, threshold, replace_all=replace_all)
         commit_labels(writer, plan)

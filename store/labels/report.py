@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from store.labels.grading import asked_and_judged
 from store.labels.rule import UNLABELLED
 from store.read.store import TraceStore
 from store.reports import count, count_lines
@@ -48,14 +49,9 @@ class LabelCounts(NamedTuple):
         return f"{count(self.n_wrong, 'hallucination')}, {self.n_right:,} right"
 
     @property
-    def line(self) -> str:
-        """The two classes as a line."""
-        return f"  labels: {self.text}"
-
-    @property
     def lines(self) -> list[str]:
-        """The line, after one with the traces that have no label, if some have none."""
-        return [*count_lines([(self.n_unlabelled, "without a label")]), self.line]
+        """The two classes, after the traces that have no label, if some have none."""
+        return [*count_lines([(self.n_unlabelled, "without a label")]), f"  labels: {self.text}"]
 
 
 def stored_counts(store: TraceStore) -> LabelCounts | None:
@@ -68,10 +64,10 @@ def stored_counts(store: TraceStore) -> LabelCounts | None:
 def label_lines(store: TraceStore) -> list[str]:
     """Count the labels of a store in a line, and warn where nearly all are of one class.
 
-    They were given: no rule made them. None for a store without a column `label`.
+    They were given: no rule made them. No line for a store without a column `label`.
     """
     counts = stored_counts(store)
-    return [] if counts is None else [counts.line, *one_class_warning(counts)]
+    return [] if counts is None else [counts.lines[-1], *one_class_warning(counts)]
 
 
 def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:
@@ -133,15 +129,13 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 def verdict_lines(verdicts: Mapping[str, int]) -> list[str]:
     """What a judge said, in a line, and a warning where it said little of use."""
-    n = sum(verdicts.values())
-    if not n:
+    if not any(verdicts.values()):
         return []
     said = ", ".join(
         f"{times:,} {word}" for word, times in sorted(verdicts.items(), key=lambda item: -item[1])
     )
     lines = [f"  judge: {said}"]
-    n_asked = n - verdicts.get("no references", 0)
-    n_given = verdicts.get("right", 0) + verdicts.get("wrong", 0)
+    n_asked, n_given = asked_and_judged(verdicts)
     if n_given < FEW_VERDICTS * n_asked:
         lines.append(
             f"warning: the judge gave a verdict on {n_given:,} of {count(n_asked, 'answer')} only, "

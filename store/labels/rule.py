@@ -5,83 +5,27 @@ knows a model.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from store.errors import SchemaError
-from store.labels.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
-from store.labels.containment import contains_score
+from store.labels.answer_scores import SCORE_THRESHOLD
 from store.reports import count, first_ids
 
-__all__ = [
-    "AS_GIVEN",
-    "JUDGE_RULE",
-    "LABEL_RULES",
-    "NORMALIZATION",
-    "UNLABELLED",
-    "Labels",
-    "check_agreement",
-    "label_scores",
-]
+__all__ = ["AS_GIVEN", "UNLABELLED", "Labels", "check_agreement", "label_scores"]
 
 UNLABELLED = -1
 AS_GIVEN = "as given with the responses"  # begins the rule of labels that came with answers
 
 
-class LabelRule(NamedTuple):
-    """How answers are scored, and the text of the rule in the provenance."""
-
-    score: Callable[[str, Sequence[str]], float]
-    text: str
-
-
-LABEL_RULES = {
-    "exact": LabelRule(
-        exact_match_score,
-        "score = 1 if the answer equals a reference after SQuAD's normalisation, else 0; "
-        "label = 1 iff score < threshold",
-    ),
-    "contains": LabelRule(
-        contains_score,
-        "score = 1 if the answer's first statement has the words of a reference after SQuAD's "
-        "normalisation, not denied directly (yes, no, true, false: begins with it; scripts without "
-        "spaces: its characters), else 0; label = 1 iff score < threshold",
-    ),
-    "f1": LabelRule(
-        f1_score,
-        "score = token F1 of the answer and the reference most like it "
-        "after SQuAD's normalisation; label = 1 iff score < threshold",
-    ),
-    "none": LabelRule(lambda answer, references: math.nan, "unlabelled"),
-}
-# what the rules call SQuAD's normalisation; a key of its own, which stores of earlier versions lack
-NORMALIZATION = (
-    "SQuAD's, and: numbers keep sign and decimal point, 1,000 = 1000; hyphens part words; accents "
-    "and kinds of quotes do not count; no text becomes empty"
-)
-# the text of the rule whose scores a model gives
-JUDGE_RULE = (
-    "score = probability of the judge's word for right, of its words for right and wrong; "
-    "unlabelled where it says neither, or calls an exact match wrong; "
-    "label = 1 iff score < threshold"
-)
-
-
 def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArray[np.int64]:
-    """Turn scores into labels: 1 (hallucination) iff `score < threshold`.
+    """Turn scores `(...)`, higher is better, into labels: 1, hallucination, iff score < threshold.
 
-    Parameters
-    ----------
-    scores : float (...)
-        Agreement with the references, higher is better; NaN where there is none.
-
-    Returns
-    -------
-    int64 (...)
-        1, 0, or -1 (unlabelled) where the score is not finite: no score is never a right answer.
+    Returns int64 `(...)`: 1, 0, or -1 (unlabelled) where the score is not finite: no score is never
+    a right answer.
     """
     scores = np.asarray(scores)
     return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)
@@ -117,18 +61,10 @@ def _number(value: Any) -> float:
 
 
 class Labels(NamedTuple):
-    """Scores and labels, by row.
+    """Scores and labels `(n_rows,)`, by row."""
 
-    Attributes
-    ----------
-    scores
-        float64 `(n_rows,)`, NaN where there is none.
-    labels
-        int64 `(n_rows,)`: 1 = hallucination, 0 = right, -1 = unlabelled.
-    """
-
-    scores: NDArray[np.float64]
-    labels: NDArray[np.int64]
+    scores: NDArray[np.float64]  # NaN where there is none
+    labels: NDArray[np.int64]  # 1 = hallucination, 0 = right, -1 = unlabelled
 
     def copy(self) -> "Labels":
         """The same values in arrays of their own."""

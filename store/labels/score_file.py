@@ -8,6 +8,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -60,12 +61,7 @@ def read_scores(
     Parameters
     ----------
     path
-        CSV with a header (comma, semicolon or tab), or JSON lines. `trace_id` names a trace,
-        `question_id` all traces of a question; with both, a line is of the trace, and of the
-        question where its `trace_id` is empty. The value is in the one column of a known name:
-        `score`, `bleurt_score`, `bleurt`, `rouge_l`, `rougel` hold scores; `label`,
-        `is_hallucination`, `hallucination` hold labels: 1 or true = hallucination, 0 or false =
-        right, -1 = unlabelled. A line with an empty value (null) is ignored, like other columns.
+        CSV or JSON lines, as `python -m store label --help` describes them.
     score_column, label_column
         The column to read instead, as scores or as labels; one of the two at most.
     lower_is_better
@@ -89,7 +85,12 @@ def read_scores(
             Path(path).open(newline="", encoding="utf-8-sig") as file,
         ):
             header, records = _open_records(file)
-            column, kind = _choose_column(header, score_column, label_column, lower_is_better)
+            column, kind = _choose_column(header, score_column, label_column)
+            _check_direction(column, kind, lower_is_better)
+            for name in (*ID_COLUMNS, column):
+                n = header.count(name)
+                if n > 1:
+                    raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
             table = ScoreTable(str(path), column, kind, bool(lower_is_better))
             return _read_values(table, records)
     except SchemaError as error:
@@ -109,28 +110,24 @@ def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
 
 
 def _json_records(lines: Iterable[str]) -> tuple[list[str], Iterable[Row]]:
-    """JSON lines as a table: the columns are the keys of all lines."""
+    """JSON lines as a table: the columns are the keys of all lines; null is an empty cell."""
     records = []
     for line, value in refuse(read_json_lines(lines)):
         if not isinstance(value, dict):
             raise LineError(f"expected one JSON object on the line, found {value!r:.100}", line)
-        records.append((line, {key.strip(): _json_cell(cell) for key, cell in value.items()}))
+        record = {}
+        for key, cell in value.items():
+            text = cell if isinstance(cell, str) else json.dumps(cell)
+            record[key.strip()] = "" if cell is None else text
+        records.append((line, record))
     header = dict.fromkeys(key for _, record in records for key in record)
     return list(header), records
 
 
-def _json_cell(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _choose_column(
-    header: list[str],
-    score_column: str | None,
-    label_column: str | None,
-    lower_is_better: bool | None,
+    header: list[str], score_column: str | None, label_column: str | None
 ) -> tuple[str, Kind]:
+    """The column that is named, or the only one with a known name."""
     if set(ID_COLUMNS).isdisjoint(header):
         raise LineError(
             f"expected a header with {' or '.join(ID_COLUMNS)} and a score, "
@@ -139,28 +136,16 @@ def _choose_column(
         )
     if score_column is not None and label_column is not None:
         raise SchemaError("both a score column and a label column are named; give one")
+    others = [name for name in header if name not in ID_COLUMNS]
     named = score_column if label_column is None else label_column
-    if named is None:
-        column, kind = _known_column(header)
-    else:
-        others = _without_ids(header)
-        if named not in others:
-            raise SchemaError(
-                f"expected one of its columns {', '.join(others)}, found {named!r}"
-                f"{closest(named, others)}"
-            )
-        column = named
-        kind = "score" if label_column is None else "label"
-    _check_direction(column, kind, lower_is_better)
-    for name in (*ID_COLUMNS, column):
-        n = header.count(name)
-        if n > 1:
-            raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
-    return column, kind
-
-
-def _known_column(header: list[str]) -> tuple[str, Kind]:
-    known = [name for name in header if name.lower() in KNOWN_COLUMNS]
+    if named in others:
+        return named, "score" if label_column is None else "label"
+    if named is not None:
+        raise SchemaError(
+            f"expected one of its columns {', '.join(others)}, found {named!r}"
+            f"{closest(named, others)}"
+        )
+    known = [name for name in others if name.lower() in KNOWN_COLUMNS]
     if len(known) == 1:
         return known[0], KNOWN_COLUMNS[known[0].lower()]
     if known:
@@ -169,13 +154,9 @@ def _known_column(header: list[str]) -> tuple[str, Kind]:
         )
     raise SchemaError(
         f"no column has a known name ({', '.join(KNOWN_COLUMNS)}), found "
-        f"{', '.join(_without_ids(header)) or 'none'}; say what to read with {FLAGS} "
+        f"{', '.join(others) or 'none'}; say what to read with {FLAGS} "
         "(label: 1 = hallucination), and --lower-is-better where it is"
     )
-
-
-def _without_ids(header: list[str]) -> list[str]:
-    return [name for name in header if name not in ID_COLUMNS]
 
 
 def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> None:
@@ -195,41 +176,39 @@ def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> N
 
 
 def _read_values(table: ScoreTable, records: Iterable[Row]) -> ScoreTable:
-    by_trace: dict[str, float] = {}
-    by_question: dict[str, float] = {}
+    values: dict[str, dict[str, float]] = {column: {} for column in ID_COLUMNS}
     questions: dict[str, str] = {}
     n_empty = 0
     for line, record in records:
-        id_column, name = _id_of(line, record)
+        id_column = next(filter(record.get, ID_COLUMNS), None)
+        if id_column is None:
+            raise LineError(f"expected a {' or a '.join(ID_COLUMNS)}, found none", line)
+        name = record[id_column]
         text = record.get(table.column, "").strip()
         if not text:
             n_empty += 1
             continue
         value = _value(table, text, line)
-        of_trace = id_column == TRACE_COLUMN
-        if of_trace:
+        if id_column == TRACE_COLUMN:
             questions[name] = record.get(QUESTION_COLUMN, "")
-        earlier = (by_trace if of_trace else by_question).setdefault(name, value)
+        earlier = values[id_column].setdefault(name, value)
         if earlier != value:
             message = f"expected one {table.kind} for {name!r}, found {earlier} and {value}"
             raise LineError(message, line)
     return replace(
-        table, by_trace=by_trace, by_question=by_question, n_empty=n_empty, questions=questions
+        table,
+        by_trace=values[TRACE_COLUMN],
+        by_question=values[QUESTION_COLUMN],
+        n_empty=n_empty,
+        questions=questions,
     )
-
-
-def _id_of(line: int, record: dict[str, str]) -> tuple[str, str]:
-    """The column of the first id that a line gives, and the id."""
-    for column in ID_COLUMNS:
-        name = record.get(column)
-        if name:
-            return column, name
-    raise LineError(f"expected a {' or a '.join(ID_COLUMNS)}, found none", line)
 
 
 def _value(table: ScoreTable, text: str, line: int) -> float:
     """The score or the label that a cell holds, true and false as 1 and 0."""
-    value = _number(text)
+    value = math.nan
+    with suppress(ValueError):
+        value = parse_number(TRUTH.get(text.lower(), text))
     if table.kind == "score" and not abs(value) <= LARGEST:
         raise LineError(f"expected a finite number as score, found {text!r:.100}", line)
     if table.kind == "label" and value not in LABELS:
@@ -240,11 +219,3 @@ def _value(table: ScoreTable, text: str, line: int) -> float:
             line,
         )
     return value
-
-
-def _number(text: str) -> float:
-    """The number that a cell holds; NaN if it holds none."""
-    try:
-        return parse_number(TRUTH.get(text.lower(), text))
-    except ValueError:
-        return math.nan

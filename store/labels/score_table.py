@@ -6,12 +6,11 @@ Scores say how right an answer is (higher is better, unless the caller says othe
 
 import hashlib
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.labels.rule import Labels, label_scores
 
@@ -25,37 +24,19 @@ Kind = Literal["score", "label"]
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores or labels from a file.
-
-    Attributes
-    ----------
-    lower_is_better
-        Whether a low score means a right answer; False for labels.
-    by_trace, by_question
-        Trace id -> value, and question id -> value for all traces of a question; a trace's own
-        value takes precedence.
-    n_empty
-        Lines without a value, which are ignored.
-    questions
-        Trace id -> the question that its line names, where a line has both.
-    rule_text
-        The rule that made the scores, where no file has.
-    """
+    """Scores or labels from a file."""
 
     source: str
     column: str = "score"
     kind: Kind = "score"
-    lower_is_better: bool = False
+    lower_is_better: bool = False  # whether a low score means a right answer; False for labels
+    # id -> value; that of a question is of all its traces, a trace's own takes precedence
     by_trace: Mapping[str, float] = field(default_factory=dict)
     by_question: Mapping[str, float] = field(default_factory=dict)
-    n_empty: int = 0
+    n_empty: int = 0  # lines without a value, which are ignored
+    # trace id -> the question that its line names, where a line has both
     questions: Mapping[str, str] = field(default_factory=dict)
-    rule_text: str | None = None
-
-    @classmethod
-    def of_questions(cls, scores: Mapping[str, float]) -> "ScoreTable":
-        """Scores that are in memory: question id -> score, higher is better."""
-        return cls("scores", by_question=dict(scores))
+    rule_text: str | None = None  # the rule that made the scores, where no file has
 
     def __len__(self) -> int:
         """How many traces and questions have a value."""
@@ -65,20 +46,16 @@ class ScoreTable:
         """The value of a trace; None if the file has none."""
         return self.by_trace.get(trace_id, self.by_question.get(question_id))
 
-    def judge(self, value: float, threshold: float) -> tuple[float, int]:
-        """The score and the label that one value makes; see `judge_all`."""
-        [score], [label] = self.judge_all(np.array([value]), threshold)
-        return float(score), int(label)
-
-    def judge_all(self, values: NDArray[np.float64], threshold: float) -> Labels:
+    def label(self, values: Sequence[float], threshold: float) -> Labels:
         """The scores and labels that values `(n,)` of the file make.
 
         A score that is better when lower is stored negated, so that higher is better in every
         store. A label comes without a score: NaN.
         """
+        given = np.array(values, np.float64)
         if self.kind == "label":
-            return Labels(np.full(len(values), math.nan), values.astype(np.int64))
-        scores = 0.0 - values if self.lower_is_better else values
+            return Labels(np.full(len(given), math.nan), given.astype(np.int64))
+        scores = 0.0 - given if self.lower_is_better else given
         return Labels(scores, label_scores(scores, self.stored_threshold(threshold)))
 
     def stored_threshold(self, threshold: float) -> float:
@@ -116,13 +93,13 @@ class ScoreTable:
 
     def examples(self, threshold: float) -> list[str]:
         """What the first values of the file make, for people; a line each."""
-        values = [(f"trace_id {name}", value) for name, value in self.by_trace.items()]
-        values += [(f"question_id {name}", value) for name, value in self.by_question.items()]
+        named = [(f"trace_id {name}", value) for name, value in self.by_trace.items()]
+        named += [(f"question_id {name}", value) for name, value in self.by_question.items()]
         lines = []
-        for key, value in values[:N_EXAMPLES]:
-            _, label = self.judge(value, threshold)
+        for name, value in named[:N_EXAMPLES]:
+            [label] = self.label([value], threshold).labels.tolist()
             score = f"score {value:g} -> " if self.kind == "score" else ""
-            lines.append(f"{key}: {score}label {label} ({LABEL_TEXTS[label]})")
+            lines.append(f"{name}: {score}label {label} ({LABEL_TEXTS[label]})")
         return lines
 
     def restrict(self, trace_ids: Container[str], question_ids: Container[str]) -> "ScoreTable":

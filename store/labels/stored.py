@@ -29,10 +29,7 @@ def label_columns(schema: Schema) -> dict[str, Column]:
 def read_labels(store: TraceStore) -> Labels:
     """Read scores and labels; NaN and -1 where a store has no such column.
 
-    Raises
-    ------
-    SchemaError
-        A column is not one number a row, or a label is not a whole number.
+    Raises SchemaError if a column is not one number a row, or a label is not a whole number.
     """
     scores = _read_numbers(store, "score")
     labels = _read_numbers(store, "label")

@@ -36,33 +36,24 @@ STATE_DTYPES = "float16 or bfloat16"  # as the model computes
 # extraction makes what is computed slowly, or large, only where it is named
 BY_HAND = "extract --columns"
 ALL = ("extract", "import", "vLLM")  # `import` of the older formats, or of vLLM's files
+BOTH = ("extract", "import")
+FROM_STATES = ("extract", "vLLM", "derive")
+LABELLED = (*ALL, "label")
 
 
 @dataclass(frozen=True)
 class TraceColumn:
-    """What a column holds, and who writes it.
-
-    Attributes
-    ----------
-    dtype
-        NumPy's name, 'utf8', or `STATE_DTYPES`.
-    axes
-        Names of all axes of a trace's value; a first one of `RAGGED` is not of the items.
-    made_by
-        The commands that write it.
-    of
-        What it is computed from: 'states', 'attention', 'predictions' or 'lens'; '' is the record.
-    in_table
-        Whether the page's table of traces has it without being asked for it.
-    """
+    """What a column holds, and who writes it."""
 
     doc: str
-    dtype: str
+    dtype: str  # NumPy's name, 'utf8', or `STATE_DTYPES`
+    # all axes of a trace's value; a first one of `RAGGED` is not of the items
     axes: tuple[str, ...] = ()
-    made_by: tuple[str, ...] = ("extract",)
+    made_by: tuple[str, ...] = ("extract",)  # the commands that write it
+    # what it is computed from: 'states', 'attention', 'predictions' or 'lens'; '' is the record
     of: str = ""
     codec: str | None = None
-    in_table: bool = True
+    in_table: bool = True  # whether the page's table of traces has it without being asked for it
 
     @property
     def axis(self) -> str | None:
@@ -91,8 +82,9 @@ class TraceColumn:
 
 
 MODEL_STATES = ("layers", "hidden")
+CANDIDATES = ("tokens", "candidates")
 _text = partial(TraceColumn, dtype="utf8", made_by=ALL)
-_state = partial(TraceColumn, dtype=STATE_DTYPES, of="states")
+_state = partial(TraceColumn, dtype=STATE_DTYPES, axes=MODEL_STATES, of="states")
 # of every token, layer and head
 _of_heads = partial(
     TraceColumn, dtype="float16", axes=("tokens", "layers", "heads"), of="attention"
@@ -106,20 +98,14 @@ _of_samples = partial(TraceColumn, dtype="float32", made_by=("derive",))
 TRACE_COLUMNS: dict[str, TraceColumn] = {
     "question_id": _text("traces of one question stay in one split", in_table=False),
     "tokens": TraceColumn("token ids of prompt and answer", "int32", ("tokens",), ALL),
-    "token_texts": _text(
-        "JSON list of the texts of the tokens", made_by=("extract", "import"), in_table=False
-    ),
+    "token_texts": _text("JSON list of the texts of the tokens", made_by=BOTH, in_table=False),
     "prompt_len": TraceColumn("tokens of the prompt", "int32", (), ALL, in_table=False),
     "answer_len": TraceColumn("tokens of the answer", "int32", (), ALL),
     "question": _text("as it was asked"),
     "answer": _text("what the model answered"),
     "references": _text("JSON list of right answers", in_table=False),
-    "score": TraceColumn(
-        "of the answer, higher is better; NaN: none", "float32", (), (*ALL, "label")
-    ),
-    "label": TraceColumn(
-        "1 = hallucination, 0 = right, -1 = unlabelled", "int8", (), (*ALL, "label")
-    ),
+    "score": TraceColumn("of the answer, higher is better; NaN: none", "float32", (), LABELLED),
+    "label": TraceColumn("1 = hallucination, 0 = right, -1 = unlabelled", "int8", (), LABELLED),
     "context_start": TraceColumn(
         "position of the context's first token; -1 without a context", "int32", in_table=False
     ),
@@ -131,30 +117,20 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         "int8",
         ("tokens",),
     ),
-    "hs_last": _state("states of the last token", axes=MODEL_STATES, made_by=(*ALL, "derive")),
-    "hs_prompt": _state(
-        "states of the last token of the prompt",
-        axes=MODEL_STATES,
-        made_by=("extract", "vLLM", "derive"),
-    ),
-    "hs_mean": _state(
-        "mean of the states over the answer's tokens",
-        axes=MODEL_STATES,
-        made_by=("extract", "vLLM", "derive"),
-    ),
+    "hs_last": _state("states of the last token", made_by=(*ALL, "derive")),
+    "hs_prompt": _state("states of the last token of the prompt", made_by=FROM_STATES),
+    "hs_mean": _state("mean of the states over the answer's tokens", made_by=FROM_STATES),
     "hidden_states": _state("states of every token", axes=("tokens", *MODEL_STATES), made_by=ALL),
     "attn_mean": TraceColumn(
         "mean of the maps over heads, lower triangle row by row",
         "float16",
         ("pairs", "layers"),
-        ("extract", "import"),
+        BOTH,
         "attention",
     ),
-    "attn_diag": _of_heads("attention of each token to itself", made_by=("extract", "import")),
-    "attn_colsum": _of_heads(
-        "attention that each token receives, summed", made_by=("extract", "import")
-    ),
-    "attn_pmass": _of_heads("attention mass on the prompt", made_by=("extract", "import")),
+    "attn_diag": _of_heads("attention of each token to itself", made_by=BOTH),
+    "attn_colsum": _of_heads("attention that each token receives, summed", made_by=BOTH),
+    "attn_pmass": _of_heads("attention mass on the prompt", made_by=BOTH),
     "attn_amass": _of_heads("attention mass on the answer"),
     "attn_prev": _of_heads("attention of each token to the one before; NaN for the first"),
     "logprob": _prediction(
@@ -167,11 +143,9 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
         "of the distribution that predicted each token, in nats", axes=("tokens",)
     ),
     "topk_logprob": _prediction(
-        "of the K most likely tokens, falling", dtype="float16", axes=("tokens", "candidates")
+        "of the K most likely tokens, falling", dtype="float16", axes=CANDIDATES
     ),
-    "topk_id": _prediction(
-        "these tokens; -1 at token 0", dtype="int32", axes=("tokens", "candidates")
-    ),
+    "topk_id": _prediction("these tokens; -1 at token 0", dtype="int32", axes=CANDIDATES),
     "eos_logprob": _prediction("of the end of the text behind the last token"),
     "lens_entropy": _lens(
         "entropy of the next token's distribution by each layer's state (logit lens); not shifted "

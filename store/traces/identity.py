@@ -14,15 +14,11 @@ from store.traces.label_keys import (
 
 __all__ = ["BATCHING", "COMMAND", "REMARKS", "difference_of_builds", "identity"]
 
-# Keys of the provenance:
-# what a source could not use
-REMARKS = "left_out"
-# how many traces were computed at once: it decides no more than rounding
-BATCHING = "batching"
-# the command line that made the store, or that continues making it
-COMMAND = "command"
-# what does not tell one build from another
-UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING)
+# keys of the provenance
+REMARKS = "left_out"  # what a source could not use
+BATCHING = "batching"  # how many traces were computed at once: it decides no more than rounding
+COMMAND = "command"  # the command line that made the store, or that continues making it
+UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING)  # what does not tell one build from another
 
 SHOWN_DIFFERENCES = 3
 DIGEST = "_sha256"
@@ -58,12 +54,13 @@ def difference_of_builds(
         return None
     old = _flat(old)
     new = _flat(new)
-    keys = [key for key in {**new, **old} if old.get(key) != new.get(key)]
-    if not keys:
+    pairs = {key: (old.get(key), new.get(key)) for key in {**new, **old}}
+    apart = [_in_words(key, *pair) for key, pair in pairs.items() if pair[0] != pair[1]]
+    if not apart:
         return f"{columns}, or of other shapes"
-    shown = [_in_words(key, old.get(key), new.get(key)) for key in keys[:SHOWN_DIFFERENCES]]
-    if len(keys) > SHOWN_DIFFERENCES:
-        shown.append(f"and {len(keys) - SHOWN_DIFFERENCES} more")
+    shown = apart[:SHOWN_DIFFERENCES]
+    if len(apart) > len(shown):
+        shown.append(f"and {len(apart) - len(shown)} more")
     return ", ".join(shown)
 
 

@@ -18,23 +18,13 @@ __all__ = [
 
 T = TypeVar("T")
 
-# how often a judge of the answers said what
-VERDICTS = "judge_verdicts"
-# how texts of answers and references are compared
-NORMALIZATION_KEY = "label_normalization"
+VERDICTS = "judge_verdicts"  # how often a judge of the answers said what
+NORMALIZATION_KEY = "label_normalization"  # how texts of answers and references are compared
 # of the columns `label` and `score`
-LABEL_KEYS = (
-    "label_rule",
-    "label_rule_before",
-    "score_threshold",
-    NORMALIZATION_KEY,
-    VERDICTS,
-)
-# the rules of the columns `label_RULE`, and the judge among them
-LABEL_RULES_KEY = "label_rules"
+LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold", NORMALIZATION_KEY, VERDICTS)
+LABEL_RULES_KEY = "label_rules"  # the rules of the columns `label_RULE`, and the judge among them
 RULE_COLUMN = "label_"  # begins the names of those columns
-# the labels that were replaced last, once a store was labelled again
-LABELS_BEFORE = "labels_before"
+LABELS_BEFORE = "labels_before"  # what was replaced last, once a store was labelled again
 
 
 def without_labelling(provenance: Mapping[str, T]) -> dict[str, T]:
@@ -45,10 +35,5 @@ def without_labelling(provenance: Mapping[str, T]) -> dict[str, T]:
 
 def without_rule_columns(schema: Schema, made: Schema) -> Schema:
     """A schema without the columns `label_RULE` that `made`, of the store's source, lacks."""
-    return Schema(
-        {
-            name: column
-            for name, column in schema.columns.items()
-            if name in made.columns or not name.startswith(RULE_COLUMN)
-        }
-    )
+    added = {name for name in schema.columns if name.startswith(RULE_COLUMN)} - made.columns.keys()
+    return Schema({name: schema.columns[name] for name in schema.columns if name not in added})

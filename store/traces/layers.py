@@ -47,15 +47,9 @@ _COLON = re.compile(rf"(-?{_NUMBER})?:(-?{_NUMBER})?(?::(?!0+$)({_NUMBER}))?")
 
 
 class LayerRange(NamedTuple):
-    """Layers from `first` to `last`, both included.
+    """Layers from `first` to `last`, both included, or every `step`-th of them.
 
-    Attributes
-    ----------
-    first, last
-        Numbers of layers; negative ones count from the last layer (-1), None stands for the first
-        or last one.
-    step
-        Only every so many.
+    Negative numbers count from the last layer (-1), None stands for the first or last one.
     """
 
     first: int | None
@@ -94,18 +88,11 @@ def _parse_range(piece: str, text: str) -> LayerRange:
 
 
 def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
-    """Find the layers that a text chooses.
+    """Find the layers that a text chooses, in the syntax of the module's docstring.
 
-    The syntax of `text` is in the module's docstring. `numbers` are the layers to choose from, as
-    the model numbers them, ascending; `where` says what has them, and begins messages. Returns
-    positions in `numbers`, ascending, each once.
-
-    Raises
-    ------
-    SchemaError
-        The text is none of the forms.
-    NotFoundError
-        A layer is not there.
+    `numbers` are the layers to choose from, as the model numbers them, ascending; `where` says what
+    has them, and begins messages. Returns positions in `numbers`, ascending, each once. Raises
+    SchemaError for a text of none of the forms, NotFoundError for a layer that is not there.
     """
     chosen: set[int] = set()
     for wanted in parse_layers(text):
@@ -146,18 +133,16 @@ def format_layers(numbers: Sequence[int]) -> str:
     """Write ascending numbers in the syntax of the module's docstring: [1, 2, 3, 8] is '1-3,8'."""
     runs: list[list[int]] = []
     for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(_format_run(run) for run in runs)
+        if not runs or number != runs[-1][-1] + 1:
+            runs.append([])
+        runs[-1].append(number)
+    return ",".join(map(_format_run, runs))
 
 
 def _format_run(run: Sequence[int]) -> str:
-    if len(run) == 1:
-        return str(run[0])
-    separator = "," if len(run) == 2 else "-"
-    return f"{run[0]}{separator}{run[-1]}"
+    if len(run) > 2:
+        return f"{run[0]}-{run[-1]}"
+    return ",".join(map(str, run))
 
 
 def recorded_layers(provenance: Mapping[str, object]) -> list[int] | None:
@@ -174,7 +159,7 @@ def recorded_layers(provenance: Mapping[str, object]) -> list[int] | None:
 def check_recorded(provenance: Mapping[str, object]) -> None:
     """Raise SchemaError for layers that are recorded in another order than that of their model."""
     layers = provenance.get("layers")
-    is_list = isinstance(layers, list) and layers and {*map(type, layers)} == {int}
+    is_list = isinstance(layers, list) and {*map(type, layers)} == {int}
     if is_list and _numbers_in(provenance) is None:
         raise SchemaError(
             f"provenance: expected the numbers of layers rising, found {layers!r:.100}; put the "

@@ -34,58 +34,38 @@ _SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 class _Tokens(NamedTuple):
-    """The tokens of a trace, as they are shown.
+    """The tokens of a trace, as they are shown; None for what is not known of them."""
 
-    Attributes
-    ----------
-    texts
-        Of each token; its id where no text is known.
-    ids, logprobs
-        Of each token, or None.
-    prompt_len
-        How many are the prompt's, or None.
-    remark
-        What is to be said of them.
-    """
-
-    texts: Sequence[str]
+    texts: Sequence[str]  # of each token; its id where no text is known
     ids: Sequence[int] | None
     logprobs: Sequence[float] | None
     prompt_len: int | None
-    remark: str
+    remark: str  # what does not fit
 
 
 def trace_html(title: str, values: Values, columns: Mapping[str, Column]) -> str:
     """A trace as HTML: its numbers, and its tokens shaded by how unlikely they were.
 
-    Parameters
-    ----------
-    title
-        Which trace it is.
-    values
-        Column -> value of the row, as a `Trace` gives it. Only columns that are shown are read.
-    columns
-        Which columns there are.
+    `values` are those of the row, as a `Trace` gives them; only columns that are shown are read.
     """
     tokens = _tokens(values, columns)
     parts = [_headline(title), _facts(values, columns)]
     if tokens is None:
-        parts += _texts(values, columns, ["question", "answer", "references"])
-    else:
-        parts += _texts(values, columns, ["references"])
+        parts += _texts(values, columns, ["question", "answer"])
+    parts += _texts(values, columns, ["references"])
+    if tokens is not None:
         parts += _token_parts(tokens)
     return _tag("div", "".join(parts), style="line-height:1.6;max-width:70em")
 
 
 def store_html(title: str, columns: Mapping[str, tuple[str, str]]) -> str:
     """The columns of a store as an HTML table: name -> dtype and shape."""
-    shown = list(columns.items())[:MAX_COLUMNS]
     lines = [_table_line("th", ["column", "dtype", "shape"])]
-    for name, (dtype, shape) in shown:
+    for name, (dtype, shape) in list(columns.items())[:MAX_COLUMNS]:
         lines.append(_table_line("td", [name, dtype, shape]))
     parts = [_headline(title), _tag("table", "".join(lines))]
-    n_more = len(columns) - len(shown)
-    if n_more:
+    n_more = len(columns) - MAX_COLUMNS
+    if n_more > 0:
         parts.append(_faint_line(f"… and {n_more} more columns"))
     return "".join(parts)
 
@@ -101,14 +81,10 @@ def _headline(title: str) -> str:
 
 def _facts(values: Values, columns: Mapping[str, Column]) -> str:
     """The numbers of a row in one line."""
-    facts = []
-    for name, column in columns.items():
-        if column.is_single and not column.is_text:
-            facts.append(name)
-    n_more = len(facts) - MAX_FACTS
-    facts = [f"{name} {_number(values[name])}" for name in facts[:MAX_FACTS]]
-    if n_more > 0:
-        facts.append(f"and {n_more} more")
+    names = [name for name, column in columns.items() if column.is_single and not column.is_text]
+    facts = [f"{name} {_number(values[name])}" for name in names[:MAX_FACTS]]
+    if len(names) > MAX_FACTS:
+        facts.append(f"and {len(names) - MAX_FACTS} more")
     return _faint_line(" · ".join(facts))
 
 
@@ -184,15 +160,12 @@ def _prompt_len(values: Values, columns: Mapping[str, Column], n_tokens: int) ->
 
 def _token_parts(tokens: _Tokens) -> Iterator[str]:
     """Prompt and answer under a headline each, and the legend."""
-    n = len(tokens.texts)
-    border = tokens.prompt_len
-    if border is None:
-        yield from _part("tokens", tokens, range(n), range(n)[:MAX_TOKENS])
-    else:
-        prompt = range(border)
-        answer = range(border, n)
+    prompt = range(tokens.prompt_len or 0)
+    answer = range(len(prompt), len(tokens.texts))
+    if tokens.prompt_len is not None:
         yield from _part("prompt", tokens, prompt, prompt[-MAX_TOKENS:])
-        yield from _part("answer", tokens, answer, answer[:MAX_TOKENS])
+    name = "tokens" if tokens.prompt_len is None else "answer"
+    yield from _part(name, tokens, answer, answer[:MAX_TOKENS])
     if tokens.logprobs is not None:
         yield _legend()
     if tokens.remark:

@@ -14,25 +14,11 @@ __all__ = ["DERIVED", "derive_states"]
 
 
 def derive_states(name: str, states: Any, prompt_len: int | None) -> Any:
-    """Make a column of states from `hidden_states`.
+    """Make a column of `DERIVED` from `hidden_states`.
 
-    Parameters
-    ----------
-    name
-        One of `DERIVED`.
-    states
-        `(T, L, d)`: a floating array, or a bfloat16 tensor.
-    prompt_len
-        Tokens of the prompt; `hs_last` needs none.
-
-    Returns
-    -------
-    `(L, d)` of the same type. The mean is computed in float32.
-
-    Raises
-    ------
-    SchemaError
-        There are no tokens, or the prompt leaves none for the answer.
+    `states` `(T, L, d)` are a floating array, or a bfloat16 tensor; the result `(L, d)` is of the
+    same type. The mean is computed in float32. `hs_last` needs no `prompt_len`, tokens of the
+    prompt. Raises SchemaError if there are no tokens, or the prompt leaves none for the answer.
     """
     if not len(states):
         raise SchemaError("hidden_states: expected some tokens, found none")

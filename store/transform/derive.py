@@ -7,15 +7,13 @@ the several traces of a question.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import Column
 from store.read.store import TraceStore
 from store.traces.states import DERIVED, derive_states
 from store.transform.samples.names import NEEDS
-from store.transform.samples.requirements import ScoreSettings, check_scores
-from store.transform.samples.scores import PASSES, Pass, describe_score, score_samples
+from store.transform.samples.requirements import ScoreSettings, check_needs, check_scores
+from store.transform.samples.scores import PASSES, describe_score, score_rows
 from store.write.copy import Progress
 from store.write.writer import StoreWriter
 
@@ -23,6 +21,7 @@ __all__ = ["NAMES", "derive_columns", "plan_columns", "plan_passes"]
 
 STATES = "hidden_states"
 PROMPT = "prompt_len"
+STATES_NEED = dict.fromkeys(DERIVED, (STATES, PROMPT)) | {"hs_last": (STATES,)}
 DERIVED_KEY = "derived"  # in the provenance: names of columns that were added, and from what
 NAMES = (*DERIVED, *NEEDS)
 NO_SETTINGS = ScoreSettings()
@@ -35,12 +34,7 @@ def plan_columns(
     *,
     again: bool = False,
 ) -> dict[str, Column]:
-    """Return the columns to add.
-
-    Returns
-    -------
-    dict
-        Name -> column, in an order in which they can be made, without those that the store has.
+    """Return the columns to add, in an order in which they can be made, but those that are there.
 
     Raises
     ------
@@ -55,25 +49,16 @@ def plan_columns(
             like = closest(name, NAMES)
             raise NotFoundError(f"expected some of {', '.join(NAMES)}, found {name!r:.80}{like}")
     states = [name for name in DERIVED if name in names and name not in present]
-    columns = dict.fromkeys(states, _column_of_states(store, states)) if states else {}
+    for name in states:
+        check_needs(store, name, STATES_NEED[name], present)
+    columns = {name: _without_tokens(present[STATES]) for name in states}
     scores = [name for name in NEEDS if name in names and (again or name not in present)]
     check_scores(store, scores, {**present, **columns}, settings)
     return columns | dict.fromkeys(scores, Column("float32"))
 
 
-def _column_of_states(store: TraceStore, names: Sequence[str]) -> Column:
-    present = store.schema.columns
-    for name in names:
-        for needed in (STATES, *([PROMPT] if name != "hs_last" else [])):
-            if needed not in present:
-                raise NotFoundError(
-                    f"{store.path}: {name} is made from column {needed!r}, found only "
-                    f"{', '.join(present)}"
-                )
-    states = present[STATES]
-    if states.axis is None or states.is_text:
-        raise SchemaError(f"{store.path}: expected {STATES} of each token, found a fixed column")
-    # the sizes of chunks and shards are chosen again, for one item a row
+def _without_tokens(states: Column) -> Column:
+    """The column of one state a trace; the sizes of its chunks and shards are chosen again."""
     return Column(
         states.dtype,
         states.item_shape,
@@ -85,7 +70,7 @@ def _column_of_states(store: TraceStore, names: Sequence[str]) -> Column:
 
 def plan_passes(names: Sequence[str]) -> list[list[str]]:
     """Columns that are made together and committed together, in the order of the passes."""
-    together = [tuple(DERIVED), *(one.columns for one in PASSES)]
+    together = [tuple(DERIVED), *PASSES]
     passes = [[name for name in one if name in names] for one in together]
     return [one for one in passes if one]
 
@@ -102,35 +87,29 @@ def derive_columns(
 
     One row of states is in memory at a time, and the texts of a few questions.
 
-    Parameters
-    ----------
-    names
-        Some of `NAMES`; those that the store has stay as they are.
-    progress
-        Called with the number of rows done, in each pass from 0 on.
-
-    Raises
-    ------
-    StoreError
-        See `plan_columns`; or a trace has no tokens of an answer. The store is as it was before the
-        pass.
+    Those that the store has stay as they are, unless scores are made `again`. `progress` is called
+    with the number of rows done, in each pass from 0 on. Raises as `plan_columns` does, and for a
+    trace without tokens of an answer: the store is as it was before the pass.
     """
     columns = plan_columns(TraceStore.open(writer.root), names, settings, again=again)
     for together in plan_passes(list(columns)):
         store = TraceStore.open(writer.root)
-        chosen = {name: columns[name] for name in together}
-        score = next((one for one in PASSES if together[0] in one.columns), None)
-        if score is None:
-            rows = _rows(store, together, progress)
-            described: dict[str, Any] = dict.fromkeys(together, STATES)
+        rows: Iterator[dict[str, Any]]
+        described: dict[str, Any]
+        if together[0] in DERIVED:
+            rows = _state_rows(store, together, progress)
+            described = dict.fromkeys(together, STATES)
         else:
+            rows = score_rows(store, together, settings, progress)
             described = {name: describe_score(name, store, settings) for name in together}
-            rows = _score_rows(store, score, together, settings, progress)
         made = dict(writer.provenance.get(DERIVED_KEY) or {}) | described
+        chosen = {name: columns[name] for name in together}
         writer.set_columns(chosen, rows, {**writer.provenance, DERIVED_KEY: made})
 
 
-def _rows(store: TraceStore, names: list[str], progress: Progress) -> Iterator[dict[str, Any]]:
+def _state_rows(
+    store: TraceStore, names: list[str], progress: Progress
+) -> Iterator[dict[str, Any]]:
     has_prompt = PROMPT in store.schema.columns
     for i in range(len(store)):
         trace = store[i]
@@ -141,16 +120,3 @@ def _rows(store: TraceStore, names: list[str], progress: Progress) -> Iterator[d
         except SchemaError as error:
             raise SchemaError(f"{store.path}: trace {trace.id!r}: {error}") from error
         progress(i + 1)
-
-
-def _score_rows(
-    store: TraceStore,
-    score: Pass,
-    names: list[str],
-    settings: ScoreSettings,
-    progress: Progress,
-) -> Iterator[dict[str, np.float32]]:
-    """Rows of the scores; all are computed before the first is written."""
-    found = score_samples(store, score, names, settings, progress)
-    for i in range(len(store)):
-        yield {name: values[i] for name, values in found.items()}

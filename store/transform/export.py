@@ -84,16 +84,15 @@ def export_table(
         raise SchemaError(f"{target}: expected a .csv file with --escape-formulas, found {ending}")
     chosen = _choose_columns(store, columns)
     _check_target(store, target, overwrite)
-    types = {name: store.schema.stored[name] for name in chosen}
-    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
+    blocks = _read_blocks(store, chosen, range(len(store)) if rows is None else rows, progress)
     if escape_formulas:
         blocks = map(_escape_formulas, blocks)
     with replacing(target) as temporary:
-        FORMATS[ending](temporary, types, blocks)
-    return chosen
+        FORMATS[ending](temporary, chosen, blocks)
+    return list(chosen)
 
 
-def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
+def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> Columns:
     """The columns to write, the ids first; raises unless each row has one text or number of it."""
     stored = store.schema.stored
     exportable = [name for name, column in stored.items() if column.is_single]
@@ -111,7 +110,7 @@ def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[st
             f"found {name!r:.200}{closest(name, exportable)}"
         )
     ids = [name for name in (TRACE_ID, QUESTION_ID) if name in exportable]
-    return list(dict.fromkeys([*ids, *chosen]))
+    return {name: stored[name] for name in [*ids, *chosen]}
 
 
 def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
@@ -179,17 +178,12 @@ def _write_json_lines(path: Path, columns: Columns, blocks: Iterable[Block]) -> 
             record = dict(zip(columns, cells, strict=True))
             if REFERENCES in record:
                 record[REFERENCES] = _decode_list(record[REFERENCES])
-            file.write(_json_object(record) + "\n")
-
-
-def _json_object(record: Mapping[str, Any]) -> str:
-    """Spell a flat record in JSON, in which a number too large for a float is infinity."""
-    spelled = {json.dumps(name, ensure_ascii=False): _json(cell) for name, cell in record.items()}
-    items = [f"{name}: {cell}" for name, cell in spelled.items()]
-    return "{" + ", ".join(items) + "}"
+            items = [f"{_json(name)}: {_json(cell)}" for name, cell in record.items()]
+            file.write(f"{{{', '.join(items)}}}\n")
 
 
 def _json(cell: Any) -> str:
+    """A cell in JSON, in which a number too large for a float is infinity."""
     if isinstance(cell, float) and math.isinf(cell):
         return INFINITY if cell > 0 else f"-{INFINITY}"
     return json.dumps(cell, ensure_ascii=False)
@@ -213,15 +207,13 @@ def _write_parquet(path: Path, columns: Columns, blocks: Iterable[Block]) -> Non
     """Write Apache Parquet with pyarrow; a row group for every block."""
     arrow = _import_pyarrow("pyarrow")
     parquet = _import_pyarrow("pyarrow.parquet")
-    schema = arrow.schema([(name, _arrow_type(column)) for name, column in columns.items()])
+    # half precision, which few readers know, is float32
+    types = {"float16": "float32", "bfloat16": "float32"}
+    fields = [(name, types.get(column.dtype, column.dtype)) for name, column in columns.items()]
+    schema = arrow.schema(fields)
     with parquet.ParquetWriter(str(path), schema) as writer:
         for block in blocks:
             writer.write_table(arrow.table(block, schema=schema))
-
-
-def _arrow_type(column: Column) -> str:
-    """The name of a column's Arrow type; half precision, which few readers know, is float32."""
-    return "float32" if column.dtype in ("float16", "bfloat16") else column.dtype
 
 
 def _import_pyarrow(name: str) -> Any:
@@ -234,8 +226,4 @@ def _import_pyarrow(name: str) -> Any:
         ) from error
 
 
-FORMATS = {
-    ".csv": _write_csv,
-    ".jsonl": _write_json_lines,
-    ".parquet": _write_parquet,
-}
+FORMATS = {".csv": _write_csv, ".jsonl": _write_json_lines, ".parquet": _write_parquet}

@@ -66,8 +66,6 @@ def merge_stores(
 
     Parameters
     ----------
-    stores
-        Of the same columns, from the same model and layers.
     progress
         Called with the number of traces in the store after each, or after those of each part.
     mixed
@@ -90,11 +88,17 @@ def merge_stores(
     else:
         _check_ids(stores)
     parts = [(store, range(len(store))) for store in stores]
-    begun = open_begun(path)
     source = CopySource(parts, _merged_provenance(stores), renamed)
+    begun = open_begun(path)
+    partial = partial_path(path)
     if begun is None:
-        if _begin(path, source, command, copy, report, files, progress):
-            files.rename_durably(partial_path(path), path)
+        check_new(path)
+        check_partial(partial)
+        if not copy and len(source) and linked_columns(stores):
+            command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
+            provenance = source.provenance | command_key
+            report(link_stores(partial, stores, provenance, renamed, files, progress))
+            files.rename_durably(partial, path)
             return TraceStore.open(path)
     elif copy and begun.manifest.segments:
         raise SchemaError(
@@ -104,45 +108,15 @@ def merge_stores(
     return build_store(path, source, progress, files, command=command)
 
 
-def _begin(
-    path: Path,
-    source: CopySource,
-    command: str | None,
-    copy: bool,
-    report: Callable[[Linked], None],
-    files: Files,
-    progress: Progress,
-) -> bool:
-    """Make the merged store by reference, unless it is to be a copy; whether it is made."""
-    stores = [store for store, _ in source.parts]
-    partial = partial_path(path)
-    check_new(path)
-    check_partial(partial)
-    if copy or not len(source) or not linked_columns(stores):
-        return False
-    command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-    provenance = source.provenance | command_key
-    report(link_stores(partial, stores, provenance, source.renamed, files, progress))
-    return True
-
-
 def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if a store is given twice, or is where the merged one is to be made."""
     check_outside(path)
-    seen = set()
-    for store in filter(len, stores):
-        key = (store.directory.device, store.directory.inode)
-        if key in seen:
-            raise SchemaError(
-                f"{store.path}: expected each store once, found it given twice: its ids would be "
-                "in both"
-            )
-        seen.add(key)
     places = {}
     for place in (path, partial_path(path)):
         if place.exists():
             status = place.stat()
             places[status.st_dev, status.st_ino] = place
+    seen = set()
     for store in stores:
         key = (store.directory.device, store.directory.inode)
         if key in places:
@@ -150,6 +124,13 @@ def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
                 f"{places[key]}: expected a new path, found a store that is to be merged; choose "
                 "another path"
             )
+        if key in seen:
+            raise SchemaError(
+                f"{store.path}: expected each store once, found it given twice: its ids would be "
+                "in both"
+            )
+        if len(store):
+            seen.add(key)
 
 
 def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
@@ -157,17 +138,12 @@ def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
 
     What they have in common is there once.
     """
-    identities = [
-        {
-            "uuid": store.uuid,
-            "generation": store.generation,
-            "manifest_crc32c": store.manifest.checksum,
-            "rows": len(store),
-        }
-        for store in stores
-    ]
-    records = [{**own, **store.provenance} for own, store in zip(identities, stores, strict=True)]
-    common, rests = share_equal(records, identities[0])
+    own = ("uuid", "generation", "manifest_crc32c", "rows")
+    records = []
+    for store in stores:
+        values = (store.uuid, store.generation, store.manifest.checksum, len(store))
+        records.append(dict(zip(own, values, strict=True)) | store.provenance)
+    common, rests = share_equal(records, own)
     merged: dict[str, Any] = {"source": "merge", PARTS: rests, COMMON: common}
     thresholds = [store.provenance.get("attn_threshold") or 0.0 for store in stores]
     if any(thresholds):
@@ -243,19 +219,18 @@ def _are_parts(stores: Sequence[TraceStore]) -> bool:
 
 def _renumber(stores: Sequence[TraceStore]) -> NewIds:
     """The ids that a whole import gives: traces with graphs are numbered first."""
-    traces: list[tuple[bool, Path, int, int, str]] = []
+    traces: list[tuple[bool, Path, int, int, str, str]] = []
     for part, store in enumerate(stores):
         files = map(Path, read_texts(store, "source_file"))
-        rows = range(len(store))
-        questions = read_texts(store, QUESTION_ID)
+        texts = (read_texts(store, QUESTION_ID), read_texts(store, TRACE_ID))
         of_part = [part] * len(store)
-        traces += zip(_lack_graphs(store), files, of_part, rows, questions, strict=True)
-    old = [read_texts(store, TRACE_ID) for store in stores]
+        rows = range(len(store))
+        traces += zip(_lack_graphs(store), files, of_part, rows, *texts, strict=True)
     numbers = TraceNumbers()
     renamed = {}
-    for _, _, part, row, question in sorted(traces):
+    for _, _, part, row, question, old in sorted(traces):
         trace_id = numbers.give(question)
-        if trace_id != old[part][row]:
+        if trace_id != old:
             renamed[part, row] = trace_id
     return renamed
 

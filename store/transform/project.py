@@ -4,8 +4,10 @@ The map is fitted to a random sample, then every row is projected in one pass. R
 blocks, so memory does not grow with the store. The column appears in one commit or not at all.
 """
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,32 +47,16 @@ Transform = Callable[[np.ndarray], np.ndarray]  # states (n, width) -> coordinat
 
 
 class Plan(NamedTuple):
-    """A projection, checked against a store.
-
-    Attributes
-    ----------
-    name, column
-        Of the coordinates.
-    select
-        What is read of the column of states.
-    width
-        Numbers that are read of a row.
-    record
-        What the provenance says of it, without what only the computation tells.
-    n_reads
-        Rows that are read in all, by every pass.
-    is_there
-        Whether the store has the very column already.
-    """
+    """A projection, checked against a store."""
 
     name: str
-    column: Column
+    column: Column  # of the coordinates
     projection: Projection
-    select: Mapping[str, Mapping[str, int]]
-    width: int
-    record: dict[str, Any]
-    n_reads: int
-    is_there: bool
+    select: Mapping[str, Mapping[str, int]]  # what is read of the column of states
+    width: int  # numbers that are read of a row
+    record: dict[str, Any]  # what the provenance says of it, but what only the computation tells
+    n_reads: int  # rows that are read in all, by every pass
+    is_there: bool  # whether the store has the very column already
 
 
 def plan_projection(
@@ -94,7 +80,7 @@ def plan_projection(
     """
     states = _check_states(store, projection)
     layer, select = _choose_layer(store, projection, states)
-    width = states.item_bytes // states.storage_dtype.itemsize
+    width = math.prod(states.item_shape)
     if select:
         width //= dict(zip(states.axis_names, states.item_shape, strict=True))[LAYERS_AXIS]
     _check_sizes(store, projection, width)
@@ -102,16 +88,9 @@ def plan_projection(
     name = name or "_".join(str(part) for part in parts if part is not None)
     column = Column("float32", (projection.dimensions,), axis_names=("dimensions",))
     Schema({**store.schema.columns, name: column})  # refuses the name now, not after the work
-    n_sampled = min(projection.sample, len(store))
-    record = {
-        "column": projection.column,
-        "layer": layer,
-        "method": projection.method,
-        "dimensions": projection.dimensions,
-        "seed": projection.seed,
-        "sample_rows": n_sampled,
-        "rows": len(store),
-    }
+    record = asdict(projection)
+    n_sampled = min(record.pop("sample"), len(store))
+    record |= {"layer": layer, "sample_rows": n_sampled, "rows": len(store)}
     n_passes = 2 if projection.method == "umap" else 1  # over the sample
     n_reads = n_passes * n_sampled + len(store)
     is_there = _is_there(store, name, record, replace)
@@ -125,8 +104,7 @@ def _check_states(store: TraceStore, projection: Projection) -> Column:
     derive = f"python -m store derive {shlex.quote(str(store.path))}"
     present = store.schema.columns
     if name in DERIVED and name not in present and STATES in present:
-        command = f"{derive} {name}"
-        raise NotFoundError(f"{where}: it is not there; {command} adds it")
+        raise NotFoundError(f"{where}: it is not there; {derive} {name} adds it")
     states = store.schema.column(name, store.path)
     if states.axis is not None:
         advice = "choose another with --column"
@@ -152,13 +130,11 @@ def _choose_layer(
             raise SchemaError(f"{where}: it has no axis of layers; leave --layer out")
         return None, {}
     numbers = layer_numbers(store.provenance, sizes[LAYERS_AXIS])
-    if projection.layer is not None:
-        (position,) = choose_layers(str(projection.layer), numbers, where)
-    elif len(numbers) == 1:
-        position = 0
-    else:
+    if projection.layer is None and len(numbers) > 1:
         known = format_layers(numbers)
         raise SchemaError(f"{where}: expected --layer, one of its layers {known}; -1 is the last")
+    layer = -1 if projection.layer is None else projection.layer
+    (position,) = choose_layers(str(layer), numbers, where)
     return numbers[position], {projection.column: {LAYERS_AXIS: position}}
 
 
@@ -197,9 +173,8 @@ def _is_there(store: TraceStore, name: str, record: Mapping[str, Any], replace: 
     if {key: made.get(key) for key in record} == record:
         return True
     if not replace:
-        found = ", ".join(
-            f"{key} {made.get(key)}" for key in record if made.get(key) != record[key]
-        )
+        apart = [key for key in record if made.get(key) != record[key]]
+        found = ", ".join(f"{key} {made.get(key)}" for key in apart)
         raise SchemaError(
             f"{where}: it is there, made otherwise ({found}); replace it with --replace, "
             "or choose another --name"
@@ -259,7 +234,7 @@ def project_column(
 
 
 class _Reader:
-    """Reads the states of a plan in blocks, and reports how many rows were read."""
+    """Reads the states of a plan in blocks of float64 `(n, width)`, and reports how many."""
 
     def __init__(self, store: TraceStore, plan: Plan, progress: Progress) -> None:
         self.store = store
@@ -269,7 +244,7 @@ class _Reader:
         self._block_rows = max(1, BLOCK_BYTES // (8 * plan.width))
 
     def blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """The states of rows: float64 `(n, width)` each."""
+        """The states of rows."""
         name = self.plan.projection.column
         for start in range(0, len(rows), self._block_rows):
             block = rows[start : start + self._block_rows]
@@ -278,14 +253,11 @@ class _Reader:
             self.n_read += len(block)
             self._progress(self.n_read)
 
-    def finite_blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """The same without rows that are not finite."""
-        for states in self.blocks(rows):
-            yield states[mask_finite(states)]
-
-    def sample(self) -> np.ndarray:
+    def sample(self) -> Iterator[np.ndarray]:
+        """The states of the sample, without rows that are not finite."""
         projection = self.plan.projection
-        return sample_rows(len(self.store), projection.sample, projection.seed)
+        for states in self.blocks(sample_rows(len(self.store), projection.sample, projection.seed)):
+            yield states[mask_finite(states)]
 
 
 def _fit(reader: _Reader) -> tuple[Pca, Transform]:
@@ -294,9 +266,9 @@ def _fit(reader: _Reader) -> tuple[Pca, Transform]:
     projection = plan.projection
     is_umap = projection.method == "umap"
     if is_umap:
-        _import_umap()
+        _import_umap()  # before anything is computed
     n_components = min(UMAP_WIDTH, plan.width) if is_umap else projection.dimensions
-    pca = fit_pca(reader.finite_blocks(reader.sample()), plan.width, n_components)
+    pca = fit_pca(reader.sample(), plan.width, n_components)
     least = UMAP_NEIGHBORS + 1 if is_umap else 1
     if pca.n_rows < least:
         raise SchemaError(
@@ -318,7 +290,7 @@ def _import_umap() -> Any:
 def _fit_umap(reader: _Reader, pca: Pca) -> Transform:
     """UMAP of the sample's principal components (McInnes et al. 2018, arXiv:1802.03426)."""
     projection = reader.plan.projection
-    reduced = np.vstack([pca.project(states) for states in reader.finite_blocks(reader.sample())])
+    reduced = np.vstack([pca.project(states) for states in reader.sample()])
     model = _import_umap().UMAP(
         n_components=projection.dimensions,
         n_neighbors=UMAP_NEIGHBORS,

@@ -36,51 +36,23 @@ TOLERANCE = 1e-12  # of the eigenvalues, relative to the largest
 
 @dataclass(frozen=True)
 class Projection:
-    """What is projected, and how.
+    """What is projected, and how."""
 
-    Attributes
-    ----------
-    column
-        A fixed column of floating numbers.
-    layer
-        Of a column with several, as the model numbers them; -1 is the last one.
-    method
-        One of `METHODS`.
-    dimensions
-        Coordinates a row.
-    sample
-        Rows that the map is fitted to, drawn at random.
-    seed
-        Of that draw, and of UMAP.
-    """
-
-    column: str = "hs_last"
-    layer: int | None = None
-    method: str = "pca"
-    dimensions: int = 2
-    sample: int = 20_000
-    seed: int = 0
+    column: str = "hs_last"  # a fixed column of floating numbers
+    layer: int | None = None  # of a column with several, as the model numbers them; -1: the last
+    method: str = "pca"  # one of `METHODS`
+    dimensions: int = 2  # coordinates a row
+    sample: int = 20_000  # rows that the map is fitted to, drawn at random
+    seed: int = 0  # of that draw, and of UMAP
 
 
 class Pca(NamedTuple):
-    """A map from states to their principal components.
+    """A map from states to their principal components, in float64."""
 
-    Attributes
-    ----------
-    mean
-        float64 `(width,)`.
-    components
-        float64 `(dimensions, width)`: orthonormal rows, the largest variance first.
-    explained
-        float64 `(dimensions,)`: the fraction of the whole variance along each, 0 to 1.
-    n_rows
-        Rows that it was fitted to.
-    """
-
-    mean: np.ndarray
-    components: np.ndarray
-    explained: np.ndarray
-    n_rows: int
+    mean: np.ndarray  # (width,)
+    components: np.ndarray  # (dimensions, width): orthonormal rows, the largest variance first
+    explained: np.ndarray  # (dimensions,): the fraction of the whole variance along each, 0 to 1
+    n_rows: int  # that it was fitted to
 
     def project(self, states: np.ndarray) -> np.ndarray:
         """The coordinates of states `(n, width)`: float64 `(n, dimensions)`."""
@@ -115,21 +87,10 @@ class _Moments:
 
 
 def fit_pca(blocks: Iterable[np.ndarray], width: int, dimensions: int) -> Pca:
-    """Fit principal components to rows.
+    """Fit principal components, at most `width`, to blocks of finite rows, float64 `(n, width)`.
 
-    Parameters
-    ----------
-    blocks
-        The rows: float64 `(n, width)` each, all finite.
-    width
-        Numbers a row.
-    dimensions
-        How many components, at most `width`.
-
-    Returns
-    -------
-    The map. The entry of a component that is largest in magnitude is positive, since either sign
-    is as right. Without rows, or if all are equal, no variance is explained.
+    The entry of a component that is largest in magnitude is positive, since either sign is as
+    right. Without rows, or if all are equal, no variance is explained.
     """
     moments = _Moments(width)
     for block in blocks:
@@ -186,10 +147,8 @@ def mask_finite(states: np.ndarray) -> np.ndarray:
 
 def recorded_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The projections that a provenance names, and those of the stores that it was merged from."""
-    recorded: dict[str, dict[str, Any]] = {}
-    for part in [*records_of(provenance), provenance]:
-        recorded |= own_projections(part)
-    return recorded
+    parts = [*records_of(provenance), provenance]
+    return {name: made for part in parts for name, made in own_projections(part).items()}
 
 
 def own_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

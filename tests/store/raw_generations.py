@@ -250,7 +250,7 @@ def open_older(*sources, keep_attention=False, attn_threshold=None, max_bytes=MA
 
 def imported(out, *sources, scores=None, **options):
     """The store that an import makes or finishes, and its report."""
-    table = None if scores is None else ScoreTable.of_questions(scores)
+    table = None if scores is None else ScoreTable("scores", by_question=scores)
     source = open_older(*sources, scores=table, begun=open_begun(out), **options)
     return build_store(out, source), source.report
 

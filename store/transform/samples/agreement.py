@@ -22,14 +22,8 @@ def eigen_score(states: NDArray[np.floating], alpha: float = ALPHA) -> float:
     J subtracts from each state the mean over its d numbers. The authors' code divides the matrix by
     d - 1, and takes the logarithm to base 10.
 
-    Parameters
-    ----------
-    states
-        `(K, d)`, one sample a row.
-
-    Returns
-    -------
-    In nats; the higher, the less the samples agree. NaN if a state is not finite.
+    `states` are `(K, d)`, one sample a row. Returns nats; the higher, the less the samples agree.
+    NaN if a state is not finite.
     """
     z = np.asarray(states, np.float64)
     if not np.isfinite(z).all():

@@ -36,34 +36,20 @@ class Samples(NamedTuple):
 
 
 class Inference(NamedTuple):
-    """What a classifier says of a premise and a hypothesis.
+    """What a classifier says of a premise and a hypothesis."""
 
-    Attributes
-    ----------
-    entails
-        Whether entailment is its most probable label.
-    contradiction
-        P(contradiction) among entailment and contradiction: neutral is left out.
-    """
-
-    entails: bool
-    contradiction: float
+    entails: bool  # entailment is its most probable label
+    contradiction: float  # P(contradiction) among entailment and contradiction: without neutral
 
 
 Infer = Callable[[Sequence[Pair]], Sequence[Inference]]
 
 
 class Nli(Protocol):
-    """A classifier of natural language inference.
+    """A classifier of natural language inference."""
 
-    Attributes
-    ----------
-    n_pairs, n_cut
-        Pairs that it was given so far, and those of them that were too long and were cut.
-    """
-
-    n_pairs: int
-    n_cut: int
+    n_pairs: int  # that it was given so far
+    n_cut: int  # those of them that were too long and were cut
 
     def infer(self, pairs: Sequence[Pair]) -> list[Inference]:
         """Classify pairs; equal ones are asked once."""
@@ -80,16 +66,9 @@ def cluster_meanings(samples: Sequence[Samples], infer: Infer) -> list[list[int]
     (The authors' code lets an answer that is in a cluster move to a later one.) Equal answers
     are of one cluster, and a blank one entails no other: the model is not asked.
 
-    Parameters
-    ----------
-    infer
-        Classifies pairs; called once for all first answers, once for all second clusters, and so
-        on.
-
-    Returns
-    -------
-    Of each question the number of each answer's cluster, from 0 on, in the order of their first
-    answers.
+    `infer` classifies pairs; it is called once for all first answers, once for all second clusters,
+    and so on. Returns of each question the number of each answer's cluster, from 0 on, in the order
+    of their first answers.
     """
     waiting = [list(dict.fromkeys(one.answers)) for one in samples]
     clusters: list[dict[str, int]] = [{} for _ in samples]
@@ -146,17 +125,8 @@ def entropy_of_likelihoods(clusters: Sequence[int], log_likelihoods: NDArray[np.
     likelihoods, divided by that of all samples. (arXiv:2302.09664 takes the mean of the negative
     logarithms over the clusters instead.)
 
-    Parameters
-    ----------
-    clusters
-        Number of each sample's cluster.
-    log_likelihoods
-        `(K,)`, the mean log-probability of each sample's tokens: normalised by length. Samples with
-        NaN do not count.
-
-    Returns
-    -------
-    NaN where fewer than two samples count.
+    `log_likelihoods` `(K,)` are the mean log-probabilities of each sample's tokens: normalised by
+    length. Samples with NaN do not count; returns NaN where fewer than two do.
     """
     counted = np.isfinite(log_likelihoods)
     if counted.sum() < 2:
@@ -178,17 +148,10 @@ def contradicted(samples: Sequence[Samples], infer: Infer) -> list[list[float]]:
 
     The mean over the answer's sentences of the mean over the other samples of P(contradiction),
     with the sample as the premise, as in the paper (the authors' code has it as the hypothesis).
-    The paper's sentences are spaCy's.
+    The paper's sentences are spaCy's. What the questions ask is not read.
 
-    Parameters
-    ----------
-    samples
-        Questions; what they ask is not read.
-
-    Returns
-    -------
-    Of each question a number for each answer, 0 to 1: NaN for an answer without a sentence, and
-    where all others are blank.
+    Returns of each question a number for each answer, 0 to 1: NaN for an answer without a sentence,
+    and where all others are blank.
     """
     checks = [list(_checks(one.answers)) for one in samples]
     of_answers = chain.from_iterable(checks)

@@ -5,7 +5,7 @@ order of the rows.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,79 +19,83 @@ from store.traces.layers import LAYERS_AXIS, choose_layers
 from store.transform.samples.meaning import Nli
 from store.transform.samples.names import NEEDS, STATES, TEXTS
 
-__all__ = ["ScoreSettings", "check_scores", "choose_layer", "layers_of_states", "questions_of"]
+__all__ = [
+    "ScoreSettings",
+    "check_needs",
+    "check_scores",
+    "choose_layer",
+    "layers_of_states",
+    "questions_of",
+]
 
 
 class ScoreSettings(NamedTuple):
-    """What decides the numbers beside the traces.
+    """What decides the numbers beside the traces."""
 
-    Attributes
-    ----------
-    layer
-        Of EigenScore, as the model numbers it, -1 for the last; None: the one in the middle.
-    """
-
-    layer: int | None = None
+    layer: int | None = None  # of EigenScore, as the model numbers it; None: the one in the middle
     nli: Nli | None = None
+
+
+def _is_number(column: Column) -> bool:
+    return column.axis is None and not column.item_shape
+
+
+def _is_of_layers(column: Column) -> bool:
+    is_fixed = column.axis is None and len(column.item_shape) == 2
+    return is_fixed and column.axis_names[:1] in ((), (LAYERS_AXIS,))
+
+
+TEXT = ("texts", lambda column: column.is_text)
+NUMBER = ("a number for each trace", _is_number)
+KINDS: dict[str, tuple[str, Callable[[Column], bool]]] = {  # column -> what it holds; else NUMBER
+    **dict.fromkeys((QUESTION_ID, *TEXTS), TEXT),
+    STATES: ("states of layers for each trace", _is_of_layers),
+    "hidden_states": ("states of each token", lambda one: bool(one.axis) and not one.is_text),
+    "logprob": ("a number for each token", lambda one: bool(one.axis) and not one.item_shape),
+}
+
+
+def check_needs(
+    store: TraceStore, name: str, needed: Sequence[str], columns: Mapping[str, Column]
+) -> None:
+    """Raise NotFoundError or SchemaError unless a column can be made from those that it needs.
+
+    `columns` are those that the store has or is about to get.
+    """
+    for one in needed:
+        if one not in columns:
+            way = f"; python -m store derive {store.path} {one} adds it"
+            advice = way if one == STATES and "hidden_states" in columns else ""
+            raise NotFoundError(
+                f"{store.path}: {name} is made from column {one!r}, found only "
+                f"{', '.join(columns)}{advice}"
+            )
+        expected, fits = KINDS.get(one, NUMBER)
+        if not fits(columns[one]):
+            raise SchemaError(
+                f"{store.path}: column {one!r}: expected {expected}, found {columns[one]}"
+            )
 
 
 def check_scores(
     store: TraceStore, names: Sequence[str], columns: Mapping[str, Column], settings: ScoreSettings
 ) -> None:
-    """Raise unless a store has what scores are made from.
+    """Raise unless a store has what scores are made from; see `check_needs`.
 
-    Parameters
-    ----------
-    columns
-        Those that the store has or is about to get.
-
-    Raises
-    ------
-    NotFoundError
-        A column is missing, or the layer.
-    SchemaError
-        A column is of another kind, or no question has several traces.
+    That is the layer as well (NotFoundError), and a question with several traces (SchemaError).
     """
     for name in names:
-        for needed in (QUESTION_ID, *NEEDS[name]):
-            if needed not in columns:
-                way = f"; python -m store derive {store.path} {needed} adds it"
-                advice = way if needed == STATES and "hidden_states" in columns else ""
-                raise NotFoundError(
-                    f"{store.path}: {name} is made from column {needed!r}, found only "
-                    f"{', '.join(columns)}{advice}"
-                )
-            _check_kind(store, needed, columns[needed])
+        check_needs(store, name, (QUESTION_ID, *NEEDS[name]), columns)
     if "eigenscore" in names and STATES in store.schema.columns:
         choose_layer(store, settings.layer)
     if names:
         questions_of(store)
 
 
-def _check_kind(store: TraceStore, name: str, column: Column) -> None:
-    expected = "a number for each trace"
-    if name in (QUESTION_ID, *TEXTS):
-        expected, fits = "texts", column.is_text
-    elif name == STATES:
-        expected = "states of layers for each trace"
-        fits = column.axis is None and len(column.item_shape) == 2
-        fits = fits and column.axis_names[:1] in ((), (LAYERS_AXIS,))
-    elif name == "logprob":
-        expected = "a number for each token"
-        fits = column.axis is not None and not column.item_shape
-    else:
-        fits = column.axis is None and not column.item_shape
-    if not fits:
-        raise SchemaError(f"{store.path}: column {name!r}: expected {expected}, found {column}")
-
-
 def questions_of(store: TraceStore) -> list[NDArray[np.int64]]:
     """The rows of each question with several traces, int64, by the traces' ids.
 
-    Raises
-    ------
-    SchemaError
-        Every question has one trace.
+    Raises SchemaError if every question has one trace.
     """
     rows_of = defaultdict(list)
     for row, question in enumerate(read_texts(store, QUESTION_ID)):

@@ -4,9 +4,9 @@ A value is of a question, on each of its traces (of `selfcheck_nli` it is of the
 question has one trace only.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,53 +32,33 @@ from store.transform.samples.requirements import (
 )
 from store.write.copy import Progress
 
-__all__ = ["PASSES", "Pass", "describe_score", "score_samples"]
+__all__ = ["PASSES", "describe_score", "score_rows"]
 
 Block = Sequence[NDArray[np.int64]]  # rows of each of some questions
 Values = dict[str, Sequence[float]]  # column -> a number for each row of a block
+# the numbers of columns that are made together, those that the store allows
+Score = Callable[[TraceStore, ScoreSettings, Block], Values]
 
 
-class Pass(NamedTuple):
-    """Columns that are made together.
-
-    Attributes
-    ----------
-    score
-        (store, settings, block) -> the numbers of these columns that the store allows.
-    n_questions
-        In a block: they are in memory at once, and progress is shown after them.
-    """
-
-    columns: tuple[str, ...]
-    score: Callable[[TraceStore, ScoreSettings, Block], Values]
-    n_questions: int
-
-
-def score_samples(
-    store: TraceStore,
-    together: Pass,
-    names: Sequence[str],
-    settings: ScoreSettings,
-    progress: Progress,
-) -> dict[str, NDArray[np.float32]]:
-    """Compute columns of a pass.
-
-    Returns
-    -------
-    Column -> float32 `(n_rows,)`.
-    """
+def score_rows(
+    store: TraceStore, names: Sequence[str], settings: ScoreSettings, progress: Progress
+) -> Iterator[dict[str, np.float32]]:
+    """Rows of columns of one of `PASSES`; all are computed before the first is yielded."""
+    (together,) = (columns for columns in PASSES if names[0] in columns)
+    score, n_questions = PASSES[together]
     found = {name: np.full(len(store), np.nan, np.float32) for name in names}
     questions = questions_of(store)
     n_done = len(store) - sum(map(len, questions))
-    for first in range(0, len(questions), together.n_questions):
-        block = questions[first : first + together.n_questions]
+    for first in range(0, len(questions), n_questions):
+        block = questions[first : first + n_questions]
         rows = np.concatenate(block)
-        values = together.score(store, settings, block)
+        values = score(store, settings, block)
         for name in names:
             found[name][rows] = values[name]
         n_done += len(rows)
         progress(n_done)
-    return found
+    for i in range(len(store)):
+        yield {name: numbers[i] for name, numbers in found.items()}
 
 
 def describe_score(name: str, store: TraceStore, settings: ScoreSettings) -> dict[str, Any]:
@@ -174,10 +154,11 @@ def _on_each_trace(numbers: Iterable[float], block: Block) -> Sequence[float]:
     return np.repeat([*numbers], lengths).tolist()
 
 
-PASSES = (
-    Pass(("eigenscore",), _eigen_scores, 256),
-    Pass(("lexical_similarity",), _similarities, 256),
+# columns that are made together -> how; and the questions of a block, which are in memory at once
+PASSES: dict[tuple[str, ...], tuple[Score, int]] = {
+    ("eigenscore",): (_eigen_scores, 256),
+    ("lexical_similarity",): (_similarities, 256),
     # few: a classifier may take a second for each pair of texts
-    Pass(("semantic_entropy", "semantic_entropy_discrete"), _semantic_entropies, 16),
-    Pass(("selfcheck_nli",), _contradictions, 16),
-)
+    ("semantic_entropy", "semantic_entropy_discrete"): (_semantic_entropies, 16),
+    ("selfcheck_nli",): (_contradictions, 16),
+}

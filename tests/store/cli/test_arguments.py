@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from small import one_column
 
-from store import Column, Schema, StoreWriter
 from store.cli import main as cli
 from store.cli.arguments import expand, path
 from store.cli.command import Option
@@ -45,9 +45,7 @@ def test_every_path_of_a_command_expands_it():
 
 def test_commands_find_what_lies_in_the_home_directory(home, capsys):
     """A store to read, a store to make and a file of ids; a library call takes a path as it is."""
-    with StoreWriter.create(home / "a.zarr", Schema({"label": Column("int8")})) as writer:
-        for i in range(3):
-            writer.append(f"t{i}", {"label": 0})
+    one_column(home / "a.zarr", "label", "int8", [0, 0, 0])
     (home / "ids.txt").write_text("t2\n")
     assert cli.main(["info", "~/a.zarr", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 3
@@ -57,7 +55,6 @@ def test_commands_find_what_lies_in_the_home_directory(home, capsys):
 
 def test_a_model_and_sources_may_be_in_the_home_directory(home):
     """Which are no paths always: a name on the Hub, a pattern."""
-    assert (
-        parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
-    )
+    typed = ["extract", "o", "--model", "~/model", "--questions", "~/q"]
+    assert parse(typed).model == f"{home}/model"
     assert parse(["import", "o", "~/old/*.pkl", "new/"]).sources == [f"{home}/old/*.pkl", "new/"]

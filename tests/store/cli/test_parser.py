@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from store.cli.command import Option
 from store.cli.main import COMMANDS, find_command, main
 from store.sources.huggingface.kept import build_schema
 
@@ -28,6 +29,9 @@ def test_every_command_and_argument_is_explained(name, help_of):
     assert find_command(name).__doc__ in text
     assert f"examples:\n  python -m store {name} " in text
     assert max(map(len, text.splitlines())) <= 100
+    for option in vars(find_command(name)).values():
+        if isinstance(option, Option) and type(option.default) in (int, float, str):
+            assert "(default: " in option.settings["help"]
 
 
 def test_extract_lists_the_columns_that_there_are(help_of):

@@ -18,11 +18,11 @@ class Terminal(io.StringIO):
 def lines_of(monkeypatch):
     """Function: what is shown on a stream of `(seconds, *done)`."""
 
-    def show(events, stream, **settings):
+    def show(events, stream, make=module.Progress, **settings):
         now_s = 1000.0
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s))
         monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
-        with module.Progress(**settings) as progress:
+        with make(**settings) as progress:
             for seconds, *done in events:
                 now_s = 1000.0 + seconds
                 progress(*done)
@@ -57,9 +57,9 @@ def test_a_log_gets_a_line_a_minute(lines_of, events, n_all, shown):
 
 
 def test_bytes_have_a_speed(lines_of):
-    text = {"text": lambda done, _: f"{done / 1e9} GB", "unit": "MB", "unit_size": 1e6}
     events = [(0, 0, 10**9), (60, 6 * 10**8, 10**9)]
-    shown = lines_of(events, io.StringIO(), share=module.share_of_bytes, **text)
+    of_bytes = module.Progress.of_bytes
+    shown = lines_of(events, io.StringIO(), of_bytes, text=lambda done, _: f"{done / 1e9} GB")
     assert shown == "0.6 GB, 10.0 MB/s, 60%, 0:00:40 left\n"
 
 

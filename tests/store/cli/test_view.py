@@ -3,17 +3,11 @@
 import sys
 
 import pytest
-
-from store.cli.main import main
+from small import refused
 
 
 def complaint(capsys, *arguments):
-    """The line on stderr of a command that fails."""
-    assert main(["view", *map(str, arguments), "--no-browser"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-    return captured.err
+    return refused(capsys, "view", *arguments, "--no-browser")
 
 
 @pytest.fixture

@@ -145,25 +145,12 @@ def test_any_text_has_a_score(answer, reference):
         assert contains_score(word, [word]) == exact_match_score(word, [word]) == 1.0
 
 
+SLOW = ["sure.\n", "。", "不是x", "yes! ", "a. ", "st. ", ".", "!", "?! ", "a ", "1,000 ", '"']
+
+
 @pytest.mark.parametrize(
     "text",
-    [
-        "sure. ",
-        pytest.param("sure.\n", marks=pytest.mark.slow),
-        pytest.param("。", marks=pytest.mark.slow),
-        pytest.param("不是x", marks=pytest.mark.slow),
-        pytest.param("yes! ", marks=pytest.mark.slow),
-        pytest.param("a. ", marks=pytest.mark.slow),
-        pytest.param("st. ", marks=pytest.mark.slow),
-        pytest.param(".", marks=pytest.mark.slow),
-        pytest.param("!", marks=pytest.mark.slow),
-        pytest.param("?! ", marks=pytest.mark.slow),
-        "\n",
-        pytest.param("a ", marks=pytest.mark.slow),
-        "not ",
-        pytest.param("1,000 ", marks=pytest.mark.slow),
-        pytest.param('"', marks=pytest.mark.slow),
-    ],
+    ["sure. ", "\n", "not ", *(pytest.param(text, marks=pytest.mark.slow) for text in SLOW)],
 )
 @pytest.mark.timeout(30)
 def test_long_answers_take_linear_time(text):

@@ -20,37 +20,22 @@ class Fixed:
         return {"model": "fixed"}
 
 
-CASES = [
-    Case("q", ["Paris"], "Paris"),
-    Case("q", ["Paris"], "It is Paris."),
-    Case("q", [], "Paris"),
-]
+RIGHT = ["Paris"]
+CASES = [Case("q", RIGHT, "Paris"), Case("q", RIGHT, "It is Paris."), Case("q", [], "Paris")]
 JUDGE = Fixed(Verdict("wrong", 0.1), Verdict("right", 0.8), Verdict("no references"))
 
 
 def test_each_rule_has_its_labels_and_the_first_its_score():
     grader = Grader(["f1", "exact", "contains", "judge"], judge=JUDGE)
     grades = grader.grade(CASES)
-    assert [list(grade.labels.values()) for grade in grades] == [
-        [0, 0, 0, -1],
-        [0, 1, 0, 0],
-        [-1, -1, -1, -1],
-    ]
-    assert grader.row(grades[1]) == {
-        "score": 0.5,
-        "label": 0,
-        "label_f1": 0,
-        "label_exact": 1,
-        "label_contains": 0,
-        "label_judge": 0,
-    }
-    assert count_verdicts(grades) == {
-        "wrong, but an exact match": 1,
-        "right": 1,
-        "no references": 1,
-    }
+    found = [list(grade.labels.values()) for grade in grades]
+    assert found == [[0, 0, 0, -1], [0, 1, 0, 0], [-1, -1, -1, -1]]
+    labels = {"label_f1": 0, "label_exact": 1, "label_contains": 0, "label_judge": 0}
+    assert grader.row(grades[1]) == {"score": 0.5, "label": 0} | labels
+    verdicts = ["wrong, but an exact match", "right", "no references"]
+    assert count_verdicts(grades) == dict.fromkeys(verdicts, 1)
     assert grader.describe()["label_rules"]["judge"]["model"] == "fixed"
-    assert list(grader.columns) == ["label_f1", "label_exact", "label_contains", "label_judge"]
+    assert grader.columns.keys() == labels.keys()
 
 
 def test_the_threshold_is_that_of_every_rule():

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from small import make_store, one_column
 
 from store import (
     Column,
@@ -35,12 +36,12 @@ LABELS = [0, 1, 0, 1, -1, 1]
 
 def write(path, first=0):
     """Three questions, q0 to q2, with two samples each."""
-    with StoreWriter.create(path, Schema(COLUMNS), PROVENANCE) as writer:
-        for i, (score, label) in enumerate(zip(SCORES, LABELS, strict=True)):
-            question = f"q{first + i // 2}"
-            trace_id = question if i % 2 == 0 else f"{question}#2"
-            writer.append(trace_id, {"question_id": question, "score": score, "label": label})
-    return path
+    rows = {}
+    for i, (score, label) in enumerate(zip(SCORES, LABELS, strict=True)):
+        question = f"q{first + i // 2}"
+        trace_id = question if i % 2 == 0 else f"{question}#2"
+        rows[trace_id] = {"question_id": question, "score": score, "label": label}
+    return make_store(path, COLUMNS, rows, PROVENANCE).path
 
 
 @pytest.fixture
@@ -70,14 +71,13 @@ def state(path):
 
 
 def files(path):
-    return {
-        file: file.read_bytes()
-        for file in path.parent.rglob("*")
-        if file.is_file() and file.suffix != ".csv"
-    }
+    found = (file for file in path.parent.rglob("*") if file.is_file())
+    return {file: file.read_bytes() for file in found if file.suffix != ".csv"}
 
 
 BEFORE = ([1.0, 0.0, 1.0, 0.0, None, 0.25], LABELS)
+LABELLED = "question_id,label\nq0,1\n"
+CHANGE = "question_id,score\nq0,0.25\n"
 
 
 @pytest.mark.parametrize("option", [[], ["--replace-all"], ["--dry-run"]])
@@ -91,79 +91,111 @@ def test_a_file_that_fits_nothing_changes_nothing(path, label, option):
     assert files(path) == before
 
 
-def test_ids_under_the_other_name_are_pointed_out(label):
-    """Trace ids in a column question_id, and the other way round."""
-    assert "its question ids are trace ids of the store" in label("question_id,score\nq0#2,1\n")[1]
-    assert "none of its 1 ids" in label("trace_id,score\nQ0,1\n")[1]
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        ("question_id,score\nq0#2,1\n", [], "its question ids are trace ids of the store"),
+        ("trace_id,score\nQ0,1\n", [], "none of its 1 ids"),
+        ("question_id,score\nq0,\n", [], "expected values in column 'score', found none"),
+        (
+            "trace_id,question_id,score\nq0,q0,1\nq0#2,q1,0\n",
+            [],
+            "trace 'q0#2' is of question 'q0' in the store, and of 'q1' in the file",
+        ),
+        (None, ["--undo"], "nothing to undo"),
+        (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
+        (LABELLED, ["--score-threshold", "0.4"], "for which --score-threshold means nothing"),
+        (LABELLED, ["--higher-is-better"], "for which no direction can be given"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(path, label, text, options, message):
+    """Ids under the other name, no values, lines that slipped, options without effect: one line and
+    exit status 2; the labels stay."""
+    status, said = label(text, *options)
+    assert (status, state(path)) == (2, BEFORE)
+    assert message in said
+    assert said.count("\n") == 1
 
 
-def test_an_empty_file_is_refused(path, label):
-    assert "expected values in column 'score', found none" in label("question_id,score\nq0,\n")[1]
-    assert state(path) == BEFORE
-
-
-def test_traces_that_are_not_listed_keep_what_they_have(path, label):
-    """Score and label, and an unlabelled one stays so; the counts say what changes."""
-    status, said = label("question_id,score\nq0,0.25\nq9,1\n")
-    assert status == 0
-    assert state(path) == ([0.25, 0.25, 1.0, 0.0, None, 0.25], [1, 1, 0, 1, -1, 1])
-    assert "question_id q0: score 0.25 -> label 1 (hallucination)" in said
-    assert "labels: 0 new, 1 changed, 0 removed, 4 stay" in said
-    assert "4 traces are not listed and keep their labels" in said
-    assert "1 id of the file fits no trace: 'q9'" in said
-    assert "6 traces, 4 hallucinations, 1 right" in said
-
-
-def test_replace_all_removes_the_others(path, label):
-    status, said = label("question_id,score\nq2,1\n", "--replace-all")
-    assert (status, state(path)) == (0, ([None] * 4 + [1.0, 1.0], [-1] * 4 + [0, 0]))
-    assert "labels: 1 new, 1 changed, 4 removed, 0 stay" in said
-    assert "4 traces are not listed: their labels are removed" in said
-
-
-def test_a_column_of_labels_is_not_inverted(path, label):
-    """1 is a hallucination; the score, which said otherwise, goes."""
-    status, said = label("question_id,label\nq0,1\nq1,0\n")
-    assert (status, state(path)) == (0, ([None] * 5 + [0.25], [1, 1, 0, 0, -1, 1]))
-    assert "column 'label' read as labels, 1 = hallucination" in said
-    assert "4 traces lose their score" in said
-
-
-def test_samples_are_scored_one_by_one(path, label):
-    """By trace id, which counts before the question's."""
-    assert label("trace_id,question_id,score\nq0#2,q0,1\n,q0,0\nq2,,0.75\n")[0] == 0
-    assert state(path) == ([0.0, 1.0, 1.0, 0.0, 0.75, 0.25], [1, 0, 0, 1, 0, 1])
-
-
-def test_a_low_score_may_be_the_better_one(path, label):
-    """The stored score is turned, so that label = 1 iff score < score_threshold in every store."""
-    options = ["--score-column", "ppl", "--lower-is-better", "--score-threshold", "20"]
-    status, said = label("question_id,ppl\nq0,30\nq1,4\nq2,20\n", *options)
-    assert (status, state(path)) == (
-        0,
-        ([-30.0, -30.0, -4.0, -4.0, -20.0, -20.0], [1, 1, 0, 0, 0, 0]),
-    )
-    store = TraceStore.open(path)
-    threshold = store.provenance["score_threshold"]
-    assert threshold == -20.0
-    assert "negated" in store.provenance["label_rule"]
-    scores, labels = read_labels(store)
-    np.testing.assert_array_equal(scores < threshold, labels == 1)
-    assert "hallucination above 20" in said
+@pytest.mark.parametrize(
+    "text, options, scores, labels, lines",
+    [
+        pytest.param(
+            "question_id,score\nq0,0.25\nq9,1\n",
+            [],
+            [0.25, 0.25, 1.0, 0.0, None, 0.25],
+            [1, 1, 0, 1, -1, 1],
+            [
+                "question_id q0: score 0.25 -> label 1 (hallucination)",
+                "labels: 0 new, 1 changed, 0 removed, 4 stay",
+                "4 traces are not listed and keep their labels",
+                "1 id of the file fits no trace: 'q9'",
+                "6 traces, 4 hallucinations, 1 right",
+            ],
+            id="traces that are not listed keep score and label",
+        ),
+        pytest.param(
+            "question_id,score\nq2,1\n",
+            ["--replace-all"],
+            [None] * 4 + [1.0, 1.0],
+            [-1] * 4 + [0, 0],
+            [
+                "labels: 1 new, 1 changed, 4 removed, 0 stay",
+                "4 traces are not listed: their labels are removed",
+            ],
+            id="replace-all removes the others",
+        ),
+        pytest.param(
+            "question_id,label\nq0,1\nq1,0\n",
+            [],
+            [None] * 5 + [0.25],
+            [1, 1, 0, 0, -1, 1],
+            ["column 'label' read as labels, 1 = hallucination", "4 traces lose their score"],
+            id="a column of labels is not inverted; the score, which said otherwise, goes",
+        ),
+        pytest.param(
+            "trace_id,question_id,score\nq0#2,q0,1\n,q0,0\nq2,,0.75\n",
+            [],
+            [0.0, 1.0, 1.0, 0.0, 0.75, 0.25],
+            [1, 0, 0, 1, 0, 1],
+            [],
+            id="samples are scored one by one, by trace id before the question's",
+        ),
+        pytest.param(
+            "question_id,ppl\nq0,30\nq1,4\nq2,20\n",
+            ["--score-column", "ppl", "--lower-is-better", "--score-threshold", "20"],
+            [-30.0, -30.0, -4.0, -4.0, -20.0, -20.0],
+            [1, 1, 0, 0, 0, 0],
+            ["hallucination above 20"],
+            id="a low score may be the better one",
+        ),
+    ],
+)
+def test_what_a_file_changes(path, label, text, options, scores, labels, lines):
+    """And what is said of it; in every store label = 1 iff score < score_threshold."""
+    status, said = label(text, *options)
+    assert (status, state(path)) == (0, (scores, labels))
+    for line in lines:
+        assert line in said
+    if "--lower-is-better" in options:
+        provenance = TraceStore.open(path).provenance
+        assert provenance["score_threshold"] == -20.0
+        assert "negated" in provenance["label_rule"]
+        assert [score < -20.0 for score in scores] == [one == 1 for one in labels]
 
 
 def test_a_dry_run_writes_nothing(path, label):
     """It prints what the command without it prints."""
     before = files(path)
-    status, said = label("question_id,score\nq0,0.25\n", "--dry-run")
+    status, said = label(CHANGE, "--dry-run")
     assert (status, files(path), state(path)) == (0, before, BEFORE)
     assert "dry run: nothing was written" in said
-    assert said.splitlines()[:-1] == label("question_id,score\nq0,0.25\n")[1].splitlines()[:-1]
+    assert said.splitlines()[:-1] == label(CHANGE)[1].splitlines()[:-1]
 
 
 def test_undo_and_redo(path, label):
     """Scores, labels and the rule in the provenance come back; again, and the change is back."""
-    label("question_id,score\nq0,0.25\n", "--replace-all", "--score-threshold", "0.2")
+    label(CHANGE, "--replace-all", "--score-threshold", "0.2")
     after, provenance = state(path), TraceStore.open(path).provenance
     assert after == ([0.25, 0.25] + [None] * 4, [0, 0] + [-1] * 4)
     assert label(None, "--undo", "--dry-run")[0] == 0
@@ -182,28 +214,21 @@ def test_undo_and_redo(path, label):
 def test_the_same_command_twice_does_not_lose_the_labels_before(path, label):
     """The second changes nothing, so undo goes back before both."""
     for _ in range(2):
-        label("question_id,score\nq0,0.25\n")
-    assert "nothing changes: nothing was written" in label("question_id,score\nq0,0.25\n")[1]
+        label(CHANGE)
+    assert "nothing changes: nothing was written" in label(CHANGE)[1]
     assert label(None, "--undo")[0] == 0
     assert state(path) == BEFORE
 
 
-def test_undo_of_nothing(path, label):
-    status, said = label(None, "--undo")
-    assert status == 2
-    assert "nothing to undo" in said
-
-
 def test_undo_without_the_file_or_with_another(path, label):
     """A store that was moved elsewhere needs its file; one that was edited is refused."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     backup = backup_of(path)
     (path.parent / "elsewhere").mkdir()
     moved = path.parent / "elsewhere" / "moved.zarr"
     path.rename(moved)
-    with pytest.raises(
-        NotFoundError, match=r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"
-    ):
+    message = r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"
+    with pytest.raises(NotFoundError, match=message):
         undo_labels(moved)
     shutil.copy(backup, moved.parent)
     undo_labels(moved)
@@ -216,7 +241,7 @@ def test_undo_without_the_file_or_with_another(path, label):
 
 def test_a_store_that_is_renamed_finds_its_file(path, label):
     """Where it is, and also through a link to it."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     renamed = path.rename(path.with_name("renamed.zarr"))
     link = path.with_name("link.zarr")
     link.symlink_to(renamed)
@@ -228,7 +253,7 @@ def test_a_store_that_is_renamed_finds_its_file(path, label):
 
 def test_another_store_at_the_path_leaves_the_file_alone(path, label):
     """The earlier labels of a store that was moved away are not overwritten."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     old = path.rename(path.with_name("old.zarr"))
     write(path)
     label("question_id,score\nq0,0.125\n")
@@ -253,14 +278,14 @@ def test_a_record_of_something_else_is_none(path, label, record):
         writer.provenance = PROVENANCE | {"labels_before": record}
     status, said = label(None, "--undo")
     assert (status, "nothing to undo" in said) == (2, True)
-    assert label("question_id,score\nq0,0.25\n")[0] == 0
+    assert label(CHANGE)[0] == 0
     undo_labels(path)
     assert state(path) == BEFORE
 
 
 def test_a_plan_is_refused_once_something_else_was_committed(path):
     """It would take back the other change, and that could not be undone."""
-    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    plan = plan_labels(TraceStore.open(path), ScoreTable("scores", by_question={"q0": 0.25}))
     set_labels(path, {"q1": 0.25})
     now = state(path)
     with StoreWriter.open(path) as writer, pytest.raises(LockedError, match="plan them again"):
@@ -271,7 +296,7 @@ def test_a_plan_is_refused_once_something_else_was_committed(path):
 def test_labels_that_do_not_fit_leave_no_file(tmp_path):
     """Nothing was changed, so nothing has to be kept."""
     path = write(tmp_path / "s.zarr")
-    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    plan = plan_labels(TraceStore.open(path), ScoreTable("scores", by_question={"q0": 0.25}))
     plan.new.labels[0] = 2**40
     with StoreWriter.open(path) as writer, pytest.raises(SchemaError):
         commit_labels(writer, plan)
@@ -280,7 +305,7 @@ def test_labels_that_do_not_fit_leave_no_file(tmp_path):
 
 def test_undo_keeps_what_was_appended_since(path, label):
     """A labelled store takes rows as before, and they keep their labels."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     with StoreWriter.open(path) as writer:
         writer.append("q7", {"question_id": "q7", "score": 1.0, "label": 0})
     label(None, "--undo")
@@ -289,10 +314,8 @@ def test_undo_keeps_what_was_appended_since(path, label):
 
 def test_a_store_without_labels_gets_them_and_loses_them(tmp_path):
     """Undo leaves the columns, with nothing in them."""
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int8")})) as writer:
-        writer.append("a", {"x": 1})
-        writer.append("b", {"x": 2})
-    set_labels(tmp_path / "s.zarr", ScoreTable("f", by_trace={"b": 0.1}))
+    one_column(tmp_path / "s.zarr", "x", "int8", [1, 2])
+    set_labels(tmp_path / "s.zarr", ScoreTable("f", by_trace={"t1": 0.1}))
     assert state(tmp_path / "s.zarr") == ([None, pytest.approx(0.1)], [-1, 1])
     undo_labels(tmp_path / "s.zarr")
     assert state(tmp_path / "s.zarr") == ([None, None], [-1, -1])
@@ -301,17 +324,15 @@ def test_a_store_without_labels_gets_them_and_loses_them(tmp_path):
 
 def test_labelled_stores_merge_with_others(tmp_path, path, label):
     """The earlier labels are no column that the other lacks."""
-    label("question_id,score\nq0,0.25\n")
-    other = write(tmp_path / "other.zarr", first=5)
-    merged = merge_stores(
-        tmp_path / "m.zarr", [TraceStore.open(path), TraceStore.open(other)], lambda done: None
-    )
+    label(CHANGE)
+    stores = map(TraceStore.open, (path, write(tmp_path / "other.zarr", first=5)))
+    merged = merge_stores(tmp_path / "m.zarr", [*stores], lambda done: None)
     assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
 
 
 def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):
     """It has the record of the whole store, and finds its earlier labels; then its own."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     subset = tmp_path / "few.zarr"
     (tmp_path / "ids.txt").write_text("q0\nq1\n")
     assert main(["subset", str(subset), str(path), "--ids", str(tmp_path / "ids.txt")]) == 0
@@ -361,7 +382,7 @@ def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
     """A second change that dies leaves either state, and undo finds the one before it."""
     set_labels(path, {"q0": 0.25})
     first = state(path)
-    table = ScoreTable.of_questions({"q1": 0.125})
+    table = ScoreTable("scores", by_question={"q1": 0.125})
     second = plan_labels(TraceStore.open(path), table).new.scores.tolist()
     stopped = False
     try:
@@ -391,79 +412,35 @@ def test_the_rule_of_labels_that_stay_is_recorded(path):
 
 
 @pytest.mark.parametrize(
-    "column, value, kept",
-    [
-        ("int64", 1000, "int64"),
-        ("float32", 1.0, "int8"),
-        ("uint8", 1, "int8"),
-        ("bool", True, "int8"),
-    ],
+    "column, value", [("int64", 1000), ("float32", 1.0), ("uint8", 1), ("bool", True)]
 )
-def test_labels_of_other_dtypes_are_kept(tmp_path, column, value, kept):
+def test_labels_of_other_dtypes_are_kept(tmp_path, column, value):
     """What a user's own store has for labels, in rows that the file does not list."""
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"label": Column(column)})) as writer:
-        for name in "ab":
-            writer.append(name, {"label": value})
-    set_labels(tmp_path / "s.zarr", {"b": 1.0})
+    one_column(tmp_path / "s.zarr", "label", column, [value, value])
+    set_labels(tmp_path / "s.zarr", {"t1": 1.0})
     store = TraceStore.open(tmp_path / "s.zarr")
-    assert store.schema.columns["label"].dtype == kept
+    assert store.schema.columns["label"].dtype == ("int64" if column == "int64" else "int8")
     assert store.read([0, 1], ["label"])["label"].tolist() == [value, 0]
 
 
-def test_a_label_column_that_is_none_is_refused(tmp_path):
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"label": Column("float32")})) as writer:
-        writer.append("a", {"label": 0.3})
-    with pytest.raises(SchemaError, match=r"trace 'a': expected a whole number, found 0\.3"):
-        set_labels(tmp_path / "s.zarr", {"a": 1.0})
-    with StoreWriter.create(
-        tmp_path / "t.zarr", Schema({"score": Column("float32", axis="tokens")})
-    ) as writer:
-        writer.append("a", {"score": [0.3]})
-    with pytest.raises(SchemaError, match="column 'score': expected one number in each row"):
-        set_labels(tmp_path / "t.zarr", {"a": 1.0})
+RAGGED = Column("float32", axis="tokens")
 
 
 @pytest.mark.parametrize(
-    "text, options, message",
+    "name, kind, value, message",
     [
-        (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
-        (
-            "question_id,label\nq0,1\n",
-            ["--score-threshold", "0.4"],
-            "for which --score-threshold means nothing",
-        ),
-        (
-            "question_id,label\nq0,1\n",
-            ["--higher-is-better"],
-            "for which no direction can be given",
-        ),
+        ("label", "float32", 0.3, r"trace 't0': expected a whole number, found 0\.3"),
+        ("score", RAGGED, [0.3], "column 'score': expected one number in each row"),
     ],
 )
-def test_options_without_effect_are_refused(path, label, text, options, message):
-    """One line and exit status 2; the labels stay."""
-    status, said = label(text, *options)
-    assert (status, state(path)) == (2, BEFORE)
-    assert message in said
-    assert said.count("\n") == 1
-
-
-def test_nearly_all_of_one_class_is_warned_of(tmp_path, capsys):
-    """A threshold on another scale calls everything a hallucination."""
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})) as writer:
-        for i in range(30):
-            writer.append(f"t{i}", {"question_id": f"q{i}"})
-    (tmp_path / "f.csv").write_text(
-        "question_id,score\n" + "".join(f"q{i},{i / 100}\n" for i in range(30))
-    )
-    assert main(["label", str(tmp_path / "s.zarr"), "--scores", str(tmp_path / "f.csv")]) == 0
-    assert (
-        "warning: 100% of 30 labels are hallucinations: check that the right column"
-        in capsys.readouterr().out
-    )
+def test_a_column_that_holds_no_labels_is_refused(tmp_path, name, kind, value, message):
+    one_column(tmp_path / "s.zarr", name, kind, [value])
+    with pytest.raises(SchemaError, match=message):
+        set_labels(tmp_path / "s.zarr", {"t0": 1.0})
 
 
 def test_an_empty_store_is_refused(tmp_path):
-    StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})).close()
+    make_store(tmp_path / "s.zarr", {"question_id": "utf8"}, {})
     with pytest.raises(NotFoundError, match="'a' in the file, none in the store"):
         set_labels(tmp_path / "s.zarr", {"a": 1.0})
     with pytest.raises(FormatError):
@@ -490,29 +467,25 @@ def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
     set_labels(path, {"q0": 0.25})
     if undone:
         undo_labels(path)
-    assert read_labels(build_store(path, Counting())).labels.tolist() == (
-        [0, 0, 0] if undone else [1, 0, 0]
-    )
+    first = 0 if undone else 1
+    assert read_labels(build_store(path, Counting())).labels.tolist() == [first, 0, 0]
     other = Counting()
     other.provenance = PROVENANCE | {"model": "other"}
     with pytest.raises(SchemaError, match="model 'm' instead of 'other'"):
         build_store(path, other)
 
 
-def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, label, capsys):
+def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, capsys):
     """Its build could not go on: rows that are still to come have labels of their own."""
-    path.rename(tmp_path / "s.zarr.partial")
-    (tmp_path / "f.csv").write_text("question_id,score\nq0,1\n")
-    assert (
-        main(["label", str(tmp_path / "s.zarr.partial"), "--scores", str(tmp_path / "f.csv")]) == 2
-    )
+    partial = path.rename(tmp_path / "s.zarr.partial")
+    assert main(["label", str(partial), "--labels", "exact"]) == 2
     assert "it is not finished" in capsys.readouterr().err
 
 
 def test_labels_of_earlier_changes_are_kept(path, label):
     """Two changes in a row, a mistake and the attempt to correct it: the first labels are in a file
     still."""
-    label("question_id,score\nq0,0.25\n")
+    label(CHANGE)
     first = backup_of(path).read_text()
     label("question_id,score\nq0,0.125\n")
     kept = {file.read_text() for file in path.parent.glob("*.labels-*.csv")}
@@ -526,18 +499,10 @@ def test_labels_of_earlier_changes_are_kept(path, label):
 def test_a_column_has_one_scale(path, label, options):
     """Scores that stay were labelled with another threshold: refused, unless all rows are new."""
     before = state(path)
-    status, said = label("question_id,score\nq0,0.25\n", *options)
+    status, said = label(CHANGE, *options)
     assert (status, state(path)) == (2, before)
     assert "one column cannot hold both" in said
-    assert label("question_id,score\nq0,0.25\n", *options, "--replace-all")[0] == 0
-
-
-def test_lines_that_slipped_are_found(path, label):
-    """A trace under another question than in the store."""
-    before = state(path)
-    status, said = label("trace_id,question_id,score\nq0,q0,1\nq0#2,q1,0\n")
-    assert (status, state(path)) == (2, before)
-    assert "trace 'q0#2' is of question 'q0' in the store, and of 'q1' in the file" in said
+    assert label(CHANGE, *options, "--replace-all")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -556,12 +521,17 @@ def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, dir
 def test_labels_are_counted_in_one_line(path, tmp_path):
     """With a warning where nearly all are of one class; nothing where there are no labels."""
     assert label_lines(TraceStore.open(path)) == ["  labels: 3 hallucinations, 2 right"]
-    with StoreWriter.create(tmp_path / "wrong.zarr", Schema({"label": Column("int8")})) as writer:
-        for i in range(10):
-            writer.append(f"t{i}", {"label": 1})
-    counts, warning = label_lines(TraceStore.open(tmp_path / "wrong.zarr"))
+    wrong = one_column(tmp_path / "wrong.zarr", "label", "int8", [1] * 10)
+    counts, warning = label_lines(wrong)
     assert counts == "  labels: 10 hallucinations, 0 right"
     assert "100% of 10 labels are hallucinations: check that the right column was read" in warning
-    with StoreWriter.create(tmp_path / "none.zarr", Schema({"x": Column("int8")})) as writer:
-        writer.append("t", {"x": 1})
-    assert label_lines(TraceStore.open(tmp_path / "none.zarr")) == []
+    assert label_lines(one_column(tmp_path / "none.zarr", "x", "int8", [1])) == []
+
+
+def test_the_command_warns_of_one_class(tmp_path, label, path):
+    """A threshold on another scale calls everything a hallucination."""
+    shutil.rmtree(path)
+    rows = {f"t{i}": {"question_id": f"q{i}"} for i in range(30)}
+    make_store(path, {"question_id": "utf8"}, rows)
+    _, said = label("question_id,score\n" + "".join(f"q{i},{i / 100}\n" for i in range(30)))
+    assert "warning: 100% of 30 labels are hallucinations: check that the right column" in said

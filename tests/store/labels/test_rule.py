@@ -26,32 +26,18 @@ def test_threshold_can_be_chosen():
 @pytest.mark.parametrize(
     "n_right, n_wrong, rule, expected",
     [
-        (
-            109,
-            3501,
-            "exact",
-            "96% of 3,610 labels are hallucinations: exact match .* --labels contains, or have",
-        ),
-        (
-            109,
-            3501,
-            "f1",
-            "96% of 3,610 labels are hallucinations: token F1 .* --labels contains, or have",
-        ),
-        (
-            109,
-            3501,
-            "contains",
-            "96% of 3,610 labels are hallucinations: a detector .* label STORE --labels judge",
-        ),
-        (3501, 109, "exact", "96% of 3,610 labels are right: a detector learns little"),
-        (0, 10, None, "100% of 10 labels are hallucinations: check that the right column"),
+        (109, 3501, "exact", "are hallucinations: exact match .* --labels contains, or have"),
+        (109, 3501, "f1", "are hallucinations: token F1 .* --labels contains, or have"),
+        (109, 3501, "contains", "are hallucinations: a detector .* label STORE --labels judge"),
+        (3501, 109, "exact", "are right: a detector learns little"),
+        (0, 10, None, "are hallucinations: check that the right column"),
     ],
 )
 def test_one_class_is_warned_of(n_right, n_wrong, rule, expected):
     """One line that says which class and what to do."""
     [warning] = one_class_warning(LabelCounts(n_wrong, n_right, 5), rule)
-    assert re.search(expected, warning)
+    share = "100% of 10" if rule is None else "96% of 3,610"
+    assert re.search(f"{share} labels {expected}", warning)
     assert "\n" not in warning
 
 

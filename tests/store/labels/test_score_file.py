@@ -1,7 +1,6 @@
 """Scores and labels from files: which column is read, as what, and what is refused."""
 
 import json
-import math
 import pickle
 
 import numpy as np
@@ -17,10 +16,15 @@ def read(tmp_path):
     """Write a file and read it."""
 
     def write_and_read(text, **options):
-        (tmp_path / "s.csv").write_bytes(text.encode())
+        (tmp_path / "s.csv").write_bytes(text.encode(errors="surrogateescape"))
         return read_scores(tmp_path / "s.csv", **options)
 
     return write_and_read
+
+
+def labelled(table, values, threshold):
+    """The score and the label that each value makes."""
+    return list(zip(*(one.tolist() for one in table.label(values, threshold)), strict=True))
 
 
 @pytest.mark.parametrize("name", ["score", "bleurt_score", "bleurt", "rouge_l", "rougeL", "Score"])
@@ -29,8 +33,7 @@ def test_known_names_of_scores(read, name):
     table = read(f"{name},model,question_id\n0.25,x,q1\n")
     assert (table.kind, table.column, table.lower_is_better) == ("score", name, False)
     assert table.by_question == {"q1": 0.25}
-    assert table.judge(0.25, 0.5) == (0.25, 1)
-    assert table.judge(0.5, 0.5) == (0.5, 0)
+    assert labelled(table, [0.25, 0.5], 0.5) == [(0.25, 1), (0.5, 0)]
 
 
 @pytest.mark.parametrize("name", ["label", "is_hallucination", "hallucination", "Label"])
@@ -40,10 +43,9 @@ def test_known_names_of_labels(read, name):
     assert table.kind == "label"
     assert table.by_question == {"a": 1, "b": 0, "c": -1, "d": 1, "e": 0, "f": 1}
     assert table.n_empty == 1
-    for value in (1.0, 0.0, -1.0):
-        score, label = table.judge(value, 0.5)
-        assert math.isnan(score)
-        assert label == value
+    scores, labels = table.label([1.0, 0.0, -1.0], 0.5)
+    assert np.isnan(scores).all()
+    assert labels.tolist() == [1, 0, -1]
 
 
 @pytest.mark.parametrize("text", ["0.3", "2", "yes", "nan", "right"])
@@ -53,53 +55,46 @@ def test_what_is_no_label_names_file_and_line(read, text):
         read(f"question_id,label\na,1\nb,{text}\n")
 
 
+SEVERAL, WITH = "several columns could be meant", "with --score-column"
+
+
 @pytest.mark.parametrize(
     "header, message",
     [
-        (
-            "question_id,verdict",
-            "no column has a known name .*found verdict; say what to read with --score-column",
-        ),
-        ("question_id,a,b", "found a, b; say"),
-        ("question_id", "found none; say"),
-        (
-            "question_id,score,label",
-            "several columns could be meant, score, label; choose one with --score-column",
-        ),
-        ("question_id,bleurt,score", "several columns could be meant, bleurt, score"),
-        ("question_id,score,score", "several columns could be meant, score, score"),
-        ("question_id,question_id,score", "2 columns are called 'question_id'; rename"),
+        ("verdict", f"no column has a known name .*found verdict; say what to read {WITH}"),
+        ("a,b", "found a, b; say"),
+        ("", "found none; say"),
+        ("score,label", f"{SEVERAL}, score, label; choose one {WITH}"),
+        ("bleurt,score", f"{SEVERAL}, bleurt, score"),
+        ("score,score", f"{SEVERAL}, score, score"),
+        ("question_id,score", "2 columns are called 'question_id'; rename"),
     ],
 )
 def test_no_column_is_guessed(read, header, message):
     """Not the only other column, nor the one after the id."""
     with pytest.raises(SchemaError, match=message):
-        read(f"{header}\n")
+        read(f"question_id,{header}".strip(",") + "\n")
 
 
 def test_columns_can_be_named(read):
     """As scores or as labels, with a direction for scores."""
     text = "question_id,correct,wrong,ppl\nq1,True,0,3.5\n"
-    assert read(text, score_column="correct").judge(1.0, 0.5) == (1.0, 0)
+    assert labelled(read(text, score_column="correct"), [1.0], 0.5) == [(1.0, 0)]
     assert read(text, label_column="wrong").by_question == {"q1": 0}
     table = read(text, score_column="ppl", lower_is_better=True)
-    assert table.judge(3.5, 20.0) == (-3.5, 0)
-    assert table.judge(20.0, 20.0) == (-20.0, 0)
-    assert table.judge(20.5, 20.0) == (-20.5, 1)
+    expected = [(-3.5, 0), (-20.0, 0), (-20.5, 1)]
+    assert labelled(table, [3.5, 20.0, 20.5], 20.0) == expected
     assert table.stored_threshold(20.0) == -20.0
+
+
+OTHERS = "expected one of its columns correct, wrong"
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        (
-            {"score_column": "wrnog"},
-            "expected one of its columns correct, wrong, found 'wrnog'; closest: 'wrong'",
-        ),
-        (
-            {"label_column": "question_id"},
-            "expected one of its columns correct, wrong, found 'question_id'",
-        ),
+        ({"score_column": "wrnog"}, f"{OTHERS}, found 'wrnog'; closest: 'wrong'"),
+        ({"label_column": "question_id"}, f"{OTHERS}, found 'question_id'"),
         (
             {"label_column": "wrong", "lower_is_better": True},
             "'wrong' holds labels, .* no direction",
@@ -123,28 +118,17 @@ def test_a_trace_id_comes_before_the_question(read):
     assert table.value_of("q1#2", "q1") == 0.1
     assert table.value_of("q1", "q1") == 0.9
     assert table.value_of("q2", "q2") is None
-    with pytest.raises(
-        FormatError, match="line 2: expected a trace_id or a question_id, found none"
-    ):
+    message = "line 2: expected a trace_id or a question_id, found none"
+    with pytest.raises(FormatError, match=message):
         read("trace_id,question_id,score\n,,0.1\n")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_delimiters(read, delimiter):
     """A comma, a semicolon or a tab, by the header; texts may hold the others."""
-    table = read(
-        delimiter.join(["trace_id", "question", "score"])
-        + "\n"
-        + delimiter.join(["t1", '"a,;\tb"', "1"])
-    )
+    lines = [["trace_id", "question", "score"], ["t1", '"a,;\tb"', "1"]]
+    table = read("\n".join(map(delimiter.join, lines)))
     assert table.by_trace == {"t1": 1.0}
-
-
-def test_a_line_with_other_cells_than_the_header(read):
-    """A text with a bare comma moves the cells after it: refused, not read from the wrong
-    column."""
-    with pytest.raises(FormatError, match="line 2: expected 3 cells as in the header, found 4"):
-        read("question_id,question,score\nq1,3,000 of what?,0.5\n")
 
 
 def test_json_lines(read):
@@ -157,20 +141,28 @@ def test_json_lines(read):
     ]
     table = read("\n".join(map(json.dumps, lines)) + "\n\n")
     assert (table.by_trace, table.n_empty) == ({"a": 1.0, "7": 0.0}, 2)
-    with pytest.raises(FormatError, match="line 2: expected one JSON object"):
-        read('{"trace_id": "a", "score": 1}\n[1]\n')
-    with pytest.raises(FormatError, match="line 2: expected one JSON object"):
-        read('{"trace_id": "a", "score": 1}\n{"trace_id\n')
-    with pytest.raises(FormatError, match="line 1: expected a finite number as score, found 'NaN'"):
-        read('{"trace_id": "a", "score": NaN}\n')
 
 
-def test_a_file_that_is_no_text(tmp_path):
-    (tmp_path / "s.csv").write_bytes(b"PAR1\x15\xff")
-    with pytest.raises(
-        FormatError, match=r"s\.csv: expected scores as CSV or JSON lines, in UTF-8"
-    ):
-        read_scores(tmp_path / "s.csv")
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "question_id,question,score\nq1,3,000 of what?,0.5\n",
+            "line 2: expected 3 cells as in the header, found 4",
+        ),
+        ('{"trace_id": "a", "score": 1}\n[1]\n', "line 2: expected one JSON object"),
+        ('{"trace_id": "a", "score": 1}\n{"trace_id\n', "line 2: expected one JSON object"),
+        (
+            '{"trace_id": "a", "score": NaN}\n',
+            "line 1: expected a finite number as score, found 'NaN'",
+        ),
+        ("PAR1\x15\udcff", r"s\.csv: expected scores as CSV or JSON lines, in UTF-8"),
+    ],
+)
+def test_lines_that_hold_no_value_are_named(read, text, message):
+    """A text with a bare comma, which moves the cells after it; no object; no text at all."""
+    with pytest.raises(FormatError, match=message):
+        read(text)
 
 
 @pytest.fixture
@@ -191,15 +183,11 @@ def imported(tmp_path, capsys):
     (tmp_path / "t.pkl").write_bytes(pickle.dumps([record("q1"), record("q1"), record("q2")]))
 
     def run(text, *options):
-        (tmp_path / "s.csv").write_text(text)
-        arguments = [
-            "import",
-            str(tmp_path / "s.zarr"),
-            str(tmp_path / "t.pkl"),
-            "--scores",
-            str(tmp_path / "s.csv"),
-        ]
-        status = main([*arguments, *options])
+        arguments = [str(tmp_path / "s.zarr"), str(tmp_path / "t.pkl"), *options]
+        if text is not None:
+            (tmp_path / "s.csv").write_text(text)
+            arguments += ["--scores", str(tmp_path / "s.csv")]
+        status = main(["import", *arguments])
         said = capsys.readouterr()
         if status == 2:
             return status, None, said.err
@@ -211,14 +199,13 @@ def imported(tmp_path, capsys):
 def test_import_scores_traces_one_by_one(imported):
     """Samples of a question have ids of their own; what fits nothing is counted."""
     status, store, out = imported("trace_id,question_id,score\nq1#2,,0.9\n,q1,0.1\nq9,,1\n")
-    assert store.ids[:] == ["q1", "q1#2", "q2"]
+    assert (status, store.ids[:]) == (0, ["q1", "q1#2", "q2"])
     batch = store.read(range(3), ["score", "label"])
     np.testing.assert_array_equal(batch["score"], np.float32([0.1, 0.9, np.nan]))
     assert batch["label"].tolist() == [1, 0, -1]
     assert "1 score of traces or questions that are not there" in out
     assert "column 'score' read as scores, higher is better: hallucination below 0.5" in out
     assert "trace_id q1#2: score 0.9 -> label 0 (right)" in out
-    assert status == 0
 
 
 def test_import_reads_a_column_of_labels_as_labels(imported):
@@ -244,34 +231,30 @@ def test_import_with_scores_that_fit_nothing_says_so(imported):
     assert "none of its ids ('x1', 'x2') is of a trace here (questions 'q1', 'q2')" in out
 
 
-def test_import_refuses_a_file_that_could_mean_two_things(imported):
-    status, _, err = imported("question_id,score,label\nq1,1,1\n")
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        ("question_id,score,label\nq1,1,1\n", [], "several columns could be meant"),
+        (
+            None,
+            ["--lower-is-better"],
+            "--lower-is-better says how a file of scores is read: give it with --scores",
+        ),
+        pytest.param(
+            "trace_id,score\nq1#2,0.9\n",
+            ["--part", "1/2"],
+            "merge the parts, then python -m store label",
+            id="traces of a part get other ids in the whole, a score could go to another",
+        ),
+        pytest.param(
+            "question_id,label\nq1,\uff11\n",
+            [],
+            "as label, found",
+            id="digits of other scripts are no label: a full-width one was taken for 1",
+        ),
+    ],
+)
+def test_import_refuses_what_could_mean_two_things(imported, text, options, message):
+    status, _, error = imported(text, *options)
     assert status == 2
-    assert "several columns could be meant" in err
-
-
-def test_import_refuses_to_pass_over_a_direction(tmp_path, capsys):
-    """Without a file of scores it would mean nothing."""
-    (tmp_path / "t.pkl").write_bytes(b"")
-    assert (
-        main(["import", str(tmp_path / "s.zarr"), str(tmp_path / "t.pkl"), "--lower-is-better"])
-        == 2
-    )
-    assert (
-        "--lower-is-better says how a file of scores is read: give it with --scores"
-        in capsys.readouterr().err
-    )
-
-
-def test_import_of_a_part_refuses_scores_by_trace(imported):
-    """Its traces get other ids in the whole, so a score could go to another trace."""
-    status, _, err = imported("trace_id,score\nq1#2,0.9\n", "--part", "1/2")
-    assert status == 2
-    assert "merge the parts, then python -m store label" in err
-
-
-def test_digits_of_other_scripts_are_no_label(imported):
-    """A full-width one was taken for 1."""
-    status, _, err = imported("question_id,label\nq1,\uff11\n")
-    assert status == 2
-    assert "as label, found" in err
+    assert message in error

@@ -25,5 +25,5 @@ def test_a_table_restricted_to_some_ids():
 def test_the_checksum_of_scores_by_question_is_that_of_earlier_versions():
     """An import that was stopped goes on after an upgrade."""
     expected = "8f505a1aaa716b3cf064313cf755584d05ce8bedf3f7c94419943ff42c9935f9"
-    assert ScoreTable.of_questions({"b": 1.0, "a": 0.25}).sha256 == expected
+    assert ScoreTable("scores", by_question={"b": 1.0, "a": 0.25}).sha256 == expected
     assert ScoreTable("s", by_trace={"b": 1.0, "a": 0.25}).sha256 != expected

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from store.labels.rule import LABEL_RULES
+from store.labels.answer_scores import RULES
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.sources.example.__main__ import main
 from store.sources.example.questions import (
@@ -224,7 +224,7 @@ def test_every_rule_gives_the_same_labels(rows):
     """Spellings of different months share no word: what contains a reference equals it."""
     for row in rows:
         references = json.loads(row["references"])
-        scores = {LABEL_RULES[name].score(row["answer"], references) for name in LEXICAL}
+        scores = {RULES[name].score(row["answer"], references) for name in LEXICAL}
         assert scores == {row["score"]}
 
 

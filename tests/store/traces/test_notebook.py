@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from small import make_store
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column
 from store.traces import notebook
 from store.traces.notebook import store_html, trace_html
 
@@ -80,10 +81,7 @@ def make(path, rows, **more):
     }
     names = set().union(*rows, more)
     chosen = {name: column for name, column in columns.items() if name in names} | more
-    with StoreWriter.create(path, Schema(chosen)) as writer:
-        for i, row in enumerate(rows):
-            writer.append(f"t{i}", row)
-    return TraceStore.open(path)
+    return make_store(path, chosen, {f"t{i}": row for i, row in enumerate(rows)})
 
 
 def row(texts, logprob, prompt_len=2, **more):
@@ -116,15 +114,19 @@ def test_tokens_are_shaded_by_how_unlikely_they_were(tmp_path):
     assert "log-probability, nats:" in found.text
 
 
-def test_prompt_and_answer_are_divided(tmp_path):
-    found = show(tmp_path / "s.zarr", row([*"abcde"], [0.0] * 5, prompt_len=3))
-    assert "prompt, 3 tokensabcanswer, 2 tokensde" in found.text
-
-
-@pytest.mark.parametrize("prompt_len", [-1, 9])
-def test_a_prompt_that_cannot_be_divides_nothing(tmp_path, prompt_len):
-    found = show(tmp_path / "s.zarr", row([*"abc"], [0.0] * 3, prompt_len))
-    assert "tokens, 3 tokensabc" in found.text
+@pytest.mark.parametrize(
+    "texts, prompt_len, shown",
+    [
+        ("abcde", 3, "prompt, 3 tokensabcanswer, 2 tokensde"),
+        ("", 0, "prompt, 0 tokensanswer, 0 tokens"),
+        ("abc", -1, "tokens, 3 tokensabc"),
+        ("abc", 9, "tokens, 3 tokensabc"),
+    ],
+)
+def test_prompt_and_answer_are_divided(tmp_path, texts, prompt_len, shown):
+    """But by a prompt that cannot be."""
+    found = show(tmp_path / "s.zarr", row([*texts], [0.0] * len(texts), prompt_len))
+    assert shown in found.text
 
 
 def test_hostile_texts_stay_texts(tmp_path):
@@ -147,12 +149,9 @@ def test_hostile_texts_stay_texts(tmp_path):
 
 
 def test_a_hostile_id_and_question_stay_texts(tmp_path):
-    path = tmp_path / "s.zarr"
-    with StoreWriter.create(path, Schema({"question": Column("utf8")})) as writer:
-        for text in HOSTILE:
-            sayable = text.encode("utf-8", "replace").decode()
-            writer.append(sayable, {"question": sayable})
-    for trace in TraceStore.open(path):
+    texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
+    rows = {text: {"question": text} for text in texts}
+    for trace in make_store(tmp_path / "s.zarr", {"question": "utf8"}, rows):
         found = Reader(trace._repr_html_())
         assert len(found.tokens) == 1
         assert found.text.count(", row ") == 1
@@ -190,10 +189,8 @@ def test_probabilities_that_do_not_fit_shade_nothing(tmp_path):
 
 def test_texts_without_ids_are_shown(tmp_path):
     found = show(tmp_path / "s.zarr", {"token_texts": '["a", "b"]'})
-    assert [(text, about["title"]) for text, about in found.tokens] == [
-        ("a", "token 0"),
-        ("b", "token 1"),
-    ]
+    titles = [(text, about["title"]) for text, about in found.tokens]
+    assert titles == [("a", "token 0"), ("b", "token 1")]
 
 
 def test_of_a_long_trace_the_border_of_prompt_and_answer_is_shown(tmp_path):
@@ -229,11 +226,6 @@ def test_a_trace_without_tokens_shows_its_texts(tmp_path):
     found = show(tmp_path / "s.zarr", {"question": "y" * 5000, "label": 0})
     assert f"question {'y' * notebook.MAX_CHARS} …" in found.text
     assert "label 0" in found.text
-
-
-def test_a_trace_of_no_tokens(tmp_path):
-    found = show(tmp_path / "s.zarr", row([], [], prompt_len=0))
-    assert "prompt, 0 tokensanswer, 0 tokens" in found.text
 
 
 def test_columns_of_other_shapes_are_not_taken_for_tokens():

@@ -1,16 +1,11 @@
 """Stores that the tests of several sources read."""
 
 import pytest
-
-from store import Column, Schema, StoreWriter, TraceStore
+from small import make_store
 
 
 @pytest.fixture
 def asked(tmp_path):
     """Forty traces of twenty questions."""
-    with StoreWriter.create(
-        tmp_path / "q.zarr", Schema({"question_id": Column("utf8"), "x": Column("int32")})
-    ) as writer:
-        for i in range(40):
-            writer.append(f"t{i}", {"question_id": f"q{i // 2}", "x": i})
-    return TraceStore.open(tmp_path / "q.zarr")
+    rows = {f"t{i}": {"question_id": f"q{i // 2}", "x": i} for i in range(40)}
+    return make_store(tmp_path / "q.zarr", {"question_id": "utf8", "x": "int32"}, rows)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from oracle import bits
+from small import make_store, refused
 
-from store import Column, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store import Column, NotFoundError, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.traces.states import DERIVED
 from store.transform.derive import derive_columns
@@ -15,15 +16,13 @@ LENGTHS = (2, 7, 31)
 
 def make(path, dtype="float16", lengths=LENGTHS, prompt_len=1, **options):
     states = Column(dtype, (3, 4), "tokens", ("layers", "hidden"), **options)
-    columns = {"hidden_states": states, "prompt_len": Column("int32")}
     rng = np.random.default_rng(0)
-    with StoreWriter.create(path, Schema(columns), {"source": "test"}) as writer:
-        for i, n_tokens in enumerate(lengths):
-            numbers = torch.from_numpy(rng.normal(size=(n_tokens, 3, 4)))
-            values = numbers.to(getattr(torch, dtype))
-            row = {"hidden_states": values, "prompt_len": prompt_len}
-            writer.append(f"t{i}", row)
-    return TraceStore.open(path)
+    rows = {}
+    for i, n_tokens in enumerate(lengths):
+        numbers = torch.from_numpy(rng.normal(size=(n_tokens, 3, 4))).to(getattr(torch, dtype))
+        rows[f"t{i}"] = {"hidden_states": numbers, "prompt_len": prompt_len}
+    columns = {"hidden_states": states, "prompt_len": "int32"}
+    return make_store(path, columns, rows, {"source": "test"})
 
 
 def tensor(value):
@@ -81,11 +80,8 @@ def test_names_that_cannot_be_derived_are_refused(tmp_path, capsys):
     named = pytest.raises(NotFoundError, match="closest: 'hs_last'")
     with StoreWriter.open(tmp_path / "s.zarr") as writer, named:
         derive_columns(writer, ["hs_lst"])
-    with StoreWriter.create(tmp_path / "o.zarr", Schema({"x": Column("int8")})):
-        pass
-    assert main(["derive", str(tmp_path / "o.zarr"), "hs_last"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    make_store(tmp_path / "o.zarr", {"x": "int8"}, {})
+    error = refused(capsys, "derive", tmp_path / "o.zarr", "hs_last")
     assert "hs_last is made from column 'hidden_states', found only x" in error
 
 

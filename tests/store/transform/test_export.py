@@ -9,8 +9,9 @@ import sys
 
 import numpy as np
 import pytest
+from small import make_store
 
-from store import Column, NotFoundError, Schema, SchemaError, StoreError, StoreWriter, TraceStore
+from store import Column, NotFoundError, SchemaError, StoreError, TraceStore
 from store.cli.main import main
 from store.transform import export
 from store.transform.export import export_table
@@ -42,22 +43,21 @@ COLUMNS = {
 
 @pytest.fixture
 def store(tmp_path):
-    with StoreWriter.create(tmp_path / "s.zarr", Schema(COLUMNS)) as writer:
-        for i, text in enumerate(TEXTS):
-            row = {
-                "question_id": f"q{i // 2}",
-                "answer": text,
-                "references": json.dumps([text, "b"], ensure_ascii=False) if i % 2 else "no list",
-                "score": float("nan") if i == 3 else i / 10,
-                "half": 0.1,
-                "label": -1 if i == 3 else int(i < 5),
-                "big": 2**60 + i,
-                "hidden": np.zeros(2, np.float16),
-                "tokens": range(i),
-                "logprob": [0.0] * i,
-            }
-            writer.append(f"t{i}", row)
-    return TraceStore.open(tmp_path / "s.zarr")
+    rows = {}
+    for i, text in enumerate(TEXTS):
+        rows[f"t{i}"] = {
+            "question_id": f"q{i // 2}",
+            "answer": text,
+            "references": json.dumps([text, "b"], ensure_ascii=False) if i % 2 else "no list",
+            "score": float("nan") if i == 3 else i / 10,
+            "half": 0.1,
+            "label": -1 if i == 3 else int(i < 5),
+            "big": 2**60 + i,
+            "hidden": np.zeros(2, np.float16),
+            "tokens": range(i),
+            "logprob": [0.0] * i,
+        }
+    return make_store(tmp_path / "s.zarr", COLUMNS, rows)
 
 
 def read_csv(path):
@@ -65,18 +65,17 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
+def read_json_lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
 def test_csv_holds_every_value(store, tmp_path):
     """Texts with quotes, line ends and formulas as they are; numbers in the fewest digits; NaN is
     an empty cell."""
-    columns = export_table(
-        store, tmp_path / "t.csv", ["answer", "references", "score", "half", "label", "big"]
-    )
+    names = ["answer", "references", "score", "half", "label", "big"]
+    columns = export_table(store, tmp_path / "t.csv", names)
     rows = read_csv(tmp_path / "t.csv")
-    assert (
-        columns
-        == list(rows[0])
-        == ["trace_id", "question_id", "answer", "references", "score", "half", "label", "big"]
-    )
+    assert columns == list(rows[0]) == ["trace_id", "question_id", *names]
     assert [row["answer"] for row in rows] == TEXTS
     assert [row["trace_id"] for row in rows] == store.ids[:]
     assert rows[1]["references"] == store["t1"]["references"]
@@ -89,10 +88,7 @@ def test_csv_holds_every_value(store, tmp_path):
 def test_json_lines_hold_every_value(store, tmp_path):
     """A list of references is a list; NaN is null."""
     export_table(store, tmp_path / "t.jsonl", ["answer", "references", "score", "label"])
-    records = [
-        json.loads(line)
-        for line in (tmp_path / "t.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    ]
+    records = read_json_lines(tmp_path / "t.jsonl")
     assert [record["answer"] for record in records] == TEXTS
     assert records[1]["references"] == [TEXTS[1], "b"]
     assert records[0]["references"] == "no list"
@@ -201,24 +197,16 @@ def test_parquet_holds_every_value(store, tmp_path):
     table = parquet.read_table(tmp_path / "t.parquet")
     assert table["answer"].to_pylist() == TEXTS
     assert table["score"].to_pylist()[3] is None
-    assert [str(field.type) for field in table.schema] == [
-        "string",
-        "string",
-        "string",
-        "float",
-        "float",
-        "int8",
-        "int64",
-    ]
+    types = [str(field.type) for field in table.schema]
+    assert types == ["string", "string", "string", "float", "float", "int8", "int64"]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_export_judge_label(store, tmp_path, ending):
     """The file goes out, somebody adds a column, and it comes back trace by trace."""
     out, judged = tmp_path / f"out.{ending}", tmp_path / f"judged.{ending}"
-    assert (
-        main(["export", str(store.path), "--columns", "answer,references", "--to", str(out)]) == 0
-    )
+    command = ["export", str(store.path), "--columns", "answer,references", "--to"]
+    assert main([*command, str(out)]) == 0
     if ending == "csv":
         rows = read_csv(out)
         with judged.open("w", newline="", encoding="utf-8") as file:
@@ -226,7 +214,7 @@ def test_export_judge_label(store, tmp_path, ending):
             writer.writeheader()
             writer.writerows(row | {"label": i % 2} for i, row in enumerate(rows))
     else:
-        records = [json.loads(line) for line in out.read_text(encoding="utf-8").split("\n")[:-1]]
+        records = read_json_lines(out)
         lines = [json.dumps(record | {"label": i % 2}) for i, record in enumerate(records)]
         judged.write_text("\n".join(lines))
     assert main(["label", str(store.path), "--scores", str(judged)]) == 0
@@ -246,20 +234,15 @@ def test_scores_come_back_bit_for_bit(store, tmp_path):
 def test_formulas_are_escaped_on_request(tmp_path):
     """Texts that begin as one, the ids as well, and no numbers; other formats need none of it."""
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'=1", ""]
-    with StoreWriter.create(
-        tmp_path / "s.zarr", Schema({name: COLUMNS[name] for name in ("answer", "score")})
-    ) as writer:
-        for i, text in enumerate(texts):
-            writer.append(f"={i}", {"answer": text, "score": -1.0})
+    columns = {name: COLUMNS[name] for name in ("answer", "score")}
+    rows = {f"={i}": {"answer": text, "score": -1.0} for i, text in enumerate(texts)}
+    make_store(tmp_path / "s.zarr", columns, rows)
     command = ["export", str(tmp_path / "s.zarr"), "--to"]
     assert main([*command, str(tmp_path / "a.csv"), "--escape-formulas"]) == 0
     assert main([*command, str(tmp_path / "b.csv")]) == 0
     assert main([*command, str(tmp_path / "c.jsonl"), "--escape-formulas"]) == 2
-    with (
-        (tmp_path / "a.csv").open(newline="") as escaped,
-        (tmp_path / "b.csv").open(newline="") as plain,
-    ):
-        rows, as_they_are = list(csv.reader(escaped))[1:], list(csv.reader(plain))[1:]
+    escaped, plain = (read_csv(tmp_path / name) for name in ("a.csv", "b.csv"))
+    rows, as_they_are = ([list(row.values()) for row in one] for one in (escaped, plain))
     assert [row[1] for row in rows] == [*(f"'{text}" for text in texts[:6]), *texts[6:]]
     assert [row[0] for row in rows] == [f"'={i}" for i in range(len(texts))]
     assert [row[1] for row in as_they_are] == texts

@@ -5,9 +5,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import small
 import torch
+from small import make_store, one_column
 
-from store import Column, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store import Column, NotFoundError, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.transform import project
 from store.transform.project import PROJECTIONS_KEY, project_column
@@ -21,17 +23,25 @@ LAYERS = [8, 16]
 def make(path, dtype="float16", n=N, missing=(), prefix="t", **options):
     """A store of states whose first two directions differ; rows `missing` have a NaN."""
     states = Column(dtype, (2, 5), axis_names=("layers", "hidden"), **options)
-    columns = {"hs_last": states, "label": Column("int8"), "question": Column("utf8")}
     rng = np.random.default_rng(0)
-    with StoreWriter.create(path, Schema(columns), {"layers": LAYERS}) as writer:
-        for i in range(n):
-            numbers = rng.normal(size=(2, 5)) * SCALES + 10
-            if i in missing:
-                numbers[:, i % 5] = (np.nan, np.inf)
-            values = torch.from_numpy(numbers).to(getattr(torch, dtype))
-            row = {"hs_last": values, "label": i % 2, "question": f"q{i}"}
-            writer.append(f"{prefix}{i}", row)
+    rows = {}
+    for i in range(n):
+        numbers = rng.normal(size=(2, 5)) * SCALES + 10
+        if i in missing:
+            numbers[:, i % 5] = (np.nan, np.inf)
+        values = torch.from_numpy(numbers).to(getattr(torch, dtype))
+        rows[f"{prefix}{i}"] = {"hs_last": values, "label": i % 2, "question": f"q{i}"}
+    columns = {"hs_last": states, "label": "int8", "question": "utf8"}
+    make_store(path, columns, rows, {"layers": LAYERS})
     return str(path)
+
+
+def refused(path, capsys, *arguments):
+    """The line on stderr of a command that fails, and changes nothing."""
+    before = TraceStore.open(path).generation
+    error = small.refused(capsys, "project", path, *arguments)
+    assert TraceStore.open(path).generation == before
+    return error
 
 
 def read(path, name):
@@ -91,11 +101,8 @@ def test_states_that_are_not_finite_have_no_coordinates(tmp_path, capsys):
 
 
 def test_states_that_are_none_of_them_finite_are_refused(tmp_path, capsys):
-    path = make(tmp_path / "s.zarr", n=4, missing=range(4))
-    assert main(["project", path, "--layer", "8"]) == 2
-    error = capsys.readouterr().err
+    error = refused(make(tmp_path / "s.zarr", n=4, missing=range(4)), capsys, "--layer", "8")
     assert "expected at least 1 trace with finite numbers in the sample of 4, found 0" in error
-    assert "hs_last_8_pca" not in TraceStore.open(path).schema.columns
 
 
 def test_the_provenance_says_what_was_projected(tmp_path, capsys):
@@ -130,8 +137,7 @@ def test_the_same_command_has_nothing_to_do(tmp_path, capsys):
     assert main(command) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert TraceStore.open(path).generation == generation
-    assert main([*command, "--seed", "1"]) == 2
-    error = capsys.readouterr().err
+    error = refused(path, capsys, *command[2:], "--seed", "1")
     assert "made otherwise (seed 0); replace it with --replace, or choose another" in error
     assert main([*command, "--seed", "1", "--replace"]) == 0
     assert not np.array_equal(read(path, "hs_last_16_pca"), first)
@@ -149,8 +155,7 @@ def test_rows_that_came_later_are_projected_again(tmp_path, capsys):
         nowhere = np.full(2, np.nan, np.float32)
         values = {"hs_last": states, "label": 1, "question": "", "hs_last_16_pca": nowhere}
         writer.append("new", values)
-    assert main(command) == 2
-    assert f"made otherwise (sample_rows {N}, rows {N})" in capsys.readouterr().err
+    assert f"made otherwise (sample_rows {N}, rows {N})" in refused(path, capsys, *command[2:])
     assert main([*command, "--replace"]) == 0
     assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
 
@@ -162,8 +167,7 @@ def test_maps_of_stores_that_were_merged_are_made_anew(tmp_path, capsys):
         assert main(["project", part, "--layer", "16"]) == 0
     path = str(tmp_path / "all.zarr")
     assert main(["merge", path, *parts]) == 0
-    assert main(["project", path, "--layer", "16"]) == 2
-    assert f"made otherwise (sample_rows {N}, rows {N})" in capsys.readouterr().err
+    assert f"made otherwise (sample_rows {N}, rows {N})" in refused(path, capsys, "--layer", "16")
     assert main(["project", path, "--layer", "16", "--replace"]) == 0
     assert_same_map(read(path, "hs_last_16_pca"), expected(path, 1))
     assert main(["project", path, "--layer", "16"]) == 0
@@ -173,8 +177,8 @@ def test_maps_of_stores_that_were_merged_are_made_anew(tmp_path, capsys):
 def test_only_projections_are_replaced(tmp_path, capsys):
     """Labels stay, whatever --replace says."""
     path = make(tmp_path / "s.zarr")
-    assert main(["project", path, "--layer", "16", "--name", "label", "--replace"]) == 2
-    assert "it is there, and no projection; choose another --name" in capsys.readouterr().err
+    error = refused(path, capsys, "--layer", "16", "--name", "label", "--replace")
+    assert "it is there, and no projection; choose another --name" in error
     assert read(path, "label").tolist() == [0, 1] * (N // 2)
 
 
@@ -197,16 +201,7 @@ def test_only_projections_are_replaced(tmp_path, capsys):
     ],
 )
 def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capsys, arguments, message):
-    path = make(tmp_path / "s.zarr")
-    try:
-        status = main(["project", path, *arguments])
-    except SystemExit as stopped:  # argparse
-        status = stopped.code
-    assert status == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert message in error
-    assert TraceStore.open(path).generation == 1
+    assert message in refused(make(tmp_path / "s.zarr"), capsys, *arguments)
 
 
 @pytest.mark.parametrize("column", ["hs_last", "hidden_states"])
@@ -214,10 +209,8 @@ def test_states_of_each_token_are_refused_with_what_to_do(tmp_path, column):
     """The command that adds a state a trace is named, and works."""
     path = str(tmp_path / "s.zarr")
     states = Column("float16", (1, 3), "tokens", ("layers", "hidden"))
-    with StoreWriter.create(path, Schema({"hidden_states": states})) as writer:
-        for i in range(9):
-            values = np.random.default_rng(i).normal(size=(4, 1, 3)).astype(np.float16)
-            writer.append(f"t{i}", {"hidden_states": values})
+    numbers = np.random.default_rng(0).normal(size=(9, 4, 1, 3)).astype(np.float16)
+    one_column(path, "hidden_states", states, numbers)
     error = NotFoundError if column == "hs_last" else SchemaError
     with StoreWriter.open(path) as writer, pytest.raises(error, match=f"derive {path} hs_"):
         project_column(writer, Projection(column))
@@ -229,36 +222,30 @@ def test_states_of_each_token_are_refused_with_what_to_do(tmp_path, column):
 def test_columns_without_layers_are_projected_whole(tmp_path, capsys):
     """All numbers of a row; there is no layer to choose."""
     path = str(tmp_path / "s.zarr")
-    columns = {"own": Column("float32", (2, 3)), "score": Column("float32")}
-    rng = np.random.default_rng(0)
-    with StoreWriter.create(path, Schema(columns)) as writer:
-        for i in range(20):
-            row = {"own": rng.normal(size=(2, 3)).astype(np.float32), "score": 0.5}
-            writer.append(f"t{i}", row)
+    numbers = np.random.default_rng(0).normal(size=(20, 2, 3)).astype(np.float32)
+    rows = {f"t{i}": {"own": states, "score": 0.5} for i, states in enumerate(numbers)}
+    make_store(path, {"own": Column("float32", (2, 3)), "score": "float32"}, rows)
     assert main(["project", path, "--column", "own"]) == 0
     own = read(path, "own").reshape(20, 6).astype(np.float64)
     centred = own - own.mean(axis=0)
     _, _, directions = np.linalg.svd(centred)
     assert_same_map(read(path, "own_pca"), centred @ directions[:2].T)
-    assert main(["project", path, "--column", "own", "--layer", "1"]) == 2
-    assert "it has no axis of layers; leave --layer out" in capsys.readouterr().err
-    assert main(["project", path, "--column", "score"]) == 2
-    assert "expected 1 to 1 dimensions" in capsys.readouterr().err
+    error = refused(path, capsys, "--column", "own", "--layer", "1")
+    assert "it has no axis of layers; leave --layer out" in error
+    assert "expected 1 to 1 dimensions" in refused(path, capsys, "--column", "score")
     assert main(["project", path, "--column", "score", "--dimensions", "1"]) == 0
 
 
 def test_a_store_without_traces_is_refused(tmp_path, capsys):
-    path = make(tmp_path / "s.zarr", n=0)
-    assert main(["project", path, "--layer", "8"]) == 2
-    assert "expected traces to project, found an empty store" in capsys.readouterr().err
+    error = refused(make(tmp_path / "s.zarr", n=0), capsys, "--layer", "8")
+    assert "expected traces to project, found an empty store" in error
 
 
 def test_states_that_are_too_wide_are_refused(tmp_path, capsys, monkeypatch):
     """Their covariances are never allocated."""
     monkeypatch.setattr(project, "MAX_WIDTH", 4)
-    path = make(tmp_path / "s.zarr")
-    assert main(["project", path, "--layer", "8"]) == 2
-    assert "expected at most 4 numbers for each trace, found 5" in capsys.readouterr().err
+    error = refused(make(tmp_path / "s.zarr"), capsys, "--layer", "8")
+    assert "expected at most 4 numbers for each trace, found 5" in error
 
 
 def test_a_command_that_stops_has_added_nothing_and_goes_on(tmp_path, monkeypatch):
@@ -321,20 +308,15 @@ def test_umap_is_fitted_to_the_principal_components_of_the_sample(tmp_path, plai
 
 
 def test_umap_of_few_traces_is_refused(tmp_path, plain_umap, capsys):
-    path = make(tmp_path / "s.zarr", n=15)
-    assert main(["project", path, "--layer", "16", "--method", "umap"]) == 2
-    assert "expected at least 16 traces with finite numbers" in capsys.readouterr().err
+    error = refused(make(tmp_path / "s.zarr", n=15), capsys, "--layer", "16", "--method", "umap")
+    assert "expected at least 16 traces with finite numbers" in error
 
 
 def test_without_umap_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
     """Before anything is computed."""
     monkeypatch.setitem(sys.modules, "umap", None)
-    path = make(tmp_path / "s.zarr")
-    assert main(["project", path, "--layer", "16", "--method", "umap"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    error = refused(make(tmp_path / "s.zarr"), capsys, "--layer", "16", "--method", "umap")
     assert "method umap: the package umap is not installed; run python -m pip install" in error
-    assert TraceStore.open(path).generation == 1
 
 
 @pytest.mark.slow
@@ -342,12 +324,9 @@ def test_umap_keeps_clusters_apart(tmp_path):
     """The package itself, which is compiled when it is first used."""
     pytest.importorskip("umap", reason="umap-learn is not installed: pip install '.[umap]'")
     path = str(tmp_path / "s.zarr")
-    rng = np.random.default_rng(0)
     labels = np.arange(80) % 2
-    with StoreWriter.create(path, Schema({"own": Column("float32", (6,))})) as writer:
-        for i, label in enumerate(labels):
-            values = rng.normal(size=6) + 20 * label
-            writer.append(f"t{i}", {"own": values.astype(np.float32)})
+    numbers = np.random.default_rng(0).normal(size=(80, 6)) + 20 * labels[:, None]
+    one_column(path, "own", Column("float32", (6,)), numbers.astype(np.float32))
     assert main(["project", path, "--column", "own", "--method", "umap"]) == 0
     points = read(path, "own_umap")
     centres = np.array([points[labels == label].mean(axis=0) for label in (0, 1)])

@@ -1,8 +1,9 @@
 """The rows of a subset."""
 
 import pytest
+from small import make_store
 
-from store import NotFoundError, SchemaError, StoreWriter
+from store import NotFoundError, SchemaError
 from store.cli.main import main
 from store.traces.question_split import SPLITS, split_of_question
 from store.transform.subset import rows_of_questions, rows_of_split
@@ -44,11 +45,9 @@ def test_what_is_there_already_differs_in_words(asked, tmp_path, capsys):
     assert "found a store with other traces (subset.rows_sha256); remove it" in line
     status, line = choose(first)
     assert "found a store with subset.rows 2 instead of 1, other traces" in line
-    rows = [(trace.id, dict(trace)) for trace in map(asked.__getitem__, asked.ids)]
+    rows = {trace.id: dict(trace) for trace in map(asked.__getitem__, asked.ids)}
     asked.path.rename(tmp_path / "old.zarr")
-    with StoreWriter.create(asked.path, asked.schema) as writer:
-        for trace_id, row in rows:
-            writer.append(trace_id, row)
+    make_store(asked.path, asked.schema.columns, rows)
     status, line = choose(first, second)
     assert "found a store with traces of another store (subset.of); remove it" in line
     assert asked.uuid not in line

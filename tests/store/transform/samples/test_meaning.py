@@ -162,14 +162,9 @@ def test_contradictions_are_the_mean_over_sentences_and_other_samples():
     answers = [*sentences, "Yes"]
     (found,) = contradicted([Samples("", answers)], Asked(p_of))
     for i, answer in enumerate(answers):
+        others = [text for j, text in enumerate(answers) if j != i and text]
         by_sentence = [
-            np.mean(
-                [
-                    p_of(other, sentence).contradiction
-                    for j, other in enumerate(answers)
-                    if j != i and other
-                ]
-            )
+            np.mean([p_of(other, sentence).contradiction for other in others])
             for sentence in sentences[answer]
         ]
         expected = np.mean(by_sentence) if by_sentence else float("nan")

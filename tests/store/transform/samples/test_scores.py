@@ -6,11 +6,13 @@ from itertools import count, pairwise
 
 import numpy as np
 import pytest
+import small
 import torch
 from classifiers import build_classifier, build_pair_tokenizer, save_classifier
 from faults import is_killed
+from small import make_store
 
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, StoreWriter, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.sources.huggingface.nli import HuggingFaceNli
@@ -40,16 +42,15 @@ class ByLength:
     n_pairs = n_cut = 0
 
     def infer(self, pairs):
-        return [
-            Inference(len(one) % 3 == len(other) % 3, len(one + other) % 7 / 7)
-            for one, other in pairs
-        ]
+        lengths = [tuple(map(len, pair)) for pair in pairs]
+        return [Inference(one % 3 == other % 3, (one + other) % 7 / 7) for one, other in lengths]
 
     def describe(self):
         return {"model": "by length"}
 
 
 BY_LENGTH = ScoreSettings(nli=ByLength())
+SCORE = ["eigenscore"]
 
 
 def make_rows():
@@ -78,11 +79,16 @@ def make_rows():
 
 
 def make(path, rows=None, columns=tuple(COLUMNS)):
-    schema = Schema({name: COLUMNS[name] for name in columns})
-    with StoreWriter.create(path, schema, {"source": "test"}) as writer:
-        for trace_id, row in rows or make_rows():
-            writer.append(trace_id, {name: row[name] for name in columns})
-    return path
+    chosen = {id_: {name: row[name] for name in columns} for id_, row in rows or make_rows()}
+    kinds = {name: COLUMNS[name] for name in columns}
+    return make_store(path, kinds, chosen, {"source": "test"}).path
+
+
+def make_states(path, states, numbers, provenance=None):
+    """Traces of one question with states."""
+    columns = {"question_id": "utf8", "hs_last": states}
+    rows = {f"t{i}": {"question_id": "q", "hs_last": one} for i, one in enumerate(numbers)}
+    return make_store(path, columns, rows, provenance).path
 
 
 def derive(path, names=tuple(NEEDS), settings=BY_LENGTH, **options):
@@ -196,36 +202,24 @@ def test_the_layer_in_the_middle(tmp_path, layers, middle):
     """Of 32 it is 16, with and without the embedding; of some that were kept the middle one."""
     numbers = list(layers)
     states = Column("float16", (len(numbers), 2), axis_names=("layers", "hidden"))
-    schema = Schema({"question_id": Column("utf8"), "hs_last": states})
-    with StoreWriter.create(tmp_path / "s.zarr", schema, {"layers": numbers}) as writer:
-        for i in range(2):
-            writer.append(
-                f"t{i}", {"question_id": "q", "hs_last": np.ones((len(numbers), 2), "f2")}
-            )
-    store = derive(tmp_path / "s.zarr", ["eigenscore"])
+    ones = np.ones((2, len(numbers), 2), "f2")
+    store = derive(make_states(tmp_path / "s.zarr", states, ones, {"layers": numbers}), SCORE)
     assert store.provenance["derived"]["eigenscore"]["layer"] == middle
 
 
 def test_layers_without_a_name_are_counted(tmp_path):
     """From 1, as in training."""
-    schema = Schema({"question_id": Column("utf8"), "hs_last": Column("float32", (5, 4))})
     numbers = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
-    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
-        for i, states in enumerate(numbers):
-            writer.append(f"t{i}", {"question_id": "q", "hs_last": states})
-    store = derive(tmp_path / "s.zarr", ["eigenscore"], ScoreSettings(-2))
+    path = make_states(tmp_path / "s.zarr", Column("float32", (5, 4)), numbers)
+    store = derive(path, SCORE, ScoreSettings(-2))
     assert store.column("eigenscore")[0] == pytest.approx(eigen_score(numbers[:, 3]))
     assert store.provenance["derived"]["eigenscore"]["layer"] == 4
 
 
 def test_states_that_bfloat16_keeps(tmp_path):
     states = Column("bfloat16", (1, 3), axis_names=("layers", "hidden"))
-    schema = Schema({"question_id": Column("utf8"), "hs_last": states})
     numbers = torch.randn(2, 1, 3).bfloat16()
-    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
-        for i in range(2):
-            writer.append(f"t{i}", {"question_id": "q", "hs_last": numbers[i]})
-    found = derive(tmp_path / "s.zarr", ["eigenscore"]).column("eigenscore")
+    found = derive(make_states(tmp_path / "s.zarr", states, numbers), SCORE).column("eigenscore")
     assert found[0] == pytest.approx(eigen_score(numbers[:, 0].double().numpy()))
 
 
@@ -263,18 +257,25 @@ def test_scores_that_are_there_stay_unless_they_are_replaced(tmp_path, capsys):
 def test_states_are_derived_for_the_eigenscore_in_one_command(tmp_path, capsys):
     """hs_last first; alone, the score says how to get it."""
     states = Column("float16", (2, 3), "tokens", ("layers", "hidden"))
-    schema = Schema({"question_id": Column("utf8"), "hidden_states": states})
     path = str(tmp_path / "s.zarr")
-    rng = np.random.default_rng(0)
-    with StoreWriter.create(path, schema) as writer:
-        for i in range(4):
-            numbers = rng.normal(size=(3, 2, 3)).astype("f2")
-            writer.append(f"t{i}", {"question_id": f"q{i // 2}", "hidden_states": numbers})
+    numbers = np.random.default_rng(0).normal(size=(4, 3, 2, 3)).astype("f2")
+    texts = ["q0", "q0", "q1", "q1"]
+    pairs = enumerate(zip(texts, numbers, strict=True))
+    rows = {f"t{i}": {"question_id": text, "hidden_states": one} for i, (text, one) in pairs}
+    make_store(path, {"question_id": "utf8", "hidden_states": states}, rows)
     assert main(["derive", path, "eigenscore"]) == 2
     assert f"python -m store derive {path} hs_last adds it" in capsys.readouterr().err
     assert main(["derive", path, "eigenscore,hs_last"]) == 0
     out = capsys.readouterr().out
     assert out.index("hs_last of 4 traces added") < out.index("eigenscore of 4 traces added")
+
+
+def refused(path, capsys, *arguments):
+    """The line on stderr of a command that fails, and changes nothing."""
+    before = TraceStore.open(path).generation
+    error = small.refused(capsys, "derive", path, *arguments)
+    assert TraceStore.open(path).generation == before
+    return error
 
 
 @pytest.fixture(scope="module")
@@ -296,9 +297,8 @@ def test_a_classifier_is_asked_by_the_command(tmp_path, classifier, capsys):
     nli = HuggingFaceNli(build_classifier(), build_pair_tokenizer(), name=classifier)
     expected = derive(make(tmp_path / "e.zarr", rows), NLI, ScoreSettings(nli=nli))
     for name in NLI:
-        torch.testing.assert_close(
-            store.column(name), expected.column(name), rtol=1e-4, atol=1e-6, equal_nan=True
-        )
+        found, right = store.column(name), expected.column(name)
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6, equal_nan=True)
         described = store.provenance["derived"][name]["nli"]
         for key in ("model", "weights_crc32c", "tokenizer_sha256", "longest_input"):
             assert described[key] == nli.describe()[key]
@@ -317,13 +317,7 @@ def test_a_classifier_is_asked_by_the_command(tmp_path, classifier, capsys):
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, arguments, words):
-    path = make(tmp_path / "s.zarr")
-    before = TraceStore.open(path).generation
-    assert main(["derive", str(path), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert words in error
-    assert TraceStore.open(path).generation == before
+    assert words in refused(make(tmp_path / "s.zarr"), capsys, *arguments)
 
 
 @pytest.mark.parametrize("name", NEEDS)
@@ -332,9 +326,7 @@ def test_questions_that_were_answered_once_are_refused(tmp_path, capsys, name):
     rows = [(id_, row | {"question_id": id_}) for id_, row in make_rows()]
     path = make(tmp_path / "s.zarr", rows)
     nli = ["--nli", "./nothing"] if name in NLI else []
-    assert main(["derive", str(path), name, *nli]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    error = refused(path, capsys, name, *nli)
     assert "found one trace of each of 15 questions" in error
     assert "python -m store extract --num-samples N" in error
 
@@ -343,10 +335,7 @@ def test_questions_that_were_answered_once_are_refused(tmp_path, capsys, name):
 def test_stores_without_what_a_score_is_made_from_are_refused(tmp_path, capsys, name):
     for needed in ("question_id", *NEEDS[name]):
         columns = [column for column in COLUMNS if column != needed]
-        path = make(tmp_path / f"{needed}.zarr", columns=columns)
-        assert main(["derive", str(path), name]) == 2
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
+        error = refused(make(tmp_path / f"{needed}.zarr", columns=columns), capsys, name)
         assert f"{name} is made from column '{needed}', found only " in error
 
 
@@ -362,13 +351,8 @@ def test_stores_without_what_a_score_is_made_from_are_refused(tmp_path, capsys, 
 )
 def test_columns_of_another_kind_are_refused(tmp_path, capsys, name, column, words):
     other = NEEDS[name][-1] if name != "semantic_entropy" else "logprob"
-    schema = Schema({one: COLUMNS[one] for one in COLUMNS} | {other: column})
-    with StoreWriter.create(tmp_path / "s.zarr", schema):
-        pass
-    assert main(["derive", str(tmp_path / "s.zarr"), name]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert words in error
+    make_store(tmp_path / "s.zarr", COLUMNS | {other: column}, {})
+    assert words in refused(tmp_path / "s.zarr", capsys, name)
 
 
 def test_what_is_done_when_a_classifier_fails_stays(tmp_path):
