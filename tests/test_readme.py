@@ -12,7 +12,7 @@ import pytest
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
 from store.traces.columns import TRACE_COLUMNS
 from train.config import parse_arguments
-from train.data.requirements import kind_of, names_to_train, open_data, roles_of
+from train.data.requirements import kind_of, open_data, roles_of
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -59,8 +59,8 @@ def test_the_store_of_the_tour_can_be_trained_on(tmp_path):
     (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
     config = parse_arguments(command.split()).config
     assert config.store == "traces.zarr"
-    data = open_data(config, tmp_path / config.store)
-    assert names_to_train(config, data) == [
+    work = open_data(config, tmp_path / config.store)
+    assert work.names == [
         "lstm_solo",
         "saplma",
         "clap",

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.cli.arguments import path, program
-from train.commands.arguments import add_scoring_options, scoring_settings
-from train.config import Parser
+from train.config import Parser, add_scoring_options
 from train.errors import ConfigError, store_errors
 from train.files import check_output
 
@@ -122,14 +121,13 @@ def main(argv: Sequence[str]) -> int:
     is_matrix = options.matrix is not None
     names = name_runs(directories)
     runs = {
-        name: open_run(directory, names_text, with_baselines=not is_matrix)
+        name: open_run(directory, options, names_text, with_baselines=not is_matrix)
         for name, directory in zip(names, directories, strict=True)
     }
     stores = dict(zip(name_runs(options.store), options.store, strict=True))
-    settings = {name: scoring_settings(run.models.config, options) for name, run in runs.items()}
     rules = Rules(options.force, options.only_new, options.unrelated_ids)
     with store_errors():
-        evaluation = evaluate_runs(runs, stores, settings, rules)
+        evaluation = evaluate_runs(runs, stores, rules)
     if options.output is not None:
         write_evaluation(options.output, evaluation, is_matrix=is_matrix)
     if options.json:
