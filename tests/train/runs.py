@@ -116,7 +116,7 @@ def make_run(
         values = np.clip(0.3 * labels + 0.7 * np.random.default_rng(seed).random(len(labels)), 0, 1)
         scores[name] = np.where(np.asarray(splits) == "train", np.nan, values)[None]
     entries = make_entries({name: 0.9 if name == best else 0.8 for name in models})
-    beside = {name: entries.pop(name) for name in baselines if name in entries}
+    beside = {name: entries.pop(name) for name in models if name in baselines}
     frame = Frame(
         as_texts([f"t{i}" for i in range(len(labels))] if ids is None else ids),
         as_texts(splits),

@@ -5,9 +5,7 @@ the others were.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from store.cli.arguments import path, program
 from train.config import Parser, add_scoring_options
@@ -108,11 +106,11 @@ def main(argv: Sequence[str]) -> int:
     options = build_parser().parse_args(argv)
     if options.only_new and options.unrelated_ids:
         raise ConfigError("--only-new: not allowed with --unrelated-ids, which trusts no id")
-    check_file(options.output)
+    check_output(options.output, SUFFIXES)
     from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.evaluate.results import as_json
+    from train.evaluate.results import json_text
     from train.outside.methods import load_methods
     from train.report.console import OutputConsole
 
@@ -131,18 +129,7 @@ def main(argv: Sequence[str]) -> int:
     if options.output is not None:
         write_evaluation(options.output, evaluation, is_matrix=is_matrix)
     if options.json:
-        print(json.dumps(as_json(evaluation), indent=1, allow_nan=False))
+        print(json_text(evaluation))
     else:
         print_evaluation(evaluation, OutputConsole(), is_matrix=is_matrix)
     return 0 if evaluation.is_complete else 1
-
-
-def check_file(output: Path | None) -> None:
-    """Raise TrainError for an --output that cannot be written."""
-    if output is None:
-        return
-    if output.suffix not in SUFFIXES:
-        raise ConfigError(
-            f"--output: expected a file that ends in {', '.join(SUFFIXES)}, found {str(output)!r}"
-        )
-    check_output(output)

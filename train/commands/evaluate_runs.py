@@ -43,7 +43,7 @@ from train.evaluate.metrics import mean_auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
 from train.report.render import in_words
-from train.run.results import FinishedRun, read_run
+from train.run.results import read_scores
 
 __all__ = [
     "BEST",
@@ -71,14 +71,14 @@ class TestedRun:
     __test__ = False  # no class of tests, whatever its name looks like
 
     models: TrainedModels
-    record: FinishedRun
+    frame: Frame[str]
     names: list[str]
     thresholds: dict[str, float]
 
     @property
     def own_test(self) -> dict[str, float]:
         """AUROC on the run's own test split, of the mean scores over its seeds."""
-        test = self.record.frame.test
+        test = self.frame.test
         return {name: mean_auroc(test.labels, test.scores[name]) for name in self.names}
 
 
@@ -132,13 +132,13 @@ def open_run(
     """
     models = open_models(directory)
     models = replace(models, config=scoring_settings(models.config, options))
-    record = read_run(directory)
+    frame = read_scores(directory / "scores.csv", models.results)
     names = choose_names(models, models_text)
     if models_text is None and with_baselines:
         names += [name for name in models.names if name in REFERENCES]
-    val = record.frame.val
+    val = frame.val
     thresholds = {name: youden_threshold(val.labels, val.mean(name)) for name in names}
-    return TestedRun(models, record, names, thresholds)
+    return TestedRun(models, frame, names, thresholds)
 
 
 def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Rules) -> Evaluation:
@@ -152,9 +152,9 @@ def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Ru
         for store_name, path in stores.items()
     ]
     return Evaluation(
-        runs={name: str(run.record.directory) for name, run in runs.items()},
+        runs={name: str(run.models.directory.path) for name, run in runs.items()},
         stores={name: str(path) for name, path in stores.items()},
-        best={name: run.record.results.best_among(run.names) for name, run in runs.items()},
+        best={name: run.models.results.best_among(run.names) for name, run in runs.items()},
         results=[judge_pair(pair) for pair in pairs],
     )
 
@@ -185,10 +185,11 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     question_ids = np.array(cast(list[str], store.column("question_id")), dtype=object)
     is_own = run.models.store.uuid == store.uuid
     trace_ids = np.array(list(store.ids), dtype=object)
-    chosen = choose_rows(run.record.frame, trace_ids, question_ids, labels, is_own, rules)
-    if run.record.split_seeds:
+    chosen = choose_rows(run.frame, trace_ids, question_ids, labels, is_own, rules)
+    n_splits = len(run.models.results.split_seeds)
+    if n_splits:
         remarks.append(
-            f"the run has {len(run.record.split_seeds)} splits: weights, thresholds and own are of "
+            f"the run has {n_splits} splits: weights, thresholds and own are of "
             "the first; its split-SEED directories are the runs of the others"
         )
     questions = np.unique(question_ids, return_inverse=True)[1]

@@ -79,8 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Read the run, score the store and write; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
-    if options.output is not None:
-        check_output(options.output)
+    check_output(options.output)
     from train.commands.predictions import (
         describe_columns,
         find_splits,

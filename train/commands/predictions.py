@@ -22,7 +22,7 @@ from train.errors import ConfigError
 from train.evaluate.metrics import Scores
 from train.files import replace_file
 from train.fit.token_scores import token_columns
-from train.run.results import read_run
+from train.run.results import read_scores
 
 __all__ = [
     "describe_columns",
@@ -167,7 +167,7 @@ def find_splits(models: TrainedModels, store: TraceStore) -> list[str]:
     questions = cast(list[str], store.column("question_id"))
     if models.results.split.by == BY_QUESTION:
         return [split_of_question(question, models.config.seed) for question in questions]
-    run = read_run(models.directory.path).frame
+    run = read_scores(models.directory.path / "scores.csv", models.results)
     found: dict[str, set[str]] = {}
     for question, split in zip(run.question_ids, run.splits, strict=True):
         found.setdefault(question, set()).add(split)

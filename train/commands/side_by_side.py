@@ -160,7 +160,7 @@ def compare_run(name: str, run: FinishedRun, common: Common) -> ComparedRun:
         )
         if first != name:
             copies[model] = first
-    n_splits = max(1, len(run.split_seeds))
+    n_splits = len(run.results.split_seeds) or 1
     return ComparedRun(str(run.directory), run.results.best, areas, copies, n_splits)
 
 
@@ -275,7 +275,7 @@ def read_splits_of(runs: Runs) -> list[Runs]:
     The further splits of a run are in directories of its own. Where one is gone, as where only the
     files of the first split were copied, there is nothing to compare.
     """
-    first, *others = [run.split_seeds for run in runs.values()]
+    first, *others = [run.results.split_seeds for run in runs.values()]
     further = first[1:]
     directories = {
         name: [run.directory / f"split-{seed}" for seed in further] for name, run in runs.items()

@@ -6,6 +6,7 @@ field that has a default is in the file only where its value differs from it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -42,6 +43,7 @@ __all__ = [
     "as_json",
     "best_on_validation",
     "from_json",
+    "json_text",
     "mean_record",
 ]
 
@@ -385,6 +387,11 @@ class Results(Findings):
         return replace(self, **means)
 
     @property
+    def split_seeds(self) -> list[int]:
+        """The seeds of the splits, if there are several."""
+        return [] if self.splits is None else self.splits.seeds
+
+    @property
     def of_each_split(self) -> list[Results]:
         return [self] if self.splits is None else self.splits.runs
 
@@ -410,6 +417,11 @@ def as_json(value: object) -> Any:
     if isinstance(value, dict):
         return {key: as_json(one) for key, one in value.items()}
     return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def json_text(value: object) -> str:
+    """A record as the text of a JSON file."""
+    return json.dumps(as_json(value), indent=1, allow_nan=False)
 
 
 def from_json(kind: type[Record], content: object, place: str = "") -> Record:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from train.files import make_directory, replace_file
+from train.files import make_directory, replace_file, write_text
 from train.report import tables
 from train.report.evidence import Evidence, gather_evidence
 from train.report.numbers import clean_text
@@ -98,11 +98,6 @@ def write_figures(sections: Sequence[Section], folder: Path, also: str | None = 
         if name in figures:
             # the page draws it again, with the same layout
             figures[name].set_layout_engine("none")
-
-
-def write_text(path: Path, text: str) -> None:
-    with replace_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 PICTURES: dict[str, Callable[[Evidence], Figure]] = {

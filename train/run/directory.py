@@ -22,7 +22,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
-from train.files import Json, read_json, replace_file
+from train.files import Json, read_json, write_text
 from train.outside.records import Difference, outside_differences
 from train.run.checkpoint import RunDirectory
 
@@ -63,8 +63,7 @@ def begin_run(
             for old in path.glob(pattern):
                 old.unlink(missing_ok=True)
     run = RunDirectory(path, uuid.uuid4().hex)
-    with replace_file(file) as temporary:
-        temporary.write_text(json.dumps({"run": run.id, **record}, indent=1) + "\n")
+    write_text(file, json.dumps({"run": run.id, **record}, indent=1) + "\n")
     return run
 
 

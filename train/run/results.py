@@ -6,7 +6,6 @@ and no array is allocated from a number in a file.
 """
 
 import csv
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -20,13 +19,14 @@ from store.traces.question_split import SPLITS
 from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.metrics import Scores, mean_auroc
-from train.evaluate.results import Results, WrongValueError, as_json, from_json
-from train.files import read_json, replace_file
+from train.evaluate.results import Results, WrongValueError, from_json, json_text
+from train.files import read_json, replace_file, write_text
 
 __all__ = [
     "FinishedRun",
     "read_results",
     "read_run",
+    "read_scores",
     "write_results",
     "write_scores",
 ]
@@ -39,8 +39,7 @@ KEYS = ("trace_id", "split", "label", "question_id")
 
 def write_results(path: Path, results: Results) -> None:
     """Write the results as JSON."""
-    with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(as_json(results), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(results) + "\n")
 
 
 def write_scores(path: Path, frame: Frame[str]) -> None:
@@ -68,11 +67,6 @@ class FinishedRun:
     results: Results
     frame: Frame[str]
 
-    @property
-    def split_seeds(self) -> list[int]:
-        """The seeds of the splits, if there are several."""
-        return [] if self.results.splits is None else self.results.splits.seeds
-
     def ids_in(self, split: str) -> set[str]:
         return set(self.frame.trace_ids[self.frame.splits == split])
 
@@ -84,7 +78,11 @@ def read_run(directory: Path) -> FinishedRun:
     give the AUROCs of the results.
     """
     results = read_results(directory / "results.json")
-    path = directory / "scores.csv"
+    return FinishedRun(directory, results, read_scores(directory / "scores.csv", results))
+
+
+def read_scores(path: Path, results: Results) -> Frame[str]:
+    """Read scores.csv of a run with these results; raises DataError as `read_run`."""
     names = list(results.entries)
     columns = read_columns(path, [*KEYS, *names])
     trace_ids, splits, labels, question_ids = (columns[key] for key in KEYS)
@@ -93,7 +91,7 @@ def read_run(directory: Path) -> FinishedRun:
     seed = results.split.seed
     frame = Frame(trace_ids, splits, labels.astype(np.int64), question_ids, scores, seed)
     check_agreement(path, frame, results)
-    return FinishedRun(directory, results, frame)
+    return frame
 
 
 def read_results(path: Path) -> Results:
@@ -110,7 +108,7 @@ def read_results(path: Path) -> Results:
     twice = results.models.keys() & results.baselines.keys()
     if twice:
         _fail(path, "one entry for each name", f"two of {min(twice)!r}")
-    seeds = [] if results.splits is None else results.splits.seeds
+    seeds = results.split_seeds
     if results.splits is not None and not 2 <= len(seeds) <= MAX_SPLITS:
         _fail(path, f"splits.seeds: the seeds of 2 to {MAX_SPLITS} splits", seeds)
     return results
