@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -74,8 +74,9 @@ def train_in_turns(
 def start(name: str, data: TrainingData, config: Config) -> Contender:
     """A training whose first epoch is done."""
     torch.manual_seed(0)
-    detector = build_detector(name, data, config)
-    one = Contender(Training(build_fabric(config), detector, data, config, Hooks()))
+    data = replace(data, config=config)
+    detector = build_detector(name, data)
+    one = Contender(Training(build_fabric(config), detector, data, Hooks()))
     one.first_s, _ = run_epoch(one)
     one.training.wait_seconds = 0.0
     return one

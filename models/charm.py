@@ -23,42 +23,25 @@ BLOCK = 2**24  # numbers of the maps that are compared with the threshold at onc
 
 
 class AttentionGraph(NamedTuple):
-    """One graph a trace, packed: tokens as nodes, strong attention as edges.
+    """One graph a trace, packed: tokens as nodes, strong attention as edges."""
 
-    Attributes
-    ----------
-    nodes : Tensor, (n_tokens, L * H) float32
-        Attention of each token to itself.
-    source, target : Tensor, (n_edges,) int64
-        Packed tokens; the target attends to the source, which is before it.
-    edges : Tensor, (n_edges, L * H + 2) float32
-        Attention of each head, 0 below the threshold; then 1 and 0 where the source is of the
-        answer, 0 and 1 where it is of the prompt.
-    in_answer : Tensor, (n_tokens,) bool
-        The nodes that are read and that receive messages.
-    """
-
-    nodes: Tensor
+    nodes: Tensor  # (n_tokens, L * H) float32: attention of each token to itself
+    # (n_edges,) int64: packed tokens; the target attends to the source, which is before it
     source: Tensor
     target: Tensor
+    # (n_edges, L * H + 2) float32: attention of each head, 0 below the threshold; then 1 and 0
+    # where the source is of the answer, 0 and 1 where it is of the prompt
     edges: Tensor
-    in_answer: Tensor
+    in_answer: Tensor  # (n_tokens,) bool: the nodes that are read and that receive messages
 
 
 class Pairs(NamedTuple):
-    """Pairs of tokens that may be edges, in the order of their targets.
+    """Pairs of tokens that may be edges, in the order of their targets."""
 
-    Attributes
-    ----------
-    target, source : Tensor, (n_pairs,) int64
-        Packed tokens.
-    row : Tensor, (n_pairs,) int64
-        Where the attention of the pair lies in its column.
-    """
-
+    # (n_pairs,) int64: packed tokens
     target: Tensor
     source: Tensor
-    row: Tensor
+    row: Tensor  # (n_pairs,) int64: where the attention of the pair lies in its column
 
 
 def read_maps(batch: Batch, offsets: Tensor, threshold: float) -> AttentionGraph:

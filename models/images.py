@@ -13,22 +13,13 @@ __all__ = ["pool_images", "window_starts_and_stops"]
 
 
 def pool_images(values: Tensor, offsets: Tensor, n_layers: int, n_tokens: int) -> Tensor:
-    """Maximum of each channel over the cells of an image of each trace.
+    """Maximum of each channel over the cells of an image of each trace, (B, H, W, d) float16.
 
-    Parameters
-    ----------
-    values : Tensor, (n_values, L, d)
-        States of the tokens of all traces, any float.
-    offsets : Tensor, (B + 1,) int64
-        Where each trace starts.
-    n_layers, n_tokens : int
-        H and W, at least 1.
+    `values` (n_values, L, d) are the states of the tokens of all traces, any float; `offsets`
+    (B + 1,) int64 is where each trace starts; H and W are at least 1.
 
-    Returns
-    -------
-    Tensor, (B, H, W, d) float16
-        NaN where a state is NaN, infinite where one is; finite numbers beyond float16 are its
-        largest. 0 for a trace without tokens. Of the dtype of `values` where they need a gradient.
+    NaN where a state is NaN, infinite where one is; finite numbers beyond float16 are its largest.
+    0 for a trace without tokens. Of the dtype of `values` where they need a gradient.
     """
     n_traces = len(offsets) - 1
     if not len(values):

@@ -21,23 +21,16 @@ MIN_SPREAD = 1e-6  # candidates that are all equally likely have no spread
 
 
 class Signature(NamedTuple):
-    """The output signature of the answers, packed.
+    """The output signature of the answers, packed."""
 
-    Attributes
-    ----------
-    candidates : Tensor, (n_tokens, K) float32
-        Probabilities of the K likeliest tokens, falling, standardised within each step.
-    actual : Tensor, (n_tokens,) float32
-        Probability of the token that was taken, on the same scale.
-    rank : Tensor, (n_tokens,) int64
-        Its place among the candidates, from 0; K where it is none of them.
-    offsets : Tensor, (B + 1,) int64
-    """
-
+    # (n_tokens, K) float32: probabilities of the K likeliest tokens, falling, standardised within
+    # each step
     candidates: Tensor
+    # (n_tokens,) float32: probability of the token that was taken, on the same scale
     actual: Tensor
+    # (n_tokens,) int64: its place among the candidates, from 0; K where it is none of them
     rank: Tensor
-    offsets: Tensor
+    offsets: Tensor  # (B + 1,) int64
 
 
 def read_signature(batch: Batch) -> Signature:

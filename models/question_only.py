@@ -39,19 +39,11 @@ ANALYSERS: dict[str, dict[str, Any]] = {  # of scikit-learn
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The n-grams of one kind that training texts hold, and their inverse document frequencies.
+    """The n-grams of one kind that training texts hold, and their inverse document frequencies."""
 
-    Attributes
-    ----------
-    kind : str
-        Of `ANALYSERS`.
-    terms : list of str, (n_terms,)
-    idf : float64 (n_terms,)
-    """
-
-    kind: str
-    terms: list[str]
-    idf: Floats
+    kind: str  # of `ANALYSERS`
+    terms: list[str]  # (n_terms,)
+    idf: Floats  # float64 (n_terms,)
 
     @classmethod
     def of_texts(cls, kind: str, texts: Texts) -> Vocabulary:
@@ -89,30 +81,16 @@ def count_in(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class FittedTextProbe:
-    """A fitted control: probability = sigmoid(features(text) @ weight + bias).
+    """A fitted control: probability = sigmoid(features(text) @ weight + bias)."""
 
-    Attributes
-    ----------
-    vocabularies : tuple of Vocabulary
-        Of characters and of words.
-    mean, scale : float64 (5,)
-        Of the counts on train.
-    weight : float64 (k,)
-        Of the n-grams, then of the counts.
-    bias : float
-    val_auroc : tuple of float, (1,)
-        AUROC on the validation rows.
-    strength : float
-        C of the regression, the inverse of its penalty.
-    """
-
-    vocabularies: tuple[Vocabulary, ...]
+    vocabularies: tuple[Vocabulary, ...]  # of characters and of words
+    # float64 (5,): of the counts on train
     mean: Floats
     scale: Floats
-    weight: Floats
+    weight: Floats  # float64 (k,): of the n-grams, then of the counts
     bias: float
-    val_auroc: tuple[float, ...]
-    strength: float
+    val_auroc: tuple[float, ...]  # (1,): AUROC on the validation rows
+    strength: float  # C of the regression, the inverse of its penalty
 
     def features(self, texts: Texts) -> csr_matrix:
         """TF-IDF of the n-grams, and the scaled counts, (n, k) float64."""

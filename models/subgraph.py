@@ -33,34 +33,18 @@ class Edges(NamedTuple):
 
 
 class Subgraph(NamedTuple):
-    """Nodes and edges that are needed for some nodes.
+    """Nodes and edges that are needed for some nodes."""
 
-    Attributes
-    ----------
-    x : Tensor, (N, d) float32
-        States of the nodes.
-    edge_index : Tensor, (2, E) int64
-        Source and target of each edge.
-    edge_attr : Tensor, (E, 1) float32
-        Attention, in [0, 1].
-    share : Tensor, (E,) float32
-        Each edge's part of the attention of its target over all edges that are kept.
-    readout : Tensor, (R, L) int64
-        The nodes that are read, of R tokens.
-    n_nodes, n_edges : list of int
-        Nodes within each number of steps, from 0 on; edges to them, from 0 on.
-    offsets : Tensor or None
-        Of complete graphs, where tokens of each trace begin.
-    """
-
-    x: Tensor
-    edge_index: Tensor
-    edge_attr: Tensor
+    x: Tensor  # (N, d) float32: states of the nodes
+    edge_index: Tensor  # (2, E) int64: source and target of each edge
+    edge_attr: Tensor  # (E, 1) float32: attention, in [0, 1]
+    # (E,) float32: each edge's part of the attention of its target over all edges that are kept
     share: Tensor
-    readout: Tensor
+    readout: Tensor  # (R, L) int64: the nodes that are read, of R tokens
+    # nodes within each number of steps, from 0 on; edges to them, from 0 on
     n_nodes: list[int]
     n_edges: list[int]
-    offsets: Tensor | None = None
+    offsets: Tensor | None = None  # of complete graphs, where tokens of each trace begin
 
 
 def k_hop_subgraph(
@@ -74,23 +58,11 @@ def k_hop_subgraph(
 ) -> Subgraph:
     """Take what `tokens` depend on within `n_hops` steps, over the strongest edges of each node.
 
-    Parameters
-    ----------
-    hidden, attn, offsets : Tensor
-        As in `models.graphs.build_graphs`.
-    tokens : Tensor, (R,) int64
-        Packed tokens, each once.
-    n_hops : int
-        Number of convolutions, at least 1.
-    top_k : int
-        Sources of each target that are kept, per layer: the strongest; ties: the earlier token.
-    threshold : float
-        Of these only those whose attention is at least this.
-
-    Returns
-    -------
-    Subgraph
-        On the device of the inputs; `hidden` is copied for the nodes in it only.
+    `hidden`, `attn` and `offsets` are as in `models.graphs.build_graphs`; `tokens` (R,) int64 are
+    packed tokens, each once; `n_hops` is the number of convolutions, at least 1. Kept are the
+    `top_k` strongest sources of each target, per layer (ties: the earlier token), of these only
+    those whose attention is at least `threshold`. `hidden` is copied for the nodes in the subgraph
+    only.
     """
     n_layers = hidden.shape[1]
     lengths = offsets.diff()
@@ -160,16 +132,9 @@ def strongest_edges(
 ) -> Edges:
     """The strongest edges to some nodes, the strongest first; ties: the earlier source.
 
-    Parameters
-    ----------
-    attn : Tensor, (n_pairs, L), any float
-        Packed lower triangles.
-    offsets : Tensor, (B + 1,) int64
-        Where the tokens of each trace begin.
-    nodes : Tensor, (R,) int64
-        token * L + layer.
-    top_k, threshold
-        Keep so many sources of each, of at least this attention.
+    `attn` (n_pairs, L), any float, has packed lower triangles, `offsets` (B + 1,) int64 where the
+    tokens of each trace begin, and `nodes` (R,) int64 are token * L + layer. Kept are `top_k`
+    sources of each, of at least the attention `threshold`.
     """
     n_layers = attn.shape[1]
     layer = nodes % n_layers

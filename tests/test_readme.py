@@ -22,7 +22,7 @@ from store.cli.main import parse
 from store.traces.layers import attach_layers
 from train.commands.main import main as train_main
 from train.config import parse_arguments
-from train.data.requirements import names_to_train, open_data, roles_of
+from train.data.requirements import open_data, roles_of
 from train.outside.methods import forget
 
 ROOT = Path(__file__).parent.parent
@@ -85,8 +85,8 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
     (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
     config = parse_arguments(command.split()).config
     assert config.store == "traces.zarr"
-    data = open_data(config, tour / config.store)
-    assert names_to_train(config, data) == [
+    work = open_data(config, tour / config.store)
+    assert work.names == [
         "lstm_solo",
         "saplma",
         "clap",

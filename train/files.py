@@ -4,14 +4,21 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from store.write.files import replacing
-from train.errors import OutputError
+from train.errors import ConfigError, OutputError
 
-__all__ = ["Json", "check_output", "make_directory", "read_json", "replace_file"]
+__all__ = [
+    "Json",
+    "check_output",
+    "make_directory",
+    "read_json",
+    "replace_file",
+    "write_text",
+]
 
 MAX_JSON_BYTES = 64 << 20
 Json = dict[str, Any]  # an object in a JSON file, or what will be one
@@ -32,8 +39,19 @@ def replace_file(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def check_output(path: Path) -> None:
-    """Raise OutputError for a file of --output that cannot be written."""
+def write_text(path: Path, text: str) -> None:
+    with replace_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def check_output(path: Path | None, suffixes: Sequence[str] = ()) -> None:
+    """Raise an error for a file of --output that has another ending, or cannot be written."""
+    if path is None:
+        return
+    if suffixes and path.suffix not in suffixes:
+        raise ConfigError(
+            f"--output: expected a file that ends in {' or '.join(suffixes)}, found {str(path)!r}"
+        )
     if not os.access(path.parent, os.W_OK) or path.is_dir():
         raise OutputError(f"--output: {str(path)!r} cannot be written; choose another file")
 

@@ -120,11 +120,7 @@ def test_uncertain_tokens_have_high_scores(pack, traces):
     logprob = torch.cat([trace["logprob"] for trace in traces])
     entropy = torch.cat([trace["entropy"] for trace in traces])
     topk = torch.cat([trace["topk_logprob"] for trace in traces]).float().exp()
-    expected = {
-        "mean_logprob": -logprob,
-        "entropy": entropy,
-        "margin": topk[:, 1] - topk[:, 0],
-    }
+    expected = {"mean_logprob": -logprob, "entropy": entropy, "margin": topk[:, 1] - topk[:, 0]}
     for name, values in expected.items():
         found = BASELINES[name].token_scores(fitted(1), batch)
         torch.testing.assert_close(found, values, equal_nan=True)

@@ -4,13 +4,17 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from models import CONTROLS
 from train.commands.main import main
+from train.evaluate.frame import Frame
 from train.evaluate.paired_tests import compare_pairs
+from train.evaluate.results import Counts, Entry, Metrics, Results, SplitCounts, StoreRecord
 from train.files import read_json
 from train.run.results import FinishedRun
 
@@ -66,28 +70,61 @@ def as_texts(values):
     return np.array(list(values), dtype=object)
 
 
+def make_entry(val=0.5, **facts):
+    """An entry with this AUROC on validation."""
+    costs = {"seconds": 1.0, "parameters": 1}
+    return Entry(val=Metrics(val), test=Metrics(0.5), **costs | facts)
+
+
+def make_entries(areas):
+    """An entry for each AUROC on validation, by name."""
+    return {name: make_entry(area, control=name in CONTROLS) for name, area in areas.items()}
+
+
+def make_results(models=None, baselines=None, test=None, **fields):
+    """Results of these entries; all else that is not given is left empty."""
+    counts = Counts(rows=400, questions=400, hallucinations=200)
+    train, val = replace(counts, rows=25), replace(counts, rows=75)
+    empty = dict.fromkeys(("verdict", "strata", "explained"))
+    parts = {
+        "run": "0123",
+        "split": SplitCounts(0, "question_id", 0, train, val, test or counts, 0),
+        "store": StoreRecord("traces.zarr", "ab", 1, 1, [], True),
+        "models": models or {},
+        "baselines": baselines or {},
+        "comparisons": [],
+        "remarks": [],
+        "layers": {},
+        "config": {},
+    }
+    return Results(**empty | parts | fields)
+
+
 def make_run(
-    models, best=None, splits=SPLITS, labels=LABELS, questions=None, ids=None, baselines=()
+    models,
+    best=None,
+    splits=SPLITS,
+    labels=LABELS,
+    questions=None,
+    ids=None,
+    baselines=(),
+    **fields,
 ):
     """A run whose scores of each of `models` are drawn with that seed."""
     scores = {}
     for name, seed in models.items():
         values = np.clip(0.3 * labels + 0.7 * np.random.default_rng(seed).random(len(labels)), 0, 1)
-        scores[name] = np.where(np.asarray(splits) == "train", np.nan, values)
-    val_auroc = {name: 0.9 if name == best else 0.8 for name in models}
-    return FinishedRun(
-        Path("nowhere"),
-        {
-            "models": {name: area for name, area in val_auroc.items() if name not in baselines},
-            "baselines": {name: area for name, area in val_auroc.items() if name in baselines},
-        },
-        0,
+        scores[name] = np.where(np.asarray(splits) == "train", np.nan, values)[None]
+    entries = make_entries({name: 0.9 if name == best else 0.8 for name in models})
+    beside = {name: entries.pop(name) for name in models if name in baselines}
+    frame = Frame(
         as_texts([f"t{i}" for i in range(len(labels))] if ids is None else ids),
-        as_texts([f"q{i // 2}" for i in range(len(labels))] if questions is None else questions),
         as_texts(splits),
         np.asarray(labels),
+        as_texts([f"q{i // 2}" for i in range(len(labels))] if questions is None else questions),
         scores,
     )
+    return FinishedRun(Path("nowhere"), make_results(entries, beside, **fields), frame)
 
 
 class BootstrapTest(NamedTuple):

@@ -5,12 +5,11 @@ import csv
 import numpy as np
 import pytest
 import torch
-from runs import SMALL
+from runs import train
 from torch_geometric.data import Data
 
 from store import Column, Schema, StoreWriter
 from store.cli.main import main as store_main
-from train.commands.main import main
 
 N, L, D = 240, 2, 8
 
@@ -77,7 +76,7 @@ def test_scores_are_those_of_training_on_the_tensors(tmp_path, tensors, kind):
 
 
 def train_with(store, out, flags):
-    assert main(["--store", str(store), "--output-dir", str(out), *SMALL, *flags]) == 0
+    train(store, out, *flags)
     return scores_of(out)
 
 

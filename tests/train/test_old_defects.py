@@ -12,9 +12,10 @@ from store import TraceStore
 from store.traces.question_split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
+from train.data.requirements import open_data
 from train.data.splits import read_splits, split_rows
 from train.errors import CheckpointError
-from train.evaluate.judge import Scored, judge
+from train.evaluate.judge import Scored, build_frame, judge
 from train.fit.device import build_fabric
 from train.fit.loop import Hooks, fit
 from train.fit.probes import score_probe
@@ -26,6 +27,10 @@ from train.run.checkpoint import load_checkpoint, save_checkpoint
 def data(store_path):
     store = TraceStore.open(store_path)
     return TrainingData(store, read_splits(store, Config()))
+
+
+def work(config, data):
+    return open_data(config, data.store.path)
 
 
 def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
@@ -41,7 +46,7 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
 
     monkeypatch.setattr(TrainingData, "loader", spy)
     config = Config(epochs=1, force_cpu=True, models="lstm_solo,gnn_det_lstm", gnn_hidden=8)
-    experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
+    experiment.run_experiment(Arguments(config), build_fabric(config), work(config, data), tmp_path)
     assert {split: {tuple(getattr(data.splits, split).tolist())} for split in SPLITS} == rows
 
 
@@ -67,7 +72,7 @@ def test_many_epochs_and_no_swallowed_error(data, tmp_path):
 
     detector, fabric = Breaks(), Fabric(accelerator="cpu", devices=1)
     with pytest.raises(ZeroDivisionError, match="in the third epoch"):
-        fit(fabric, detector, data, Config(batch_size=16), Hooks())
+        fit(fabric, detector, data.with_settings(batch_size=16), Hooks())
     assert detector.n_calls == 20
 
 
@@ -76,7 +81,8 @@ def test_the_verdict_is_of_the_test_side(data):
     enter."""
     labels = data.splits.labels
     good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
-    verdict = judge(Scored(good(data.splits.val)[None], bad(data.splits.test)[None]), data.splits)
+    scored = Scored(good(data.splits.val)[None], bad(data.splits.test)[None])
+    verdict = judge(build_frame({"x": scored}, data), "x", scored.facts)
     assert verdict.val.auroc == 1.0
     assert verdict.test.auroc == 0.0
     assert verdict.test.threshold == verdict.val.threshold == pytest.approx(0.9)
@@ -118,7 +124,9 @@ def test_a_stale_checkpoint_is_never_used(data, tmp_path):
     with pytest.raises(CheckpointError, match=r"found one of .*'other'"):
         load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": "mine"})
     config = Config(epochs=1, run_gnn_det=False, run_gvae=False, force_cpu=True)
-    made = experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
+    made = experiment.run_experiment(
+        Arguments(config), build_fabric(config), work(config, data), tmp_path
+    )
     checkpoint = load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results.run})
     assert "poison" not in checkpoint["weights"]
 
@@ -137,7 +145,7 @@ def test_scaling_and_layer_are_fitted_without_the_test_side(
     other = TraceStore.open(make_store(labels, change=disturb))
     for name, baseline in BASELINES.items():
         before, after = (
-            score_probe(name, baseline, Config(), TrainingData(store, splits))[0]
+            score_probe(name, baseline, TrainingData(store, splits))[0]
             for store in (TraceStore.open(store_path), other)
         )
         np.testing.assert_array_equal(before.val, after.val)

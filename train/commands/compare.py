@@ -4,13 +4,11 @@ Only --output is written.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from store.cli.arguments import path, program
 from train.config import Parser
-from train.errors import ConfigError
 from train.files import check_output
 
 __all__ = ["build_parser", "main"]
@@ -61,13 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Read, compare, write and print; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
-    if options.output is not None:
-        if options.output.suffix not in SUFFIXES:
-            raise ConfigError(
-                f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, "
-                f"found {str(options.output)!r}"
-            )
-        check_output(options.output)
+    check_output(options.output, SUFFIXES)
     from train.commands.comparison import print_comparison, write_comparison
     from train.commands.side_by_side import (
         compare_across_splits,
@@ -75,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
         name_runs,
         read_splits_of,
     )
-    from train.evaluate.results import as_json
+    from train.evaluate.results import json_text
     from train.report.console import OutputConsole
     from train.run.results import read_run
 
@@ -89,6 +81,6 @@ def main(argv: Sequence[str]) -> None:
     if options.output is not None:
         write_comparison(options.output, comparison)
     if options.json:
-        print(json.dumps(as_json(comparison), indent=1, allow_nan=False))
+        print(json_text(comparison))
     else:
         print_comparison(comparison, OutputConsole())

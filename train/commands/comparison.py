@@ -9,7 +9,7 @@ from rich.console import Console
 
 from train.commands.side_by_side import ComparedRun, Comparison, Key
 from train.evaluate.results import PairedTest
-from train.files import replace_file
+from train.files import write_text
 from train.report.console import print_line, print_table
 from train.report.numbers import clean_text, short, with_interval
 from train.report.render import Section, Table, in_words, render_markdown
@@ -92,8 +92,7 @@ def name_pair(test: PairedTest[Key]) -> tuple[str, str]:
 def write_comparison(path: Path, comparison: Comparison) -> None:
     """Write the comparison as Markdown or CSV, by the ending of the file's name."""
     to_text = format_markdown if path.suffix == ".md" else format_csv
-    with replace_file(path) as temporary:
-        temporary.write_text(to_text(comparison), encoding="utf-8", newline="")
+    write_text(path, to_text(comparison))
 
 
 def format_markdown(comparison: Comparison) -> str:

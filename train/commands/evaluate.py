@@ -5,13 +5,10 @@ the others were.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from store.cli.arguments import path, program
-from train.commands.arguments import add_scoring_options, scoring_settings
-from train.config import Parser
+from train.config import Parser, add_scoring_options
 from train.errors import ConfigError, store_errors
 from train.files import check_output
 
@@ -109,11 +106,11 @@ def main(argv: Sequence[str]) -> int:
     options = build_parser().parse_args(argv)
     if options.only_new and options.unrelated_ids:
         raise ConfigError("--only-new: not allowed with --unrelated-ids, which trusts no id")
-    check_file(options.output)
+    check_output(options.output, SUFFIXES)
     from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.evaluate.results import as_json
+    from train.evaluate.results import json_text
     from train.outside.methods import load_methods
     from train.report.console import OutputConsole
 
@@ -122,29 +119,17 @@ def main(argv: Sequence[str]) -> int:
     is_matrix = options.matrix is not None
     names = name_runs(directories)
     runs = {
-        name: open_run(directory, names_text, with_baselines=not is_matrix)
+        name: open_run(directory, options, names_text, with_baselines=not is_matrix)
         for name, directory in zip(names, directories, strict=True)
     }
     stores = dict(zip(name_runs(options.store), options.store, strict=True))
-    settings = {name: scoring_settings(run.models.config, options) for name, run in runs.items()}
     rules = Rules(options.force, options.only_new, options.unrelated_ids)
     with store_errors():
-        evaluation = evaluate_runs(runs, stores, settings, rules)
+        evaluation = evaluate_runs(runs, stores, rules)
     if options.output is not None:
         write_evaluation(options.output, evaluation, is_matrix=is_matrix)
     if options.json:
-        print(json.dumps(as_json(evaluation), indent=1, allow_nan=False))
+        print(json_text(evaluation))
     else:
         print_evaluation(evaluation, OutputConsole(), is_matrix=is_matrix)
     return 0 if evaluation.is_complete else 1
-
-
-def check_file(output: Path | None) -> None:
-    """Raise TrainError for an --output that cannot be written."""
-    if output is None:
-        return
-    if output.suffix not in SUFFIXES:
-        raise ConfigError(
-            f"--output: expected a file that ends in {', '.join(SUFFIXES)}, found {str(output)!r}"
-        )
-    check_output(output)

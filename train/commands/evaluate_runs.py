@@ -6,6 +6,7 @@ the mean over its seeds, as `predict` writes them.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from train.commands.scoring import (
     load_detector,
     open_models,
 )
-from train.config import Config
+from train.config import scoring_settings
 from train.data.batches import TrainingData
 from train.data.requirements import (
     check_columns,
@@ -34,14 +35,15 @@ from train.data.requirements import (
     open_store,
     reader_of,
 )
-from train.data.splits import Splits, all_as_test, check_labels
+from train.data.splits import all_as_test, check_labels
 from train.errors import DataError
+from train.evaluate.frame import Frame, Texts
 from train.evaluate.judge import judge_elsewhere
-from train.evaluate.metrics import auroc, youden_threshold
+from train.evaluate.metrics import mean_auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
 from train.report.render import in_words
-from train.run.results import FinishedRun, Texts, best_on_validation, read_run
+from train.run.results import read_scores
 
 __all__ = [
     "BEST",
@@ -69,70 +71,47 @@ class TestedRun:
     __test__ = False  # no class of tests, whatever its name looks like
 
     models: TrainedModels
-    record: FinishedRun
+    frame: Frame[str]
     names: list[str]
     thresholds: dict[str, float]
 
     @property
     def own_test(self) -> dict[str, float]:
         """AUROC on the run's own test split, of the mean scores over its seeds."""
-        is_test = self.record.row_splits == "test"
-        labels = self.record.labels[is_test]
-        return {name: auroc(labels, self.record.scores[name][is_test]) for name in self.names}
+        test = self.frame.test
+        return {name: mean_auroc(test.labels, test.scores[name]) for name in self.names}
 
 
 @dataclass(frozen=True)
 class Tested:
-    """One run on one store.
-
-    Attributes
-    ----------
-    run, store : str
-        Their names.
-    own : bool
-        Whether the store is the run's own: its test split was judged.
-    rows, questions, hallucinations, unlabelled : int
-        Counts of the rows that were judged, and of those without a label.
-    remarks : list of str
-        What the reader should know of these numbers.
-    problem : str or None
-        Why there are no metrics.
-    metrics : dict of Metrics
-        By the name of a detector, probe or baseline.
-    """
+    """One run on one store."""
 
     __test__ = False
 
+    # their names
     run: str
     store: str
-    own: bool
+    own: bool  # whether the store is the run's own: its test split was judged
+    # counts of the rows that were judged, and of those without a label
     rows: int
     questions: int
     hallucinations: int
     unlabelled: int
-    remarks: list[str]
-    problem: str | None
+    remarks: list[str]  # what the reader should know of these numbers
+    problem: str | None  # why there are no metrics
+    # by the name of a detector, probe or baseline
     metrics: dict[str, Metrics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `--json` prints.
+    """What `--json` prints."""
 
-    Attributes
-    ----------
-    runs, stores : dict
-        Name -> path.
-    best : dict
-        Run -> its best detector on validation, of those that were tested.
-    results : list of Tested
-        Run by run, store by store.
-    """
-
+    # name -> path
     runs: dict[str, str]
     stores: dict[str, str]
-    best: dict[str, str]
-    results: list[Tested]
+    best: dict[str, str]  # run -> its best detector on validation, of those that were tested
+    results: list[Tested]  # run by run, store by store
 
     @property
     def is_complete(self) -> bool:
@@ -143,54 +122,41 @@ class Evaluation:
         return next(one for one in self.results if (one.run, one.store) == (run, store))
 
 
-def open_run(directory: Path, models_text: str | None, *, with_baselines: bool) -> TestedRun:
+def open_run(
+    directory: Path, options: Namespace, models_text: str | None, *, with_baselines: bool
+) -> TestedRun:
     """Read a finished run; the names are those of a comma-separated text, else all that it has.
 
-    Raises TrainError if there is no finished run, or if it has not a name that was asked for.
+    `options` give some settings as they are now (batch size, device). Raises TrainError if there is
+    no finished run, if it has not a name that was asked for, or for a wrong setting.
     """
     models = open_models(directory)
-    record = read_run(directory)
+    models = replace(models, config=scoring_settings(models.config, options))
+    frame = read_scores(directory / "scores.csv", models.results)
     names = choose_names(models, models_text)
     if models_text is None and with_baselines:
         names += [name for name in models.names if name in REFERENCES]
-    is_val = record.row_splits == "val"
-    labels = record.labels[is_val]
-    thresholds = {name: youden_threshold(labels, record.scores[name][is_val]) for name in names}
-    return TestedRun(models, record, names, thresholds)
+    val = frame.val
+    thresholds = {name: youden_threshold(val.labels, val.mean(name)) for name in names}
+    return TestedRun(models, frame, names, thresholds)
 
 
-def evaluate_runs(
-    runs: dict[str, TestedRun], stores: dict[str, Path], config_of: dict[str, Config], rules: Rules
-) -> Evaluation:
+def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Rules) -> Evaluation:
     """Test each run on each store; every pair is checked before the first is scored.
 
-    `config_of` gives the settings of a run as they are now (batch size, device). Raises TrainError
-    if a store cannot be read by a run.
+    Raises TrainError if a store cannot be read by a run.
     """
-    runs = {
-        name: replace(run, models=replace(run.models, config=config_of[name]))
-        for name, run in runs.items()
-    }
     pairs = [
         open_pair(run_name, store_name, run, path, rules)
         for run_name, run in runs.items()
         for store_name, path in stores.items()
     ]
     return Evaluation(
-        runs={name: str(run.record.directory) for name, run in runs.items()},
+        runs={name: str(run.models.directory.path) for name, run in runs.items()},
         stores={name: str(path) for name, path in stores.items()},
-        best={name: best_of(run) for name, run in runs.items()},
+        best={name: run.models.results.best_among(run.names) for name, run in runs.items()},
         results=[judge_pair(pair) for pair in pairs],
     )
-
-
-def best_of(run: TestedRun) -> str:
-    """The best on validation of what is tested: a detector or probe, if there is one."""
-    areas = {
-        group: {name: of_group[name] for name in run.names if name in of_group}
-        for group, of_group in run.record.val_auroc.items()
-    }
-    return best_on_validation(areas)
 
 
 @dataclass(frozen=True)
@@ -210,22 +176,24 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     """Open a store for a run; raises TrainError where the run cannot be tested on it."""
     config = run.models.config
     store = open_store(path, config)
-    data = TrainingData(store, all_as_test(store, config.seed), config.replaced, config.layers)
+    data = TrainingData(store, all_as_test(store, config.seed), config)
     names, remarks = readable_names(run, data)
     remarks += check_fit(run.models, names, data, force=rules.force)
     check_columns(data, "the metrics", ["question_id"], "or add it to the store")
-    labels, of_labels = read_labels(data, config)
+    labels, of_labels = read_labels(data)
     remarks += of_labels
     question_ids = np.array(cast(list[str], store.column("question_id")), dtype=object)
     is_own = run.models.store.uuid == store.uuid
     trace_ids = np.array(list(store.ids), dtype=object)
-    chosen = choose_rows(run.record, trace_ids, question_ids, labels, is_own, rules)
-    if run.record.n_splits > 1:
+    chosen = choose_rows(run.frame, trace_ids, question_ids, labels, is_own, rules)
+    n_splits = len(run.models.results.split_seeds)
+    if n_splits:
         remarks.append(
-            f"the run has {run.record.n_splits} splits: weights, thresholds and own are of the "
-            "first; its split-SEED directories are the runs of the others"
+            f"the run has {n_splits} splits: weights, thresholds and own are of "
+            "the first; its split-SEED directories are the runs of the others"
         )
-    splits = as_test_split(chosen.rows, labels, question_ids, config.seed)
+    questions = np.unique(question_ids, return_inverse=True)[1]
+    splits = replace(data.splits, test=chosen.rows, labels=labels, questions=questions)
     return Pair(run_name, store_name, run, replace(data, splits=splits), chosen, names, remarks)
 
 
@@ -246,29 +214,28 @@ def readable_names(run: TestedRun, data: TrainingData) -> tuple[list[str], list[
 
     Raises DataError where a detector or probe, or what they were trained on top of, lacks one.
     """
-    config = run.models.config
-    baseline = config.on_top_of
+    baseline = data.config.on_top_of
     if baseline is not None and DETECTORS.keys() & run.names:
-        check_reader(baseline, config, data, "which the run's detectors were trained on top of")
+        check_reader(baseline, data, "which the run's detectors were trained on top of")
     names = []
     left_out = []
     for name in run.names:
         if name in REFERENCES and missing_columns(data, reader_of(name, data).columns):
             left_out.append(name)
             continue
-        check_reader(name, config, data, "or leave it out with --models")
+        check_reader(name, data, "or leave it out with --models")
         names.append(name)
     if not left_out:
         return names, []
     return names, [f"without {', '.join(left_out)}, whose columns the store does not have"]
 
 
-def read_labels(data: TrainingData, config: Config) -> tuple[Integers, list[str]]:
+def read_labels(data: TrainingData) -> tuple[Integers, list[str]]:
     """Labels (n_rows,) by the rule of the run, and a remark where the store has not what it needs.
 
     A run with --score-threshold makes them of scores; a store without scores has its labels.
     """
-    threshold = config.score_threshold
+    threshold = data.config.score_threshold
     remarks = []
     if threshold is not None and not missing_columns(data, ["score"]):
         values = np.asarray(data.store.column("score"))
@@ -280,13 +247,6 @@ def read_labels(data: TrainingData, config: Config) -> tuple[Integers, list[str]
         )
     check_columns(data, "the metrics", ["label"], "or add it to the store")
     return check_labels(np.asarray(data.store.column("label")), data.store), remarks
-
-
-def as_test_split(rows: Integers, labels: Integers, question_ids: Texts, seed: int) -> Splits:
-    """These rows as the test split; train and validation are empty."""
-    none = np.zeros(0, np.int64)
-    _, questions = np.unique(question_ids, return_inverse=True)
-    return Splits(none, none, rows, labels, questions.astype(np.int64), seed)
 
 
 def judge_pair(pair: Pair) -> Tested:
@@ -335,53 +295,32 @@ def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[n
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rows and stores count.
+    """Which rows and stores count."""
 
-    Attributes
-    ----------
-    force : bool
-        Also test on traces of another model, other layers or other prompts.
-    only_new : bool
-        Leave out rows whose question is one of the run's train or validation split.
-    unrelated_ids : bool
-        Equal ids of a run and of another store are a coincidence, and say nothing.
-    """
-
-    force: bool = False
+    force: bool = False  # also test on traces of another model, other layers or other prompts
+    # leave out rows whose question is one of the run's train or validation split
     only_new: bool = False
+    # equal ids of a run and of another store are a coincidence, and say nothing
     unrelated_ids: bool = False
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a store that judge a run, and why others do not.
+    """The rows of a store that judge a run, and why others do not."""
 
-    Attributes
-    ----------
-    rows : int64 (n,)
-        Ascending.
-    is_own : bool
-        Whether the store is the run's own: the rows are its test split.
-    n_unlabelled, n_seen, n_added : int
-        Rows that are left out: without a label; of the run's train or validation split; of the
-        run's own store, but added after it or not drawn by it.
-    n_shared : int
-        Other rows whose question is in the run's train or validation split.
-    shared_left_out : bool
-        Whether those are left out.
-    """
-
-    rows: Integers
-    is_own: bool
+    rows: Integers  # int64 (n,): ascending
+    is_own: bool  # whether the store is the run's own: the rows are its test split
+    # rows that are left out: without a label; of the run's train or validation split; of the run's
+    # own store, but added after it or not drawn by it
     n_unlabelled: int
     n_seen: int = 0
     n_added: int = 0
-    n_shared: int = 0
-    shared_left_out: bool = False
+    n_shared: int = 0  # other rows whose question is in the run's train or validation split
+    shared_left_out: bool = False  # whether those are left out
 
 
 def choose_rows(
-    run: FinishedRun,
+    run: Frame[str],
     trace_ids: Texts,
     questions: Texts,
     labels: Integers,
@@ -400,7 +339,7 @@ def choose_rows(
     is_labelled = labels != UNLABELLED
     n_unlabelled = int(np.sum(~is_labelled))
     if is_own:
-        split_by_id = dict(zip(run.trace_ids, run.row_splits, strict=True))
+        split_by_id = dict(zip(run.trace_ids, run.splits, strict=True))
         splits = np.array([split_by_id.get(trace_id, "") for trace_id in trace_ids], dtype=object)
         is_seen = is_labelled & np.isin(splits, ("train", "val"))
         is_added = is_labelled & (splits == "")
@@ -408,9 +347,9 @@ def choose_rows(
         return Rows(rows, True, n_unlabelled, int(is_seen.sum()), int(is_added.sum()))
     if rules.unrelated_ids:
         return Rows(np.flatnonzero(is_labelled), False, n_unlabelled)
-    was_used = run.row_splits != "test"
-    used_rows = set(zip(run.trace_ids[was_used], run.questions[was_used], strict=True))
-    used_questions = set(run.questions[was_used])
+    was_used = run.splits != "test"
+    used_rows = set(zip(run.trace_ids[was_used], run.question_ids[was_used], strict=True))
+    used_questions = set(run.question_ids[was_used])
     pairs = zip(trace_ids, questions, strict=True)
     is_seen = is_labelled & np.array([pair in used_rows for pair in pairs], dtype=bool)
     is_known = np.array([question in used_questions for question in questions], dtype=bool)

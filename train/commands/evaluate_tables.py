@@ -1,6 +1,5 @@
 """An evaluation of runs on stores, for readers: on the terminal, as Markdown and as HTML."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -8,8 +7,8 @@ from urllib.parse import quote
 from rich.console import Console
 
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
-from train.evaluate.results import as_json
-from train.files import make_directory, replace_file
+from train.evaluate.results import json_text
+from train.files import make_directory, replace_file, write_text
 from train.report.console import print_line, print_table
 from train.report.heat_map import Cell, draw_heat_maps
 from train.report.numbers import clean_text, short, with_interval
@@ -152,7 +151,7 @@ def write_evaluation(path: Path, evaluation: Evaluation, *, is_matrix: bool) -> 
     The pictures of Markdown are in a folder beside it, NAME-figures.
     """
     if path.suffix == ".json":
-        text = json.dumps(as_json(evaluation), indent=1, allow_nan=False) + "\n"
+        text = json_text(evaluation) + "\n"
     else:
         title = "Trained on one store, tested on others"
         sections = list(build_sections(evaluation, is_matrix=is_matrix))
@@ -162,8 +161,7 @@ def write_evaluation(path: Path, evaluation: Evaluation, *, is_matrix: bool) -> 
             folder = path.with_name(f"{path.stem}-figures")
             write_pictures(sections, folder)
             text = render_markdown(title, sections, quote(folder.name))
-    with replace_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def write_pictures(sections: Sequence[Section], folder: Path) -> None:

@@ -86,7 +86,7 @@ def train(arguments: Arguments) -> None:
         if config.store is None and fabric.is_global_zero:
             build_example_once(EXAMPLE_STORE)
         fabric.barrier()
-        data = open_data(config, path)
+        work = open_data(config, path)
         if output_dir.resolve().is_relative_to(path.resolve()):
             raise ConfigError(
                 f"--output-dir: expected a directory outside the store {path}, found {output_dir}"
@@ -94,13 +94,14 @@ def train(arguments: Arguments) -> None:
         make_directory(output_dir)
         lock = lock_directory(output_dir) if fabric.is_global_zero else nullcontext()
         with lock:
-            experiment = run_experiment(arguments, fabric, data, output_dir)
+            experiment = run_experiment(arguments, fabric, work, output_dir)
             if experiment is None:  # the first process writes for all
                 return
-            write_report(experiment, data, output_dir)
+            write_report(experiment, output_dir)
     print_results(experiment.results, OutputConsole())
-    if data.store.mirror is not None:
-        say(data.store.mirror.summary())
+    mirror = experiment.data.store.mirror
+    if mirror is not None:
+        say(mirror.summary())
     say(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 

@@ -3,12 +3,10 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from store.cli.arguments import path, program
 from store.reports import count, say
-from train.commands.arguments import add_scoring_options, scoring_settings
-from train.config import Parser
+from train.config import Parser, add_scoring_options, scoring_settings
 from train.errors import store_errors
 from train.files import check_output
 
@@ -81,8 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Read the run, score the store and write; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
-    if options.output is not None:
-        check_output(options.output)
+    check_output(options.output)
     from train.commands.predictions import (
         describe_columns,
         find_splits,
@@ -109,8 +106,8 @@ def main(argv: Sequence[str]) -> None:
     with store_errors():
         data = read_data(options.store, names, config)
         remark = check_comparable(models, names, data, force=options.force)
-        of_tokens = names_with_tokens(names, config, data) if options.tokens else []
-        scorer = Scorer(replace(models, config=config), data)
+        of_tokens = names_with_tokens(names, data) if options.tokens else []
+        scorer = Scorer(models, data)
         scores = {name: scorer.score(name) for name in names}
         tokens = score_tokens(scorer, of_tokens)
         if options.to_store:

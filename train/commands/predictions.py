@@ -16,14 +16,13 @@ from store import Column, StoreWriter, TraceStore
 from store.reports import count
 from store.traces.question_split import split_of_question
 from train.commands.scoring import Scorer, TrainedModels
-from train.config import Config
 from train.data.batches import TrainingData
 from train.data.splits import BY_QUESTION
 from train.errors import ConfigError
 from train.evaluate.metrics import Scores
 from train.files import replace_file
 from train.fit.token_scores import token_columns
-from train.run.results import read_run
+from train.run.results import read_scores
 
 __all__ = [
     "describe_columns",
@@ -39,22 +38,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """Scores of all tokens of a store by one method.
+    """Scores of all tokens of a store by one method."""
 
-    Attributes
-    ----------
-    scores : float32 (n_tokens,)
-        Mean over the run's seeds; NaN where the method has none, as for a token without a
-        prediction.
-    offsets : int64 (n_rows + 1,)
-        Where the tokens of each trace begin.
-    axis : str
-        The ragged axis of the store that they are on.
-    """
-
+    # float32 (n_tokens,): mean over the run's seeds; NaN where the method has none, as for a token
+    # without a prediction
     scores: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-    axis: str
+    offsets: NDArray[np.int64]  # int64 (n_rows + 1,): where the tokens of each trace begin
+    axis: str  # the ragged axis of the store that they are on
 
     def rows(self) -> Iterator[NDArray[np.float32]]:
         """The scores of each trace (T,), views."""
@@ -66,9 +56,9 @@ ScoresByName = dict[str, Scores]  # detector, probe or baseline -> (n_rows,)
 TokensByName = dict[str, ScoredTokens]  # detector, probe or baseline -> its scores
 
 
-def names_with_tokens(names: Sequence[str], config: Config, data: TrainingData) -> list[str]:
+def names_with_tokens(names: Sequence[str], data: TrainingData) -> list[str]:
     """Those of the names that score the tokens of this store; ConfigError if none does."""
-    found = [name for name in names if token_columns(name, config, data)]
+    found = [name for name in names if token_columns(name, data)]
     if not found:
         raise ConfigError(
             f"--tokens: expected a method that scores tokens, found {', '.join(names)}, which "
@@ -83,7 +73,7 @@ def score_tokens(scorer: Scorer, names: Sequence[str]) -> TokensByName:
     data = scorer.data
     found = {}
     for name in names:
-        role = token_columns(name, scorer.models.config, data)[0]
+        role = token_columns(name, data)[0]
         column = data.column(role)
         axis = data.store.schema.axis_of(column)
         assert axis is not None  # `check_columns` has them ragged
@@ -175,11 +165,11 @@ def find_splits(models: TrainedModels, store: TraceStore) -> list[str]:
     if "question_id" not in store.schema.columns:
         return [""] * len(store)
     questions = cast(list[str], store.column("question_id"))
-    if models.split_by == BY_QUESTION:
+    if models.results.split.by == BY_QUESTION:
         return [split_of_question(question, models.config.seed) for question in questions]
-    run = read_run(models.directory.path)
+    run = read_scores(models.directory.path / "scores.csv", models.results)
     found: dict[str, set[str]] = {}
-    for question, split in zip(run.questions, run.row_splits, strict=True):
+    for question, split in zip(run.question_ids, run.splits, strict=True):
         found.setdefault(question, set()).add(split)
     return ["/".join(sorted(found.get(question, ()))) for question in questions]
 

@@ -24,10 +24,10 @@ from train.data.requirements import (
     reader_of,
     roles_of,
 )
-from train.data.splits import BY_QUESTION, all_as_test
+from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
-from train.evaluate.results import StoreRecord
+from train.evaluate.results import Results, StoreRecord
 from train.fit.device import (
     build_fabric,
     cpu_arithmetic,
@@ -40,9 +40,8 @@ from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_featur
 from train.fit.token_scores import detector_tokens, probe_tokens
 from train.outside.methods import load_chosen
 from train.outside.records import recorded_place
-from train.run.checkpoint import load_checkpoint, load_weights
-from train.run.detectors import build_detector, hidden_size, read_layers, trained_settings
-from train.run.directory import RunDirectory
+from train.run.checkpoint import RunDirectory, load_checkpoint, load_weights
+from train.run.detectors import build_detector, hidden_size, layers_of_training, read_layers
 from train.run.results import read_results
 
 __all__ = [
@@ -58,31 +57,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """The detectors, probes and baselines that a finished run has trained.
+    """The detectors, probes and baselines that a finished run has trained."""
 
-    Attributes
-    ----------
-    directory : RunDirectory
-        Where their weights are.
-    names : list of str
-        Those whose classes this process knows.
-    unknown : list of str
-        Detectors and probes that this process does not know: plug-ins that were not imported.
-    store : StoreRecord
-        What they were trained on.
-    layers : dict
-        Column -> its layers that were read, as the model numbers them.
-    split_by : str
-        What the splits of the run follow from, as `Splits` has it.
-    """
-
-    directory: RunDirectory
+    directory: RunDirectory  # where their weights are
     config: Config
-    names: list[str]
+    results: Results
+    names: list[str]  # those whose classes this process knows
+    # detectors and probes that this process does not know: plug-ins that were not imported
     unknown: list[str]
-    store: StoreRecord
-    layers: dict[str, list[int]]
-    split_by: str = BY_QUESTION
+
+    @property
+    def store(self) -> StoreRecord:
+        """What they were trained on."""
+        return self.results.store
 
 
 def open_models(directory: Path) -> TrainedModels:
@@ -98,11 +85,9 @@ def open_models(directory: Path) -> TrainedModels:
     return TrainedModels(
         directory=RunDirectory(directory, results.run, resumed=True),
         config=config,
+        results=results,
         names=[name for name in results.entries if name in METHODS],
         unknown=[name for name in results.models if name not in METHODS],
-        store=results.store,
-        layers=results.layers,
-        split_by=results.split.by,
     )
 
 
@@ -141,10 +126,9 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
 def read_data(path: Path, names: Sequence[str], config: Config) -> TrainingData:
     """The whole store as the test split; raises DataError where a column is missing."""
     store = open_store(path, config)
-    splits = all_as_test(store, config.seed)
-    data = TrainingData(store, splits, config.replaced, config.layers)
+    data = TrainingData(store, all_as_test(store, config.seed), config)
     for name in [*names, *base_of(names, config)]:
-        check_reader(name, config, data, "or leave it out with --models")
+        check_reader(name, data, "or leave it out with --models")
     return data
 
 
@@ -182,10 +166,10 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     """
     base = base_of(names, models.config)
     for name in [*names, *base]:
-        mismatch = find_other_layers(name, models, models.layers, data)
+        mismatch = find_other_layers(name, models, data)
         if mismatch is not None:
             return mismatch
-    read = [number for numbers in models.layers.values() for number in numbers]
+    read = [number for numbers in models.results.layers.values() for number in numbers]
     for origin in origins_of(data.store.provenance):
         difference = find_difference(models.store.origins, origin, read)
         if difference:
@@ -196,16 +180,15 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     return None
 
 
-def find_other_layers(
-    name: str, models: TrainedModels, trained: dict[str, list[int]], data: TrainingData
-) -> str | None:
+def find_other_layers(name: str, models: TrainedModels, data: TrainingData) -> str | None:
     """Say where a method would read other layers than those that were trained on, if it would.
 
-    `trained` is column -> the layers that the run read of it. A method that reads a column instead
+    A method that reads a column instead
     of another one, which the run had, has to read the layers of that.
     """
+    trained = models.results.layers
     has_record = models.store.layers_recorded
-    for role, numbers in read_layers([name], models.config, data).items():
+    for role, numbers in read_layers([name], data).items():
         known = [trained[one] for one in (role, *roles_of(find(name))) if one in trained]
         if not known and has_record:
             return (
@@ -243,12 +226,12 @@ class Scorer:
 
     @cached_property
     def fabric(self) -> Fabric:
-        return build_fabric(self.models.config)
+        return build_fabric(self.data.config)
 
     @cached_property
     def of_detectors(self) -> TrainingData:
         """The data with the log-odds that the detectors add to."""
-        name = self.models.config.on_top_of
+        name = self.data.config.on_top_of
         if name is None:
             return self.data
         probe = load_probe(name, self.models)
@@ -256,18 +239,15 @@ class Scorer:
         return replace(self.data, base_margin=margin)
 
     def features(self, name: str) -> Any:
-        return read_features(
-            name, reader_of(name, self.data), self.models.config, self.data, "test"
-        )
+        return read_features(name, reader_of(name, self.data), self.data, "test")
 
     def score(self, name: str) -> Scores:
         """Probability of hallucination of each row, (n_rows,)."""
         if not len(self.data.store):
             return np.zeros(0)
         if name in DETECTORS:
-            config = self.models.config
             return self.mean_over_seeds(
-                name, lambda one: predict(self.fabric, one, self.of_detectors, "test", config)
+                name, lambda one: predict(self.fabric, one, self.of_detectors, "test")
             )
         fitted = load_probe(name, self.models)
         try:
@@ -279,20 +259,18 @@ class Scorer:
 
     def score_tokens(self, name: str) -> NDArray[np.float32]:
         """Scores of the tokens of all rows, (n_tokens,), by a method of `names_with_tokens`."""
-        config = self.models.config
         if not len(self.data.store):
             return np.zeros(0, np.float32)
         if name in DETECTORS:
-            device = self.fabric.device
             return self.mean_over_seeds(
-                name, lambda one: detector_tokens(one, self.data, "test", config, device)
+                name, lambda one: detector_tokens(one, self.data, "test", self.fabric.device)
             )
         fitted = load_probe(name, self.models)
         assert isinstance(fitted, FittedProbe)  # of texts it has no columns for tokens
-        return probe_tokens(reader_of(name, self.data), fitted, self.data, "test", config)
+        return probe_tokens(reader_of(name, self.data), fitted, self.data, "test")
 
     def mean_over_seeds(self, name: str, score: Callable[[Detector], NDArray]) -> NDArray:
-        config = self.models.config
+        config = self.data.config
         threads = default_threads(hidden_size(name, self.data))
         scores = []
         for seed in range(config.seed, config.seed + config.seeds):
@@ -307,15 +285,15 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
     """A detector with the weights of one training; raises ConfigError if the store does not fit."""
     files = models.directory.training(name, seed)
     trained = files.load_trained()
-    expected = {role: tuple(shape) for role, shape in trained["shapes"].items()}
-    shapes = data.item_shapes(columns_of(name, models.config, data))
+    expected = {role: tuple(shape) for role, shape in trained.shapes.items()}
+    shapes = data.item_shapes(columns_of(name, data))
     if expected != shapes:
         raise ConfigError(
             f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
             f"found {shapes}; give traces of the same model, with the same layers"
         )
-    detector = build_detector(name, data, trained_settings(models.config, trained))
-    load_weights(detector, trained["weights"], files.checkpoint)
+    detector = build_detector(name, data.with_settings(**layers_of_training(trained.config)))
+    load_weights(detector, trained.weights, files.checkpoint)
     return detector
 
 

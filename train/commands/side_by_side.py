@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from store.traces.origin import find_difference
 from train.errors import DataError
-from train.evaluate.metrics import Areas, Labels, Questions, Scores, auroc, bootstrap_auroc, ranking
-from train.evaluate.over_splits import mean_differences
+from train.evaluate.frame import Frame, Texts
+from train.evaluate.metrics import bootstrap_auroc, mean_auroc, ranking
+from train.evaluate.over_splits import mean_differences, mean_entries
 from train.evaluate.paired_tests import compare_pairs
 from train.evaluate.results import PairedTest
 from train.report.numbers import clean_text
-from train.run.results import FinishedRun, Texts, read_run
+from train.run.results import FinishedRun, read_run
 
 __all__ = [
     "Common",
@@ -42,32 +43,19 @@ Pair = tuple[Key, Key]
 
 @dataclass(frozen=True)
 class Common:
-    """The rows that are in the test split of every run.
+    """The rows that are in the test split of every run."""
 
-    Attributes
-    ----------
-    labels : int64 (n,)
-        1 and 0, the same in all runs.
-    questions : int64 (n,)
-        Equal for rows of the same question.
-    scores : dict
-        (run, detector or baseline) -> float64 (n,), in the order of the runs.
-    n_left_out : int
-        Rows that are in the test split of some runs only.
-    n_trained : int
-        How many of those are in the train split of another.
-    """
-
-    labels: Labels
-    questions: Questions
-    scores: dict[Key, Scores]
-    n_left_out: int
-    n_trained: int
+    frame: Frame[Key]  # scores by (run, detector or baseline), in the order of the runs
+    n_left_out: int  # rows that are in the test split of some runs only
+    n_trained: int  # how many of those are in the train split of another
 
     @cached_property
     def rankings(self) -> dict[Key, bytes]:
         """Equal for scores that rank the rows in the same way."""
-        return {key: ranking(scores) for key, scores in self.scores.items()}
+        return {key: ranking(self.frame.mean(key)) for key in self.frame.scores}
+
+    def auroc(self, key: Key) -> float:
+        return mean_auroc(self.frame.labels, self.frame.scores[key])
 
 
 @dataclass(frozen=True)
@@ -81,57 +69,32 @@ class Area:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One of the runs.
+    """One of the runs."""
 
-    Attributes
-    ----------
-    directory : str
-        Where its files are.
-    best : str
-        Its best detector on validation.
-    auroc : dict
-        Detector or baseline -> `Area`.
-    same_as : dict
-        Detector or baseline -> the earlier run in which it ranks the rows in the same way.
-    n_splits : int
-        Splits of the run, of which the first is compared.
-    """
-
-    directory: str
-    best: str
-    auroc: dict[str, Area]
+    directory: str  # where its files are
+    best: str  # its best detector on validation
+    auroc: dict[str, Area]  # detector or baseline -> `Area`
+    # detector or baseline -> the earlier run in which it ranks the rows in the same way
     same_as: dict[str, str]
-    n_splits: int
+    n_splits: int  # splits of the run, of which the first is compared
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `--json` prints.
+    """What `--json` prints."""
 
-    Attributes
-    ----------
-    rows, questions, hallucinations : int
-        Counts of the common rows.
-    different_models : bool
-        Whether the runs read traces of different models, layers or prompts.
-    left_out, left_out_trained : int
-        As `n_left_out` and `n_trained` of `Common`.
-    runs : dict of ComparedRun
-        By name.
-    comparisons : list of PairedTest
-        As `compare_models` returns them.
-    over_splits : list of PairedTest
-        Over several splits that all runs have; everything else is of the first split.
-    """
-
+    # counts of the common rows
     rows: int
     questions: int
     hallucinations: int
+    # whether the runs read traces of different models, layers or prompts
     different_models: bool
+    # as `n_left_out` and `n_trained` of `Common`
     left_out: int
     left_out_trained: int
-    runs: dict[str, ComparedRun]
-    comparisons: list[PairedTest[Key]]
+    runs: dict[str, ComparedRun]  # by name
+    comparisons: list[PairedTest[Key]]  # as `compare_models` returns them
+    # over several splits that all runs have; everything else is of the first split
     over_splits: list[PairedTest[Key]] = field(default_factory=list)
 
 
@@ -158,35 +121,37 @@ def compare_runs(runs: Runs) -> Comparison:
     classes.
     """
     common = find_common(runs)
-    seed = next(iter(runs.values())).seed
+    rows = common.frame
+    best = {name: run.results.best for name, run in runs.items()}
     return Comparison(
-        rows=len(common.labels),
-        questions=len(np.unique(common.questions)),
-        hallucinations=int(common.labels.sum()),
+        rows=len(rows),
+        questions=len(np.unique(rows.questions)),
+        hallucinations=int(rows.labels.sum()),
         different_models=differ_in_origin(runs.values()),
         left_out=common.n_left_out,
         left_out_trained=common.n_trained,
-        runs={name: compare_run(name, run, common, seed) for name, run in runs.items()},
-        comparisons=compare_models(runs, common, seed),
+        runs={name: compare_run(name, run, common) for name, run in runs.items()},
+        comparisons=compare_models(runs, common, choose_pairs(best, common)),
     )
 
 
 def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
     return any(
-        a.origins and find_difference(a.origins, origin)
-        for a, b in combinations(runs, 2)
-        for origin in b.origins
+        a and find_difference(a, origin)
+        for a, b in combinations([run.results.store.origins for run in runs], 2)
+        for origin in b
     )
 
 
-def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> ComparedRun:
+def compare_run(name: str, run: FinishedRun, common: Common) -> ComparedRun:
     """AUROCs of a run on the common rows, and what ranks them as it does in an earlier run."""
     areas = {}
     copies = {}
-    for model, val_auroc in (run.val_auroc["models"] | run.val_auroc["baselines"]).items():
-        scores = common.scores[name, model]
-        interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
-        areas[model] = Area(auroc(common.labels, scores), interval, val_auroc)
+    rows = common.frame
+    for model, entry in run.results.entries.items():
+        scores = rows.scores[name, model]
+        interval = bootstrap_auroc(rows.labels, scores, rows.questions, rows.seed)
+        areas[model] = Area(common.auroc((name, model)), interval, entry.val.auroc)
         own = common.rankings[name, model]
         first = next(
             run_name
@@ -195,25 +160,28 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
         )
         if first != name:
             copies[model] = first
-    return ComparedRun(str(run.directory), run.best, areas, copies, run.n_splits)
+    n_splits = len(run.results.split_seeds) or 1
+    return ComparedRun(str(run.directory), run.results.best, areas, copies, n_splits)
 
 
-def compare_models(runs: Runs, common: Common, seed: int) -> list[PairedTest[Key]]:
-    """Both paired tests of each pair of scores, with Holm's correction over all of them.
+def compare_models(runs: Runs, common: Common, chosen: dict[Pair, str]) -> list[PairedTest[Key]]:
+    """Both paired tests of each pair of `choose_pairs`, with Holm's correction over all of them.
 
     Returns what `compare_pairs` does, `a` and `b` being (run, detector or baseline), and `what`
     "best" or "same"; the best first, then detectors, then baselines.
     """
-    chosen = choose_pairs(runs, common)
-    scores = {key: common.scores[key][None] for pair in chosen for key in pair}
-    results = compare_pairs(common.labels, scores, list(chosen), common.questions, seed)
+    rows = common.frame
+    scores = {key: rows.scores[key] for pair in chosen for key in pair}
+    results = compare_pairs(rows.labels, scores, list(chosen), rows.questions, rows.seed)
     tests = [replace(test, what=chosen[test.a, test.b]) for test in results]
-    baselines = {name for run in runs.values() for name in run.val_auroc["baselines"]}
+    baselines = {name for run in runs.values() for name in run.results.baselines}
     return sorted(tests, key=lambda test: (test.what != "best", test.a[1] in baselines))
 
 
-def choose_pairs(runs: Runs, common: Common) -> dict[Pair, str]:
+def choose_pairs(best: dict[str, str], common: Common) -> dict[Pair, str]:
     """Pairs to test -> "best", of two runs, or "same", one name in two runs.
+
+    `best` is run -> its best detector on validation.
 
     Left out are two scores that rank the rows in the same way, and two that rank them as an earlier
     pair does. Most baselines of two runs on one store give equal scores, and perplexity ranks as
@@ -221,14 +189,15 @@ def choose_pairs(runs: Runs, common: Common) -> dict[Pair, str]:
     """
     chosen: dict[Pair, str] = {}
     tested = set()
-    for a, b in combinations(runs, 2):
-        best = ((a, runs[a].best), (b, runs[b].best))
-        shared = [model for model in runs[a].scores if model in runs[b].scores]
-        for pair in [best, *(((a, model), (b, model)) for model in shared)]:
+    for a, b in combinations(best, 2):
+        of_best = ((a, best[a]), (b, best[b]))
+        models = [model for run, model in common.frame.scores if run == a]
+        shared = [model for model in models if (b, model) in common.frame.scores]
+        for pair in [of_best, *(((a, model), (b, model)) for model in shared)]:
             hypothesis = tuple(common.rankings[key] for key in pair)
             if len(set(hypothesis)) == 2 and hypothesis not in tested:
                 tested.add(hypothesis)
-                chosen[pair] = "best" if pair == best else "same"
+                chosen[pair] = "best" if pair == of_best else "same"
     return chosen
 
 
@@ -248,35 +217,33 @@ def find_common(runs: Runs) -> Common:
             f"{names}: no trace is in the test split of every run; {n_trained} were tested in one "
             "run and trained on in another; compare runs with the same --seed on the same store"
         )
-    ids = [trace_id for trace_id in next(iter(runs.values())).trace_ids if trace_id in in_all]
-    rows = {name: run.rows_of(ids) for name, run in runs.items()}
-    labels = same_in_all("label", ids, {name: runs[name].labels[rows[name]] for name in runs})
-    questions = same_in_all(
-        "question", ids, {name: runs[name].questions[rows[name]] for name in runs}
-    )
+    first = next(iter(runs.values())).frame
+    ids = [trace_id for trace_id in first.trace_ids if trace_id in in_all]
+    frames = {name: run.frame.take(run.frame.rows_of(ids)) for name, run in runs.items()}
+    check_same("label", ids, {name: frame.labels for name, frame in frames.items()})
+    check_same("question", ids, {name: frame.question_ids for name, frame in frames.items()})
+    joined = next(iter(frames.values()))
     for name, run in runs.items():
-        check_not_trained(name, run, questions)
-    n_wrong = labels.sum()
+        check_not_trained(name, run.frame, joined.question_ids)
+    n_wrong = joined.labels.sum()
     if not 0 < n_wrong < len(ids):
         raise DataError(
             f"{names}: expected both classes among the {len(ids)} common test traces, "
             f"found {n_wrong} hallucinations; compare runs with the same --seed on the same store"
         )
-    return Common(
-        labels=labels,
-        questions=np.unique(questions, return_inverse=True)[1],
-        scores={
-            (name, model): scores[rows[name]]
-            for name, run in runs.items()
-            for model, scores in run.scores.items()
-        },
-        n_left_out=len(left_out),
-        n_trained=n_trained,
+    scores = {
+        (name, model): scores
+        for name, frame in frames.items()
+        for model, scores in frame.scores.items()
+    }
+    frame = Frame(
+        joined.trace_ids, joined.splits, joined.labels, joined.question_ids, scores, joined.seed
     )
+    return Common(frame, len(left_out), n_trained)
 
 
-def same_in_all(what: str, ids: list[str], values: dict[str, NDArray]) -> NDArray:
-    """The values of the first run; raises DataError unless all runs agree on each row."""
+def check_same(what: str, ids: list[str], values: dict[str, NDArray]) -> None:
+    """Raise DataError unless all runs agree on each row."""
     first_name, first = next(iter(values.items()))
     for name, others in values.items():
         rows = np.flatnonzero(first != others)
@@ -288,14 +255,14 @@ def same_in_all(what: str, ids: list[str], values: dict[str, NDArray]) -> NDArra
                 f"{clean_text(str(others[row]))} in {name}; "
                 "compare runs on the same store with the same labels"
             )
-    return first
 
 
-def check_not_trained(name: str, run: FinishedRun, questions: Texts) -> None:
-    rows = np.flatnonzero((run.row_splits == "train") & np.isin(run.questions, questions))
+def check_not_trained(name: str, frame: Frame[str], questions: Texts) -> None:
+    is_tested = np.isin(frame.question_ids, questions)
+    rows = np.flatnonzero((frame.splits == "train") & is_tested)
     if len(rows):
-        trace_id = clean_text(run.trace_ids[rows[0]])
-        question = clean_text(run.questions[rows[0]])
+        trace_id = clean_text(frame.trace_ids[rows[0]])
+        question = clean_text(frame.question_ids[rows[0]])
         raise DataError(
             f"{name}: expected the questions of the common test traces to be new to every run, "
             f"found trace {trace_id!r} of question {question!r} in its train split; train again"
@@ -308,7 +275,7 @@ def read_splits_of(runs: Runs) -> list[Runs]:
     The further splits of a run are in directories of its own. Where one is gone, as where only the
     files of the first split were copied, there is nothing to compare.
     """
-    first, *others = [run.split_seeds for run in runs.values()]
+    first, *others = [run.results.split_seeds for run in runs.values()]
     further = first[1:]
     directories = {
         name: [run.directory / f"split-{seed}" for seed in further] for name, run in runs.items()
@@ -336,41 +303,26 @@ def compare_across_splits(splits: Sequence[Runs]) -> list[PairedTest[Key]]:
     as `compare_runs` does, of any split.
     """
     commons = [find_common(runs) for runs in splits]
-    pairs = choose_pairs(with_mean_validation(splits), commons[0])
+    best = {name: best_over_splits([runs[name] for runs in splits]) for name in splits[0]}
     pairs = {
         pair: what
-        for pair, what in pairs.items()
-        if all(key in common.scores for common in commons for key in pair)
+        for pair, what in choose_pairs(best, commons[0]).items()
+        if all(key in common.frame.scores for common in commons for key in pair)
     }
-    n_test = sum(len(common.labels) for common in commons)
-    n_train = min(
-        sum(int((runs[name].row_splits == "train").sum()) for runs in splits) for name in splits[0]
-    )
+    n_test = sum(len(common.frame) for common in commons)
+    n_train = min(sum(len(runs[name].ids_in("train")) for runs in splits) for name in splits[0])
     differences = {
-        (a, b): [area_of(common, a) - area_of(common, b) for common in commons] for a, b in pairs
+        (a, b): [common.auroc(a) - common.auroc(b) for common in commons] for a, b in pairs
     }
     tests = mean_differences(differences, n_test / n_train)
     return [replace(test, what=pairs[test.a, test.b]) for test in tests]
 
 
-def area_of(common: Common, key: Key) -> float:
-    return auroc(common.labels, common.scores[key])
-
-
-def with_mean_validation(splits: Sequence[Runs]) -> Runs:
-    """The runs of the first split, with the mean AUROCs on validation of what all splits have."""
-    return {
-        name: replace(
-            run,
-            val_auroc={
-                group: mean_areas([runs[name].val_auroc[group] for runs in splits])
-                for group in run.val_auroc
-            },
-        )
-        for name, run in splits[0].items()
-    }
-
-
-def mean_areas(areas: Sequence[Areas]) -> Areas:
-    shared = [name for name in areas[0] if all(name in other for other in areas)]
-    return {name: float(np.mean([other[name] for other in areas])) for name in shared}
+def best_over_splits(runs: Sequence[FinishedRun]) -> str:
+    """The best of the mean AUROC on validation, of what all splits of a run have."""
+    first = runs[0].results
+    models, baselines = (
+        mean_entries([getattr(run.results, group) for run in runs], ratio=0.0)
+        for group in ("models", "baselines")
+    )
+    return replace(first, models=models, baselines=baselines).best

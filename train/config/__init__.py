@@ -1,9 +1,15 @@
 """The settings of a run: one flat dataclass, its command line, and its JSON file."""
 
 from train.config.checks import check_config, check_names, own_options, settings_of_run
-from train.config.command_line import Arguments, Parser, build_parser, parse_arguments
-from train.config.option import OUTSIDE, SWITCHES, flag_of, off_flag
-from train.config.settings import PATHS, Config
+from train.config.command_line import (
+    Arguments,
+    Parser,
+    add_scoring_options,
+    build_parser,
+    parse_arguments,
+    scoring_settings,
+)
+from train.config.settings import OUTSIDE, PATHS, SWITCHES, Config, flag_of, off_flag
 
 __all__ = [
     "OUTSIDE",
@@ -12,6 +18,7 @@ __all__ = [
     "Arguments",
     "Config",
     "Parser",
+    "add_scoring_options",
     "build_parser",
     "check_config",
     "check_names",
@@ -19,5 +26,6 @@ __all__ = [
     "off_flag",
     "own_options",
     "parse_arguments",
+    "scoring_settings",
     "settings_of_run",
 ]

@@ -10,8 +10,7 @@ from models.options import Option
 from store.cli.arguments import program
 from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
-from train.config.option import flag_of, is_of_type, option, violated_rule
-from train.config.settings import Config
+from train.config.settings import Config, flag_of, is_of_type, option, violated_rule
 from train.errors import ConfigError
 from train.outside.methods import ALL, LOADED
 from train.outside.records import recorded_options
@@ -104,7 +103,7 @@ def check_registered(names: Sequence[str]) -> None:
             )
 
 
-def settings_of(content: Any, where: str) -> dict[str, Any]:
+def settings_of(content: object, where: str) -> dict[str, Any]:
     """Check names and types of settings from JSON: an object of them, or with them as "config"."""
     settings = content.get("config", content) if isinstance(content, dict) else content
     if not isinstance(settings, dict):
@@ -122,7 +121,7 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
     return settings
 
 
-def settings_of_run(content: Any, where: str) -> dict[str, Any]:
+def settings_of_run(content: object, where: str) -> dict[str, Any]:
     """The settings that a run recorded: all that there are, or the run is of another version."""
     settings = settings_of(content, where)
     missing = next((name for name in Config.__annotations__ if name not in settings), None)
@@ -149,7 +148,7 @@ def own_setting(name: str, one: Option) -> Field:
     return setting
 
 
-def own_options(name: str, options: Iterable[str], recorded: Any) -> dict[str, Any]:
+def own_options(name: str, options: Iterable[str], recorded: object) -> dict[str, Any]:
     """Values of the `Option`s of a method: as a run records them, else their defaults.
 
     Raises ConfigError for a value of another type, out of its range, or of an option that the

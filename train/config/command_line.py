@@ -1,8 +1,11 @@
-"""The command line of a training: a flag for each setting, and --config, a file of them."""
+"""The command line of a training: a flag for each setting, and --config, a file of them.
+
+Commands that score traces with a finished run have some of its settings as options.
+"""
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,8 +13,7 @@ from store.cli import arguments
 from store.cli.arguments import Version, expand, program
 from store.traces.layers import attach_layers
 from train.config.checks import check_config, check_names, own_options, own_setting, settings_of
-from train.config.option import OUTSIDE, flag_of
-from train.config.settings import PATHS, Config
+from train.config.settings import OUTSIDE, PATHS, Config, flag_of
 from train.errors import ConfigError
 from train.files import Json, read_json
 from train.outside.methods import LOADED, load_methods
@@ -20,8 +22,10 @@ from train.outside.records import recorded_options
 __all__ = [
     "Arguments",
     "Parser",
+    "add_scoring_options",
     "build_parser",
     "parse_arguments",
+    "scoring_settings",
 ]
 
 EXAMPLES = """examples:
@@ -59,18 +63,12 @@ MAX_CONFIG_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Arguments:
-    """A command line.
-
-    Attributes
-    ----------
-    resume : bool
-        Continue the unfinished run in the output directory, if there is one.
-    overwrite : bool
-        Start over and replace the run in the output directory, finished or not.
-    """
+    """A command line."""
 
     config: Config
+    # continue the unfinished run in the output directory, if there is one
     resume: bool = False
+    # start over and replace the run in the output directory, finished or not
     overwrite: bool = False
 
 
@@ -196,7 +194,7 @@ def _read_settings(file: str | None) -> dict[str, Any]:
     return settings_of(content, f"--config: {expand(file)}")
 
 
-def _take_own_options(given: dict[str, Any], recorded: Any) -> Json | None:
+def _take_own_options(given: dict[str, Any], recorded: object) -> Json | None:
     """Remove the own options of methods from the flags; what a run records of these methods.
 
     An option without a flag has its value in --config, else its default.
@@ -211,3 +209,31 @@ def _take_own_options(given: dict[str, Any], recorded: Any) -> Json | None:
         chosen = {name: {"options": values}}
         records[name] = method.record(own_options(name, method.options, chosen))
     return records or None
+
+
+def add_scoring_options(parser: argparse.ArgumentParser) -> None:
+    """Add how traces are read and where they are scored."""
+    parser.add_argument(
+        "--batch-size", type=int, metavar="INT", help="traces at a time (default: as in the run)"
+    )
+    parser.add_argument(
+        "--num-workers", type=int, default=0, metavar="INT", help="threads that read ahead"
+    )
+    parser.add_argument(
+        "--force-cpu", action="store_true", help="use the CPU even where there is an accelerator"
+    )
+
+
+def scoring_settings(config: Config, options: argparse.Namespace) -> Config:
+    """The settings of a run, with those of this command; raises ConfigError for a wrong one."""
+    config = replace(
+        config,
+        num_workers=options.num_workers,
+        force_cpu=options.force_cpu,
+        amp=True,
+        precision="32",
+    )
+    if options.batch_size is not None:
+        config = replace(config, batch_size=options.batch_size)
+    check_config(config)
+    return config

@@ -1,7 +1,7 @@
 """What a run reads of a store: packed batches of a split, with the column names of detectors."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,8 @@ __all__ = ["TrainingData"]
 class RoleLoader(TraceLoader):
     """A loader whose batches name columns as detectors do, by role.
 
-    Parameters
-    ----------
-    names : role -> column of the store
-    kept : FeatureCache, optional
-        Batches have its features instead of columns, and rows that it has are not read.
-    **options : of `TraceLoader`
+    `names` are role -> column of the store. With `kept`, batches have its features instead of
+    columns, and rows that it has are not read. The options are those of `TraceLoader`.
     """
 
     lends_rows = False  # global batches do not depend on the processes that share them
@@ -62,40 +58,35 @@ def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A store, its splits, and what is read of it.
-
-    Attributes
-    ----------
-    replaced : role -> column of the store
-        Columns that are read instead of those that detectors name.
-    layers : str or None
-        The layers to read of columns that have an axis `layers`, as the model numbers them (in a
-        form of `store.traces.layers`); None for all.
-    base_margin : float64 (n_rows,) or None
-        Log-odds that the logits of detectors are added to; None for 0.
-    """
+    """A store, its splits, and the settings: what is read of it, and how."""
 
     store: TraceStore
     splits: Splits
-    replaced: Mapping[str, str] = field(default_factory=dict)
-    layers: str | None = None
+    # among its settings the columns that are read instead of those that detectors name, and the
+    # layers to read of columns that have an axis `layers`
+    config: Config = field(default_factory=Config)
+    # float64 (n_rows,) or None: log-odds that the logits of detectors are added to; None for 0
     base_margin: NDArray[np.float64] | None = None
+
+    def with_settings(self, **changes: Any) -> "TrainingData":
+        """The same rows, read with other settings."""
+        return replace(self, config=replace(self.config, **changes))
 
     def loader(
         self,
         split: str,
         roles: Sequence[str],
-        config: Config,
         fabric: Fabric | None = None,
         *,
         shuffle: bool = False,
         kept: FeatureCache | None = None,
     ) -> TraceLoader:
-        """Packed batches of a split, in its order unless shuffled by `config.seed`.
+        """Packed batches of a split, in its order unless shuffled by the seed of the settings.
 
-        With a `fabric`, this process's part of each batch of `config.batch_size` rows, ready for
-        its device. With `kept`, features instead of columns, which it keeps.
+        With a `fabric`, this process's part of each batch of `batch_size` rows, ready for its
+        device. With `kept`, features instead of columns, which it keeps.
         """
+        config = self.config
         rank = fabric.global_rank if fabric else 0
         world_size = fabric.world_size if fabric else 1
         return RoleLoader(
@@ -125,22 +116,24 @@ class TrainingData:
 
     def column(self, role: str) -> str:
         """The column of the store that is read for a role."""
-        return self.replaced.get(role, role)
+        return self.config.replaced.get(role, role)
 
     def select(self, roles: Iterable[str]) -> dict[str, dict[str, str]]:
         """What to read of the columns, in the form of `TraceStore.read`."""
-        if self.layers is None:
+        layers = self.config.layers
+        if layers is None:
             return {}
         names = self.names(roles).values()
-        return {name: {LAYERS_AXIS: self.layers} for name in names if self.store.layers(name)}
+        return {name: {LAYERS_AXIS: layers} for name in names if self.store.layers(name)}
 
     def layer_numbers(self, role: str) -> list[int]:
         """The layers read of a column, as the model numbers them; [] without an axis `layers`."""
         name = self.column(role)
         numbers = self.store.layers(name)
-        if self.layers is None or not numbers:
+        layers = self.config.layers
+        if layers is None or not numbers:
             return numbers
-        return [numbers[i] for i in choose_layers(self.layers, numbers, f"column {name!r}")]
+        return [numbers[i] for i in choose_layers(layers, numbers, f"column {name!r}")]
 
     def layers_or_count(self, role: str, n: int) -> list[int]:
         """As `layer_numbers`, but 1 to n without an axis `layers`."""

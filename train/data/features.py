@@ -26,15 +26,8 @@ Rows = NDArray[np.int64]
 class FeatureCache:
     """Features of rows of a store, by row.
 
-    Parameters
-    ----------
-    detector : Detector
-        Its `reduce` gives the features (B, ...) of a batch on the CPU; or None, then nothing is
-        kept.
-    n_rows : int
-        Rows of the store.
-    max_bytes : int
-        Bound of the features that are kept; it is taken as they come.
+    The detector's `reduce` gives the features (B, ...) of a batch on the CPU; or None, then nothing
+    is kept. `n_rows` are those of the store; `max_bytes` bounds what is kept, taken as it comes.
     """
 
     def __init__(self, detector: Detector, n_rows: int, max_bytes: int) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,22 @@ from store.traces.question_split import SPLITS
 from store.traces.states import DERIVED
 from store.transform.samples.names import NEEDS, NLI
 from store.write.build import unfinished
-from train.config import Config, check_names, flag_of, off_flag, own_options
+from train.config import Config, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
-from train.data.own_split import read_values
-from train.data.splits import Splits, all_as_test, check_batch, label_column, read_splits
+from train.data.splits import (
+    Splits,
+    all_as_test,
+    check_batch,
+    label_column,
+    read_splits,
+    read_values,
+)
 from train.data.token_labels import ROLE, check_token_labels, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError
 from train.outside.methods import ALL
 
 __all__ = [
+    "Work",
     "check_layers",
     "check_reader",
     "columns_of",
@@ -64,42 +71,58 @@ SPANS = (
 )
 
 
-def open_data(config: Config, path: Path) -> TrainingData:
-    """Open the store and split it.
+@dataclass(frozen=True)
+class Work:
+    """What a run trains, and on what."""
+
+    config: Config  # of the whole run
+    names: list[str]  # detectors and probes
+    splits: list[TrainingData]  # of each split, with the settings of a run of that split alone
+
+    @property
+    def detectors(self) -> list[str]:
+        return [name for name in self.names if name in DETECTORS]
+
+    @property
+    def probes(self) -> list[str]:
+        return [name for name in self.names if name not in DETECTORS]
+
+
+def open_data(config: Config, path: Path) -> Work:
+    """Open the store and split it, once for each seed of a split.
 
     Raises StoreError, ConfigError or DataError if the store or the settings do not allow the run;
     nothing has been written then.
     """
     store = open_store(path, config)
-    data = TrainingData(store, all_as_test(store), config.replaced, config.layers)
-    needed = ("question_id", label_column(config))
-    for name in names_to_train(config, data):
-        check_to_train(name, config, data)
+    unsplit = TrainingData(store, all_as_test(store), config)
+    names = names_to_train(unsplit)
+    for name in names:
+        check_to_train(name, unsplit)
     if config.on_top_of is not None:
-        check_base(config, data)
-    check_replaced(config, data)
-    check_columns(data, "the split", needed, "or add it to the store")
+        check_base(names, unsplit)
+    check_replaced(names, unsplit)
+    needed = ("question_id", label_column(config))
+    check_columns(unsplit, "the split", needed, "or add it to the store")
     seeds = range(config.seed, config.seed + config.splits)
-    splits = [read_splits(store, replace(config, seed=seed)) for seed in seeds]
-    for one in splits:
-        check_batch(one, store, config.batch_size)
+    parts = []
+    for one in (replace(config, seed=seed, splits=1) for seed in seeds):
+        splits = read_splits(store, one)
+        check_batch(splits, store, config.batch_size)
+        parts.append(TrainingData(store, splits, one))
+    data = parts[0]
     if config.strata is not None:
-        read_values(store, config.strata, "--strata", splits[0].test)
-    data = replace(data, splits=splits[0])
-    for name in names_to_train(config, data):
-        if find(name).targets:
-            check_to_train(name, config, data)
-            check_token_training(name, config, data)
-    return data
+        read_values(store, config.strata, "--strata", data.splits.test)
+    return Work(config, names_that_learn(names, data), parts)
 
 
-def check_to_train(name: str, config: Config, data: TrainingData) -> None:
+def check_to_train(name: str, data: TrainingData) -> None:
     """Raise an error unless the store has what a method is trained on."""
     way_out = f"or leave it out with {off_flag(name)}"
-    check_reader(name, config, data, way_out)
+    check_reader(name, data, way_out)
     check_columns(data, name, find(name).targets, way_out)
-    if "attn_mean" in columns_of(name, config, data):
-        check_threshold(data.store, config.attn_threshold)
+    if "attn_mean" in columns_of(name, data):
+        check_threshold(data)
 
 
 def open_store(path: Path, config: Config) -> TraceStore:
@@ -113,19 +136,32 @@ def open_store(path: Path, config: Config) -> TraceStore:
         raise ConfigError(f"--cache-size: {error}") from error
 
 
-def can_learn(name: str, config: Config, data: TrainingData) -> bool:
-    """Whether `check_token_training` lets a method pass, or it learns from labels of traces."""
-    if not find(name).targets:
-        return True
-    has_excluded = any(getattr(config, setting) for setting in WITHOUT_TOKENS)
-    return not has_excluded and find_unusable(data) is None
+def names_that_learn(names: Iterable[str], data: TrainingData) -> list[str]:
+    """The names without those that `all` took in and that cannot learn from labels of tokens here.
+
+    Raises an error if one that was named cannot.
+    """
+    found = []
+    for name in names:
+        of_tokens = bool(find(name).targets)
+        if of_tokens and name in data.config.detectors:
+            check_token_training(name, data)
+        elif of_tokens and (asks_for_traces(data.config) or find_unusable(data) is not None):
+            continue
+        found.append(name)
+    return check_any(found, data)
 
 
-def check_token_training(name: str, config: Config, data: TrainingData) -> None:
+def asks_for_traces(config: Config) -> bool:
+    """Whether a setting is set that methods which learn from labels of tokens cannot have."""
+    return any(getattr(config, setting) for setting in WITHOUT_TOKENS)
+
+
+def check_token_training(name: str, data: TrainingData) -> None:
     """Raise an error if a method cannot learn from labels of tokens, here or with the settings."""
     way_out = f"or leave it out with {off_flag(name)}"
     for setting in WITHOUT_TOKENS:
-        if getattr(config, setting):
+        if getattr(data.config, setting):
             raise ConfigError(
                 f"{flag_of(setting)}: {name} learns from labels of tokens, not of traces, and "
                 f"cannot have it; leave out {flag_of(setting)}, {way_out}"
@@ -199,38 +235,40 @@ def has_numbers(store: TraceStore) -> bool:
     return n_layers <= {0, len(recorded)}
 
 
-def names_to_train(config: Config, data: TrainingData) -> list[str]:
+def names_to_train(data: TrainingData) -> list[str]:
     """Names of the detectors and probes to train; of `all` those whose columns the store has.
 
     Methods that are named beside `all` are among them whether the store has their columns or not.
     """
-    check_names(config)
-    named = list(dict.fromkeys(config.detectors))
+    named = list(dict.fromkeys(data.config.detectors))
     names = [name for name in named if name != ALL]
     if ALL in named:
         names += [
             name
             for name in [*DETECTORS, *PROBES]
-            if name not in {*names, *config.left_out}
-            and not missing_columns(data, read_to_train(name, config, data))
-            and can_learn(name, config, data)
+            if name not in {*names, *data.config.left_out}
+            and not missing_columns(data, read_to_train(name, data))
         ]
+    return check_any(names, data)
+
+
+def check_any(names: list[str], data: TrainingData) -> list[str]:
     if not names:
         raise ConfigError(f"--models all: no detector fits the columns of {data.store.path}")
     return names
 
 
-def read_to_train(name: str, config: Config, data: TrainingData) -> tuple[str, ...]:
+def read_to_train(name: str, data: TrainingData) -> tuple[str, ...]:
     """Columns that a method reads in training, labels of tokens among them."""
-    return (*columns_of(name, config, data), *find(name).targets)
+    return (*columns_of(name, data), *find(name).targets)
 
 
-def check_replaced(config: Config, data: TrainingData) -> None:
+def check_replaced(names: Iterable[str], data: TrainingData) -> None:
     roles: set[str] = set()
-    for name in [*names_to_train(config, data), *REFERENCES]:
-        roles.update(roles_of(find(name)), columns_of(name, config, data))
+    for name in [*names, *REFERENCES]:
+        roles.update(roles_of(find(name)), columns_of(name, data))
     choices = sorted(roles - {"question_id"})
-    for role in data.replaced:
+    for role in data.config.replaced:
         if role not in choices:
             raise ConfigError(
                 "--columns: expected names that these detectors and baselines read, "
@@ -258,18 +296,18 @@ def reader_of(name: str, data: TrainingData) -> Any:
     return reader if missing_columns(data, other.columns) else other
 
 
-def check_base(config: Config, data: TrainingData) -> None:
-    if DETECTORS.keys().isdisjoint(names_to_train(config, data)):
+def check_base(names: Iterable[str], data: TrainingData) -> None:
+    if DETECTORS.keys().isdisjoint(names):
         raise ConfigError(
             f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"
         )
-    check_reader(str(config.on_top_of), config, data, "or leave out --on-top-of")
+    check_reader(str(data.config.on_top_of), data, "or leave out --on-top-of")
 
 
-def columns_of(name: str, config: Config, data: TrainingData) -> tuple[str, ...]:
+def columns_of(name: str, data: TrainingData) -> tuple[str, ...]:
     """Columns that a detector, probe or baseline reads of this store with these settings."""
     if name in DETECTORS:
-        return DETECTORS[name].columns_for(settings_for(name, config))
+        return DETECTORS[name].columns_for(settings_for(name, data.config))
     columns: tuple[str, ...] = reader_of(name, data).columns
     return columns
 
@@ -279,20 +317,20 @@ def settings_for(name: str, config: Config) -> dict[str, Any]:
     return asdict(config) | own_options(name, DETECTORS[name].options, config.outside)
 
 
-def check_reader(name: str, config: Config, data: TrainingData, way_out: str) -> None:
+def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     """Raise DataError unless the store holds what a detector, probe or baseline reads."""
     reader = reader_of(name, data)
     check_columns(data, name, reader.columns, way_out)
-    roles = columns_of(name, config, data)
+    roles = columns_of(name, data)
     setting = "--readout" if "readout" in getattr(reader, "options", ()) else "setting of its own"
     check_columns(data, name, roles, f"or give another {setting}, {way_out}")
     check_layers(data, name, roles)
     for role in PAIRS.keys() & roles:
         check_pairs(data, role)
     if "attn_edges" in roles:
-        check_edges(data, config.charm_threshold)
+        check_edges(data)
     if "attentions" in roles:
-        check_maps(name, config, data)
+        check_maps(name, data)
 
 
 def check_columns(data: TrainingData, reader: str, roles: Iterable[str], way_out: str) -> None:
@@ -360,7 +398,7 @@ def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
 
     Columns of other things, which the names of their axes tell, are read whole.
     """
-    if data.layers is None:
+    if data.config.layers is None:
         return
     where = f"{data.store.path}: {reader}: --layers"
     for role, name in data.names(roles).items():
@@ -401,8 +439,9 @@ def check_pairs(data: TrainingData, role: str) -> None:
         )
 
 
-def check_edges(data: TrainingData, threshold: float) -> None:
+def check_edges(data: TrainingData) -> None:
     """Raise ConfigError for a threshold below that of the edges that stores keep."""
+    threshold = data.config.charm_threshold
     if threshold < KEPT_FROM:
         raise ConfigError(
             f"{data.store.path}: --charm-threshold: expected {KEPT_FROM} or more, because "
@@ -410,7 +449,7 @@ def check_edges(data: TrainingData, threshold: float) -> None:
         )
 
 
-def check_maps(reader: str, config: Config, data: TrainingData) -> None:
+def check_maps(reader: str, data: TrainingData) -> None:
     """Raise DataError if the full maps of a batch could be too large for the memory.
 
     They grow with the square of the length: 2 GiB in float16 for one trace of 1,024 tokens and
@@ -419,7 +458,7 @@ def check_maps(reader: str, config: Config, data: TrainingData) -> None:
     name = data.column("attentions")
     column = data.store.schema.columns[name]
     pair_bytes = column.storage_dtype.itemsize * math.prod(data.item_shape("attentions"))
-    longest = np.sort(data.store.lengths(name))[::-1][: config.batch_size]
+    longest = np.sort(data.store.lengths(name))[::-1][: data.config.batch_size]
     n_bytes = (longest * pair_bytes).cumsum()  # of so many of the longest traces
     if not len(n_bytes) or n_bytes[-1] <= MAX_MAPS_BYTES:
         return
@@ -434,11 +473,12 @@ def check_maps(reader: str, config: Config, data: TrainingData) -> None:
     )
 
 
-def check_threshold(store: TraceStore, threshold: float) -> None:
-    kept_from = store.provenance.get("attn_threshold") or 0.0
+def check_threshold(data: TrainingData) -> None:
+    threshold = data.config.attn_threshold
+    kept_from = data.store.provenance.get("attn_threshold") or 0.0
     if threshold < kept_from:
         raise DataError(
-            f"{store.path}: --attn-threshold: expected {kept_from!r} or more, because weaker edges "
-            f"were dropped before the import, found {threshold!r}; "
+            f"{data.store.path}: --attn-threshold: expected {kept_from!r} or more, because weaker "
+            f"edges were dropped before the import, found {threshold!r}; "
             f"give --attn-threshold {kept_from!r}"
         )

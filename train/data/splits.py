@@ -2,22 +2,25 @@
 
 The split of a row is a pure function of (question_id, seed), unless the user gives one: rows of one
 question stay together, and rows that are appended later change no split. Unlabelled rows (label -1)
-are in no split; they are never counted as right answers.
+are in no split; they are never counted as right answers. A split that the user gives is a column of
+the store, a CSV file, or a value that is held out; nothing here decides by labels.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from pathlib import Path
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
+from store.errors import closest
 from store.labels.rule import UNLABELLED, label_scores
-from store.traces.question_split import SPLITS, split_of_question
+from store.text_records import LineError, Row, name_file, read_csv, refuse
+from store.traces.question_split import SPLITS, side_of_question, split_of_question
 from train.config import Config
-from train.data.own_split import describe_own_split, own_split
 from train.errors import DataError
 
 __all__ = [
@@ -27,44 +30,32 @@ __all__ = [
     "check_batch",
     "label_column",
     "read_splits",
+    "read_values",
     "split_rows",
 ]
 
 Integers = NDArray[np.int64]
+Texts = NDArray[np.object_]
 BY_QUESTION = "question_id"
+KEYS = ("trace_id", "question_id")
+N_SHOWN = 10  # values that a message names
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The rows of each split, and label and question of every row.
+    """The rows of each split, and label and question of every row."""
 
-    Attributes
-    ----------
-    train, val, test : int64 (n_split,)
-        Labelled rows of the store, ascending.
-    labels : int64 (n_rows,)
-        1, 0, or -1 where unlabelled.
-    questions : int64 (n_rows,)
-        Equal for rows of the same question.
-    seed : int
-        The seed that the splits follow from.
-    by : str
-        What the splits follow from besides: "question_id", or what the user gave.
-    n_outside : int
-        Labelled rows that are in no split.
-    n_unmatched : int
-        Ids of a file of splits that no row has.
-    """
-
+    # int64 (n_split,): labelled rows of the store, ascending
     train: Integers
     val: Integers
     test: Integers
-    labels: Integers
-    questions: Integers
-    seed: int
+    labels: Integers  # int64 (n_rows,): 1, 0, or -1 where unlabelled
+    questions: Integers  # int64 (n_rows,): equal for rows of the same question
+    seed: int  # the seed that the splits follow from
+    # what the splits follow from besides: "question_id", or what the user gave
     by: str = BY_QUESTION
-    n_outside: int = 0
-    n_unmatched: int = 0
+    n_outside: int = 0  # labelled rows that are in no split
+    n_unmatched: int = 0  # ids of a file of splits that no row has
 
     def rows(self, split: str) -> Integers:
         return getattr(self, split)
@@ -198,3 +189,137 @@ def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:
             f"{store.path}: train split: expected at least one batch of {batch_size} traces, "
             f"found {n_train}; lower --batch-size, to {n_train} at most"
         )
+
+
+class OwnSplit(NamedTuple):
+    """A split that the user gives."""
+
+    by_row: Texts  # (n_rows,): "train", "val", "test", or "" for none
+    n_unmatched: int = 0  # ids of a file that no trace has
+
+
+def is_file(split: str) -> bool:
+    """Whether --split names a CSV file, not a column."""
+    return split.lower().endswith(".csv")
+
+
+def describe_own_split(split: str, hold_out: str | None) -> str:
+    if is_file(split):
+        return f"file {split}"
+    return f"column {split}" if hold_out is None else f"column {split}, {hold_out} held out"
+
+
+def own_split(
+    store: TraceStore,
+    split: str,
+    hold_out: str | None,
+    seed: int,
+    question_ids: Texts,
+    is_used: NDArray[np.bool_],
+) -> OwnSplit:
+    """The split of each row.
+
+    `split` is a column of text with the words train, val and test; or a CSV file with the columns
+    `trace_id` or `question_id`, and `split`, whose other rows are in no split; or, to hold out a
+    value, a column of text or integers: the rows of the value `hold_out` are then test, the others
+    train and val by question and `seed`, in the proportions of the usual split. `is_used` (n_rows,)
+    are the rows whose split matters, the labelled ones.
+
+    Raises DataError for a column that is not there, or of another kind; other words; a value that
+    no row has; a file all of whose ids no row has; and StoreError for a file that cannot be read.
+    """
+    if is_file(split):
+        return split_by_file(Path(split), store, question_ids)
+    values = read_values(store, split, "--split", np.arange(len(store)))
+    if hold_out is not None:
+        return OwnSplit(hold_out_value(store, split, values, hold_out, seed, question_ids))
+    for row in np.flatnonzero(is_used & ~np.isin(values, SPLITS))[:1]:
+        raise DataError(
+            f"{store.path}: --split: column {split!r}, trace {store.ids[row]!r}: expected one of "
+            f"{', '.join(SPLITS)}, found {str(values[row])!r:.80}; give a column of these words, "
+            "or --hold-out VALUE to test on the rows of one value"
+        )
+    return OwnSplit(values.astype(object))
+
+
+def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int64]) -> NDArray:
+    """Values (n,) of a column of text or integers; raises DataError for any other."""
+    columns = store.schema.columns
+    if column not in columns:
+        raise DataError(
+            f"{store.path}: {flag}: expected a column of text or integers, found no {column!r}"
+            f"{closest(column, columns)}; there are {', '.join(columns)}"
+        )
+    found = columns[column]
+    if found.is_text:
+        return np.array(store.read(rows, columns=[column]).texts(column), dtype=object)
+    if found.axis or found.item_shape or "int" not in str(found.dtype):
+        raise DataError(
+            f"{store.path}: {flag}: expected column {column!r} of text or one integer a trace, "
+            f"found {found.dtype} {'ragged' if found.axis else list(found.item_shape)}; "
+            "choose another column"
+        )
+    return store.read(rows, columns=[column]).fixed(column).numpy()
+
+
+def hold_out_value(
+    store: TraceStore, column: str, values: NDArray, hold_out: str, seed: int, question_ids: Texts
+) -> Texts:
+    """Test are the rows of a value; the others are split by question."""
+    texts = np.array([str(value) for value in values], dtype=object)
+    is_held_out = texts == hold_out
+    if not is_held_out.any():
+        distinct = sorted(set(texts.tolist()))
+        more = ", ..." if len(distinct) > N_SHOWN else ""
+        raise DataError(
+            f"{store.path}: --hold-out: expected a value of column {column!r}, one of "
+            f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {hold_out!r:.80}"
+        )
+    distinct_ids, question = np.unique(question_ids, return_inverse=True)
+    sides = np.array([side_of_question(one, seed) for one in distinct_ids], dtype=object)
+    return np.where(is_held_out, "test", sides[question])
+
+
+def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> OwnSplit:
+    """The splits of a CSV file; rows that it does not name are in none."""
+    with name_file(path, "splits as CSV"):
+        if path.exists() and not path.is_file():
+            raise LineError("expected a file of splits, found something else", 1)
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header, records = read_csv(file)
+            key = check_header(header)
+            split_by_key = read_records(key, refuse(records))
+    keys = store.ids if key == "trace_id" else question_ids
+    unmatched = split_by_key.keys() - set(keys)
+    if unmatched and len(unmatched) == len(split_by_key):
+        known = str(next(iter(keys), "none"))
+        raise DataError(
+            f"{path}: expected the {key} of traces of {store.path}, such as {known!r:.80}, "
+            f"found {min(unmatched)!r:.80}, and no trace of any other; give the file of this store"
+        )
+    by_row = np.array([split_by_key.get(one, "") for one in keys], dtype=object)
+    return OwnSplit(by_row, len(unmatched))
+
+
+def check_header(header: list[str]) -> str:
+    """The column of ids; raises LineError for a header without one."""
+    keys = [key for key in KEYS if key in header]
+    if len(keys) != 1 or "split" not in header or len(set(header)) < len(header):
+        raise LineError(
+            f"expected a header with {' or '.join(KEYS)}, and split, found {header!r:.300}", 1
+        )
+    return keys[0]
+
+
+def read_records(key: str, records: Iterable[Row]) -> dict[str, str]:
+    """Id -> split; raises LineError for another word, and for an id of two splits."""
+    split_by_key: dict[str, str] = {}
+    for line, record in records:
+        name, split = record[key], record["split"].strip()
+        if split not in SPLITS:
+            raise LineError(f"expected one of {', '.join(SPLITS)}, found {split!r:.80}", line)
+        earlier = split_by_key.setdefault(name, split)
+        if earlier != split:
+            message = f"expected one split of {key} {name!r:.80}, found {earlier} and {split}"
+            raise LineError(message, line)
+    return split_by_key

@@ -33,18 +33,10 @@ OF_TOKENS = ("hidden_states", "logprob", "entropy", "topk_logprob")
 
 @dataclass(frozen=True)
 class TokenLabels:
-    """The tokens of the traces of a split, in its order, those without a label included.
+    """The tokens of the traces of a split, in its order, those without a label included."""
 
-    Attributes
-    ----------
-    labels : integers (n_tokens,)
-        1, 0, or -1 without a label.
-    traces : int64 (n_tokens,)
-        Position in the split of each token's trace.
-    """
-
-    labels: NDArray[np.integer]
-    traces: NDArray[np.int64]
+    labels: NDArray[np.integer]  # integers (n_tokens,): 1, 0, or -1 without a label
+    traces: NDArray[np.int64]  # int64 (n_tokens,): position in the split of each token's trace
 
     @property
     def is_labelled(self) -> NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 NumPy arrays in, records out. Thresholds and the best of a group are chosen on validation.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
@@ -14,8 +15,8 @@ from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
+from train.evaluate.frame import Frame
 from train.evaluate.metrics import (
-    Areas,
     Labels,
     Questions,
     Scores,
@@ -31,6 +32,7 @@ from train.evaluate.paired_tests import compare_pairs, find_verdict
 from train.evaluate.results import (
     Counts,
     Cut,
+    Entries,
     Entry,
     Explained,
     Facts,
@@ -46,6 +48,7 @@ __all__ = [
     "Scored",
     "ScoredByName",
     "bootstrap_predictions",
+    "build_frame",
     "compare_all",
     "correlate",
     "count_splits",
@@ -63,40 +66,51 @@ LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of one detector or baseline: probability of hallucination, in the order of the split.
+    """Probabilities of hallucination by one detector or baseline, in the order of the split."""
 
-    Attributes
-    ----------
-    val, test : float64 (n_seeds, n_split)
-        One row per training run.
-    tokens : dict
-        Split -> scores of its tokens, float32 (n_tokens,), one for each training run; empty where
-        there are none.
-    """
-
+    # float64 (n_seeds, n_split): one row per training run
     val: Scores
     test: Scores
     facts: Facts = field(default_factory=lambda: Facts(parameters=0, seconds=0.0))
+    # split -> scores of its tokens, float32 (n_tokens,), one for each training run; empty where
+    # there are none
     tokens: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
 
 
 ScoredByName = dict[str, Scored]
 
 
-def judge(scored: Scored, splits: Splits, strata: Strata | None = None) -> Entry:
+def build_frame(scored: ScoredByName, data: TrainingData) -> Frame[str]:
+    """The frame of the labelled traces of a run: those of train, of val, and of test."""
+    splits = data.splits
+    rows = np.concatenate([splits.rows(split) for split in SPLITS])
+    n_train = len(splits.train)
+    return Frame(
+        trace_ids=np.array([data.store.ids[row] for row in rows.tolist()], dtype=object),
+        splits=np.repeat(SPLITS, [len(splits.rows(split)) for split in SPLITS]).astype(object),
+        labels=splits.labels[rows],
+        question_ids=np.array(data.store.read(rows, ["question_id"]).texts("question_id"), object),
+        scores={
+            name: np.hstack([np.full((len(one.val), n_train), np.nan), one.val, one.test])
+            for name, one in scored.items()
+        },
+        seed=splits.seed,
+    )
+
+
+def judge(frame: Frame[str], name: str, facts: Facts, strata: Strata | None = None) -> Entry:
     """Metrics of validation and test; each run's threshold is chosen on validation."""
-    val_labels = splits.labels_of("val")
-    test_labels = splits.labels_of("test")
-    questions = splits.questions[splits.test]
-    thresholds = [youden_threshold(val_labels, scores) for scores in scored.val]
-    val = mean_metrics(val_labels, scored.val, thresholds)
-    test = mean_metrics(test_labels, scored.test, thresholds)
-    test.auroc_ci = bootstrap_auroc(test_labels, scored.test, questions, splits.seed)
+    val, test = frame.val, frame.test
+    runs = test.scores[name]
+    thresholds = [youden_threshold(val.labels, scores) for scores in val.scores[name]]
+    on_val = mean_metrics(val.labels, val.scores[name], thresholds)
+    on_test = mean_metrics(test.labels, runs, thresholds)
+    on_test.auroc_ci = bootstrap_auroc(test.labels, runs, test.questions, frame.seed)
     if strata is not None:
-        test.auroc_within, test.auroc_within_ci = judge_within(
-            test_labels, scored.test, strata, questions, splits.seed
+        on_test.auroc_within, on_test.auroc_within_ci = judge_within(
+            test.labels, runs, strata, test.questions, frame.seed
         )
-    return Entry(val=val, test=test, **vars(scored.facts))
+    return Entry(val=on_val, test=on_test, **vars(facts))
 
 
 def count_splits(splits: Splits) -> SplitCounts:
@@ -113,19 +127,16 @@ def count_splits(splits: Splits) -> SplitCounts:
     return SplitCounts(splits.seed, splits.by, splits.n_outside, **counts, unlabelled=n_unlabelled)
 
 
-def correlate(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Explained | None:
+def correlate(models: Entries, baselines: Entries, test: Frame[str]) -> Explained | None:
     """How far the best control on validation ranks the test rows as the detectors do.
 
     None without a control.
     """
-    controls = {name: scored for name, scored in baselines.items() if scored.facts.control}
+    controls = [name for name, entry in baselines.items() if entry.control]
     if not controls:
         return None
-    areas = val_areas(controls, splits)
-    best = max(areas, key=areas.__getitem__)
-    correlations = {
-        name: rank_correlation(scored.test, controls[best].test) for name, scored in models.items()
-    }
+    best = max(controls, key=lambda name: baselines[name].val.auroc)
+    correlations = {name: rank_correlation(test.scores[name], test.scores[best]) for name in models}
     return Explained(best, correlations)
 
 
@@ -145,37 +156,28 @@ def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Met
 
 
 def compare_all(
-    models: ScoredByName, baselines: ScoredByName, splits: Splits
+    models: Entries, baselines: Entries, test: Frame[str]
 ) -> tuple[list[PairedTest[str]], Verdict | None]:
     """Compare detectors with each other and with baselines; the verdict compares the best two.
 
     Controls are compared with, too, but corrected apart, and no rivals in the verdict: they say
     what a detector may have learned from the question or the length, not which method is better.
     """
-    rivals = find_rivals(baselines)
-    test = {name: scored.test for name, scored in (models | rivals).items()}
+    rivals = {name: baselines[name] for name in find_rivals(baselines, test)}
+    controls = [name for name, entry in rivals.items() if entry.control]
     pairs = [*combinations(models, 2), *product(models, rivals)]
-    questions = splits.questions[splits.test]
-    proper = {name: scored for name, scored in rivals.items() if not scored.facts.control}
-    labels = splits.labels_of("test")
-    controls = rivals.keys() - proper.keys()
-    comparisons = compare_pairs(labels, test, pairs, questions, splits.seed, controls)
-    areas = [val_areas(group, splits) for group in (models, proper)]
-    return comparisons, find_verdict(comparisons, *areas)
+    scores = {name: test.scores[name] for name in [*models, *rivals]}
+    comparisons = compare_pairs(test.labels, scores, pairs, test.questions, test.seed, controls)
+    return comparisons, find_verdict(comparisons, models, rivals)
 
 
-def find_rivals(baselines: ScoredByName) -> ScoredByName:
+def find_rivals(baselines: Iterable[str], test: Frame[str]) -> list[str]:
     """The baselines to compare with; of several that rank the test rows equally the first."""
     firsts: dict[bytes, str] = {}
-    for name, scored in baselines.items():
+    for name in baselines:
         if name not in NOT_COMPARED:
-            firsts.setdefault(ranking(scored.test.mean(0)), name)
-    return {name: baselines[name] for name in firsts.values()}
-
-
-def val_areas(group: ScoredByName, splits: Splits) -> Areas:
-    labels = splits.labels_of("val")
-    return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
+            firsts.setdefault(ranking(test.mean(name)), name)
+    return list(firsts.values())
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
@@ -185,7 +187,7 @@ def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
     return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
-def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshold: float) -> Cut:
+def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: float) -> Cut:
     """Test AUROCs if label = 1 iff `truth` (n_test,) < threshold; nothing is trained again.
 
     Rows whose truth is NaN are left out; an AUROC is None where a single class remains.
@@ -194,10 +196,10 @@ def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshol
     is_labelled = labels != UNLABELLED
     labels = labels[is_labelled]
     n_positive = int(labels.sum())
-    areas: dict[str, float | None] = dict.fromkeys(scored)
+    areas: dict[str, float | None] = dict.fromkeys(test.scores)
     if 0 < n_positive < len(labels):
-        for name, of_name in scored.items():
-            areas[name] = mean_auroc(labels, of_name.test[:, is_labelled])
+        for name, runs in test.scores.items():
+            areas[name] = mean_auroc(labels, runs[:, is_labelled])
     return Cut(threshold, len(labels), n_positive, areas)
 
 

@@ -67,19 +67,12 @@ def auroc(labels: Labels, scores: Scores) -> float:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rows in groups of equal score: strata one after another, each from its lowest score.
+    """Rows in groups of equal score: strata one after another, each from its lowest score."""
 
-    Attributes
-    ----------
-    positives, negatives : sparse (n_groups, n_questions)
-        Rows of each class.
-    begins : int64 (n_strata,)
-        The first group of each stratum.
-    """
-
+    # sparse (n_groups, n_questions): rows of each class
     positives: csr_array
     negatives: csr_array
-    begins: NDArray[np.int64]
+    begins: NDArray[np.int64]  # int64 (n_strata,): the first group of each stratum
 
     def areas(self, counts: NDArray) -> Scores:
         """AUROC where questions count `counts` (r, n_questions) times, (r,); NaN for one class.
@@ -231,12 +224,8 @@ def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     counts as their mean error.
 
     `labels` (n,) are 0 and 1, `scores` (n,) from 0 to 1, as the threshold, which was chosen on
-    other rows.
-
-    Returns
-    -------
-    coverage, risk : float64 (n,)
-        k / n, ascending to 1, and the error rate of those k; the last is 1 - accuracy.
+    other rows. Returns k / n (n,), ascending to 1, and the error rate (n,) of those k; the last is
+    1 - accuracy.
     """
     wrong = ((scores >= threshold) != labels).astype(np.float64)
     # 0 is the most confident

@@ -23,7 +23,13 @@ from train.evaluate.results import (
     mean_record,
 )
 
-__all__ = ["ResampledTest", "corrected_t_test", "mean_differences", "summarise_splits"]
+__all__ = [
+    "ResampledTest",
+    "corrected_t_test",
+    "mean_differences",
+    "mean_entries",
+    "summarise_splits",
+]
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -72,10 +78,6 @@ def summarise_splits(runs: Sequence[Results]) -> SplitsSummary:
     comparisons = compare_over_splits(runs, models | baselines, ratio)
     compared = {test.b for test in comparisons}
     rivals = {name: entry for name, entry in baselines.items() if name in compared}
-    val_areas = [
-        {name: entry.val.auroc for name, entry in group.items() if not entry.control}
-        for group in (models, rivals)
-    ]
     return SplitsSummary(
         seeds=[run.split.seed for run in runs],
         test_over_train=ratio,
@@ -84,7 +86,7 @@ def summarise_splits(runs: Sequence[Results]) -> SplitsSummary:
         strata=mean_strata(runs),
         explained=mean_explained(runs),
         comparisons=comparisons,
-        verdict=find_verdict(comparisons, *val_areas),
+        verdict=find_verdict(comparisons, models, rivals),
         remarks=merge_remarks(runs),
         runs=list(runs),
     )

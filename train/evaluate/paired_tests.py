@@ -12,7 +12,6 @@ import numpy as np
 from scipy.stats import norm, rankdata
 
 from train.evaluate.metrics import (
-    Areas,
     Labels,
     Questions,
     Scores,
@@ -21,7 +20,7 @@ from train.evaluate.metrics import (
     mean_auroc,
     percentile_interval,
 )
-from train.evaluate.results import PairedTest, Verdict
+from train.evaluate.results import Entries, PairedTest, Verdict, best_on_validation
 
 __all__ = [
     "compare_pairs",
@@ -57,12 +56,9 @@ def delong_test(
     difference is then that of the runs' mean AUROCs. `questions` (n,) are equal for rows of the
     same question; by default all differ.
 
-    Returns
-    -------
-    DeLongTest
-        z = 0 and p = 1 where the difference is 0, and where the rows of a class are of a single
-        question, hence without a variance; z is infinite where the variance is 0, as for perfect
-        scores against a constant.
+    z = 0 and p = 1 where the difference is 0, and where the rows of a class are of a single
+    question, hence without a variance; z is infinite where the variance is 0, as for perfect scores
+    against a constant.
     """
     if questions is None:
         questions = np.arange(len(labels))
@@ -144,17 +140,18 @@ def compare_pairs(
 
 
 def find_verdict(
-    comparisons: Sequence[PairedTest[str]], detectors: Areas, baselines: Areas
+    comparisons: Sequence[PairedTest[str]], detectors: Entries, baselines: Entries
 ) -> Verdict | None:
     """The comparison of the best detector with the best baseline; None without one of them.
 
-    Every (detector, baseline) is among the comparisons; the AUROC on validation, by name, chooses
-    the best of the detectors and of the baselines.
+    Every (detector, baseline) is among the comparisons; the AUROC on validation chooses. Controls
+    are no rivals.
     """
-    if not baselines or not detectors:
+    rivals = {name: entry for name, entry in baselines.items() if not entry.control}
+    if not rivals or not detectors:
         return None
-    detector = max(detectors, key=detectors.__getitem__)
-    baseline = max(baselines, key=baselines.__getitem__)
+    detector = best_on_validation(detectors)
+    baseline = best_on_validation(rivals)
     (test,) = (test for test in comparisons if (test.a, test.b) == (detector, baseline))
     return Verdict(detector=detector, baseline=baseline, **test.as_difference())
 

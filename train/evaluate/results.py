@@ -6,7 +6,8 @@ field that has a default is in the file only where its value differs from it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import json
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType
@@ -40,15 +41,18 @@ __all__ = [
     "Verdict",
     "WrongValueError",
     "as_json",
+    "best_on_validation",
     "from_json",
+    "json_text",
     "mean_record",
 ]
 
 Record = TypeVar("Record")
 Key = TypeVar("Key")
 Interval = list[float]  # low and high end, of 95%
-SHARE: Any = {"range": (0, 1), "expected": "a number from 0 to 1"}
-SEED: Any = {"range": (0, np.inf), "expected": "an integer of at least 0"}
+Rule = Mapping[str, Any]  # of a field: its range, and what is expected
+SHARE: Rule = {"range": (0, 1), "expected": "a number from 0 to 1"}
+SEED: Rule = {"range": (0, np.inf), "expected": "an integer of at least 0"}
 
 
 @dataclass
@@ -119,28 +123,18 @@ class Epoch:
 
 @dataclass
 class TrainingFacts:
-    """One training of a detector.
-
-    Attributes
-    ----------
-    checkpoint : str
-        The name of its file.
-    wait_seconds : float
-        Of waiting for batches.
-    start_val_auroc : float
-        On top of a baseline: the AUROC on validation before the first epoch.
-    lr, lr_val_auroc
-        With `tune_lr` the learning rate that was chosen, and (rate, AUROC) of each.
-    """
+    """One training of a detector."""
 
     seed: int
-    checkpoint: str
+    checkpoint: str  # the name of its file
     history: list[Epoch]
     seconds: float
-    wait_seconds: float
+    wait_seconds: float  # of waiting for batches
     processes: int
     ms_per_trace: float
+    # on top of a baseline: the AUROC on validation before the first epoch
     start_val_auroc: float | None = None
+    # with `tune_lr` the learning rate that was chosen, and (rate, AUROC) of each
     lr: float | None = None
     lr_val_auroc: list[list[float]] | None = None
     layer: int | None = None
@@ -159,36 +153,21 @@ class TrainingFacts:
 
 @dataclass(kw_only=True)
 class Costs:
-    """What a method costs; of several trainings or splits the means.
+    """What a method costs; of several trainings or splits the means."""
 
-    Attributes
-    ----------
-    parameters : float
-        Number of trained ones.
-    ms_per_trace : float
-        Milliseconds to score a trace, reading included.
-    """
-
-    parameters: float
+    parameters: float  # number of trained ones
     seconds: float
-    ms_per_trace: float | None = None
+    ms_per_trace: float | None = None  # milliseconds to score a trace, reading included
 
 
 @dataclass(kw_only=True)
 class Facts(Costs):
-    """What is known of a method besides its scores.
-
-    Attributes
-    ----------
-    traces_with_missing_numbers : int
-        Traces that lack a number, which is imputed.
-    C, alternative, layer, layers, layer_val_auroc
-        What validation chose for a probe, and the AUROC of each layer.
-    """
+    """What is known of a method besides its scores."""
 
     runs: list[TrainingFacts] | None = None
+    # what validation chose for a probe, and the AUROC of each layer
     C: float | None = None
-    traces_with_missing_numbers: int | None = None
+    traces_with_missing_numbers: int | None = None  # traces that lack a number, which is imputed
     alternative: str | None = None
     layer: int | None = None
     layers: list[int] | None = None
@@ -210,6 +189,11 @@ class Entry(Facts):
 
 
 Entries = dict[str, Entry]  # by name
+
+
+def best_on_validation(entries: Entries) -> str:
+    """The name of the best AUROC on validation, of equal ones the first."""
+    return max(entries, key=lambda name: entries[name].val.auroc)
 
 
 @dataclass(kw_only=True)
@@ -358,6 +342,17 @@ class Findings:
     def entries(self) -> Entries:
         return self.models | self.baselines
 
+    @property
+    def best(self) -> str:
+        return self.best_among(self.entries)
+
+    def best_among(self, names: Collection[str]) -> str:
+        """The best on validation: a detector or probe; without them a baseline; a control last."""
+        entries = {name: entry for name, entry in self.entries.items() if name in names}
+        models = {name: entry for name, entry in entries.items() if name in self.models}
+        proper = {name: entry for name, entry in entries.items() if not entry.control}
+        return best_on_validation(models or proper or entries)
+
 
 @dataclass
 class SplitsSummary(Findings):
@@ -370,27 +365,17 @@ class SplitsSummary(Findings):
 
 @dataclass
 class Results(Findings):
-    """A split, or the first of several with the summary of all of them.
+    """A split, or the first of several with the summary of all of them."""
 
-    Attributes
-    ----------
-    run : str
-        The id that run.json and the checkpoints have.
-    layers : dict
-        Column -> the layers that were read, as the model numbers them.
-    left_out : dict
-        Baseline or control -> why it could not be fitted.
-    """
-
-    run: str
+    run: str  # the id that run.json and the checkpoints have
     split: SplitCounts
     store: StoreRecord
-    layers: dict[str, list[int]]
+    layers: dict[str, list[int]]  # column -> the layers that were read, as the model numbers them
     config: Json
     machine: Json = field(default_factory=dict)
     label_sensitivity: list[Cut] | None = None
     tokens: dict[str, TokenCounts] | None = None
-    left_out: dict[str, str] | None = None
+    left_out: dict[str, str] | None = None  # baseline or control -> why it could not be fitted
     splits: SplitsSummary | None = None
 
     @property
@@ -400,6 +385,11 @@ class Results(Findings):
             return self
         means = {one.name: getattr(self.splits, one.name) for one in fields(Findings)}
         return replace(self, **means)
+
+    @property
+    def split_seeds(self) -> list[int]:
+        """The seeds of the splits, if there are several."""
+        return [] if self.splits is None else self.splits.seeds
 
     @property
     def of_each_split(self) -> list[Results]:
@@ -416,7 +406,7 @@ class WrongValueError(ValueError):
         self.found = shown
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """A record, or what holds records, as JSON has it; defaults are left out."""
     if is_dataclass(value):
         return {
@@ -429,9 +419,14 @@ def as_json(value: Any) -> Any:
     return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def from_json(kind: type[Record], content: Any, place: str = "") -> Record:
+def json_text(value: object) -> str:
+    """A record as the text of a JSON file."""
+    return json.dumps(as_json(value), indent=1, allow_nan=False)
+
+
+def from_json(kind: type[Record], content: object, place: str = "") -> Record:
     """The record in JSON; raises WrongValueError. Fields that it does not know are left out."""
-    content = checked(dict, content, place)
+    content = cast(Json, checked(dict, content, place))
     types = types_of(cast(Hashable, kind))
     values = {}
     for one in fields(kind):  # type: ignore[arg-type]  # it is a dataclass
@@ -449,7 +444,7 @@ def types_of(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def read_value(kind: Any, value: Any, place: str, rule: Any = None) -> Any:
+def read_value(kind: Any, value: object, place: str, rule: Rule | None = None) -> Any:
     """A value of a field: a number, a text, a record, a list or an object of one kind."""
     kinds = [one for one in get_args(kind) if one is not NoneType]
     if NoneType in get_args(kind):
@@ -478,7 +473,7 @@ KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 }
 
 
-def checked(kind: Any, value: Any, place: str, rule: Any = None) -> Any:
+def checked(kind: Any, value: object, place: str, rule: Rule | None = None) -> Any:
     """The value; raises WrongValueError for one of another kind, or out of its range."""
     if kind is Any:
         return value
@@ -486,7 +481,7 @@ def checked(kind: Any, value: Any, place: str, rule: Any = None) -> Any:
     low, high = (rule or {}).get("range", (-np.inf, np.inf))
     is_right = type(value) in kinds
     if is_right and kind in (int, float):
-        is_right = low <= value <= high
+        is_right = low <= cast(float, value) <= high
     if not is_right:
         raise WrongValueError(place, (rule or {}).get("expected", expected), value)
     return value
@@ -501,8 +496,8 @@ def mean_record(records: Sequence[Record]) -> Record:
     return replace(first, **dict(means(records)))  # type: ignore[type-var]  # a dataclass
 
 
-def means(records: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    for one in fields(records[0]):
+def means(records: Sequence[Record]) -> Iterator[tuple[str, Any]]:
+    for one in fields(records[0]):  # type: ignore[arg-type]  # it is a dataclass
         values = [getattr(record, one.name) for record in records]
         if all(type(value) in (int, float) for value in values):
             yield one.name, float(np.mean(values))

@@ -27,21 +27,11 @@ N_BINS = 10
 
 @dataclass(frozen=True)
 class Strata:
-    """Groups of the rows of a split.
+    """Groups of the rows of a split."""
 
-    Attributes
-    ----------
-    by : str
-        What they are of, in words: a column, or deciles of a control's score.
-    stratum : int64 (n,)
-        Equal for rows of one stratum.
-    control : str or None
-        Whose score was cut.
-    """
-
-    by: str
-    stratum: NDArray[np.int64]
-    control: str | None = None
+    by: str  # what they are of, in words: a column, or deciles of a control's score
+    stratum: NDArray[np.int64]  # int64 (n,): equal for rows of one stratum
+    control: str | None = None  # whose score was cut
 
     def summary(self, labels: Labels) -> StrataRecord:
         """Their number, and the pairs of a hallucination and a right answer within them."""

@@ -44,27 +44,13 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TokenTruth:
-    """The labelled tokens of a split.
+    """The labelled tokens of a split."""
 
-    Attributes
-    ----------
-    places : int64 (n,)
-        Of each labelled token among all tokens of the split, ascending.
-    labels : int64 (n,)
-        1 and 0.
-    traces : int64 (n,)
-        Position of its trace among the traces of the split, ascending.
-    questions : int64 (n_traces,)
-        Of each trace of the split.
-    trace_labels : int64 (n_traces,)
-        Of each trace of the split.
-    """
-
-    places: Integers
-    labels: Integers
-    traces: Integers
-    questions: Integers
-    trace_labels: Integers
+    places: Integers  # int64 (n,): of each labelled token among all tokens of the split, ascending
+    labels: Integers  # int64 (n,): 1 and 0
+    traces: Integers  # int64 (n,): position of its trace among the traces of the split, ascending
+    questions: Integers  # int64 (n_traces,): of each trace of the split
+    trace_labels: Integers  # int64 (n_traces,): of each trace of the split
 
     def keep(self, chosen: Bools) -> "TokenTruth":
         """Some of the tokens (n,)."""
@@ -168,14 +154,10 @@ def best_f1_threshold(labels: Integers, scores: Scores) -> float:
 def span_metrics(predicted: Bools, truth: TokenTruth) -> dict[str, float]:
     """How well predicted spans (n,) of tokens and annotated ones overlap.
 
-    Returns
-    -------
-    dict
-        `f1`: of tokens, which is the F1 of RAGTruth's span detection (arXiv:2401.00396) with tokens
-        in place of characters. `span_f1`: of spans, one counting as found if it shares a token with
-        one of the others. `iou`: intersection over union of the tokens of a trace, 1 where both
-        are empty, the mean over traces (as Mu-SHROOM has it, arXiv:2504.11975, with tokens in place
-        of characters).
+    `f1` is of tokens: the F1 of RAGTruth's span detection (arXiv:2401.00396) with tokens in place
+    of characters. `span_f1` is of spans, one counting as found if it shares a token with one of the
+    others. `iou` is the intersection over the union of the tokens of a trace, 1 where both are
+    empty, the mean over traces (Mu-SHROOM's, arXiv:2504.11975, with tokens in place of characters).
     """
     actual = truth.labels == 1
     both = predicted & actual

@@ -81,18 +81,17 @@ def fit(
     fabric: Fabric,
     detector: Detector,
     data: TrainingData,
-    config: Config,
     hooks: Hooks,
     state: Json | None = None,
 ) -> Training:
-    """Train a detector for `config.epochs`, or until `config.patience` epochs were no better.
+    """Train a detector for `epochs`, or until `patience` epochs were no better.
 
-    The detector is trained in place, with `config.seed` as the seed, and ends with the weights of
+    The detector is trained in place, with the seed of the settings, and ends with the weights of
     the last epoch, not of the best. `hooks` are called at batches, at epochs and to save; `state`
     is the `Training.state_dict` of a stopped training with the same settings, to continue it.
     Raises DataError if the loss or a score is not a finite number.
     """
-    training = Training(fabric, detector, data, config, hooks)
+    training = Training(fabric, detector, data, hooks)
     if state is not None:
         training.load_state_dict(state)
     elif detector.sample_size:
@@ -105,38 +104,22 @@ def fit(
 
 
 class Training:
-    """One training: everything that changes from step to step, saved and loaded as a whole.
-
-    Attributes
-    ----------
-    history : list of Epoch
-        The finished epochs.
-    start : Epoch
-        Number -1: the validation AUROC before training, on top of other log-odds; else -inf.
-    best : Best
-        Before the end of the first epoch `start`, which has weights on top of other log-odds only.
-    step : int
-        Number of batches so far, those before it was continued included.
-    seconds, wait_seconds : float
-        Time of this training before it was continued, and its time of waiting for batches.
-    """
+    """One training: everything that changes from step to step, saved and loaded as a whole."""
 
     def __init__(
-        self, fabric: Fabric, detector: Detector, data: TrainingData, config: Config, hooks: Hooks
+        self, fabric: Fabric, detector: Detector, data: TrainingData, hooks: Hooks
     ) -> None:
         self.fabric = fabric
         self.detector = detector
         self.data = data
-        self.config = config
+        self.config = config = data.config
         self.hooks = hooks
 
         # of this process; the processes share the bytes
         n_bytes = config.image_cache // fabric.world_size
         self.kept = FeatureCache(detector, len(data.store), n_bytes) if n_bytes else None
         self.columns = (*detector.columns, *detector.targets)
-        self.batches = data.loader(
-            "train", self.columns, config, fabric, shuffle=True, kept=self.kept
-        )
+        self.batches = data.loader("train", self.columns, fabric, shuffle=True, kept=self.kept)
         self.n_rows = len(data.splits.train)
         self.n_batches = math.ceil(self.n_rows / config.batch_size)
         self.labels = torch.from_numpy(data.splits.labels)
@@ -154,13 +137,15 @@ class Training:
         module = compile_detector(detector) if config.compile else detector
         self.model, self.optimizer = fabric.setup(module, optimizer)
 
-        self.history: list[Epoch] = []
+        self.history: list[Epoch] = []  # the finished ones
+        # the validation AUROC before training, on top of other log-odds; else -inf
         self.start = Epoch(-1, math.nan, -math.inf)
+        # until the first epoch ends `start`, which has weights on top of other log-odds only
         self.best = Best(self.start, {})
-        self.step = 0
+        self.step = 0  # batches so far, those before it was continued included
         self.loss_total = 0.0  # over the rows of this epoch
-        self.seconds = 0.0
-        self.wait_seconds = 0.0
+        self.seconds = 0.0  # before it was continued
+        self.wait_seconds = 0.0  # for batches
         self._pending: Pending | None = None
         self._clock = time.perf_counter()
         self._saved_at = self._clock
@@ -212,9 +197,9 @@ class Training:
         if self.detector.targets:
             area = 0.0
             if self.fabric.is_global_zero:
-                area = validation_of_tokens(self.detector, self.data, self.config)
+                area = validation_of_tokens(self.detector, self.data)
             return self.fabric.broadcast(area)
-        scores = predict(self.fabric, self.detector, self.data, "val", self.config, self.kept)
+        scores = predict(self.fabric, self.detector, self.data, "val", self.kept)
         return auroc(self.data.splits.labels_of("val"), scores)
 
     def _copy_weights(self) -> dict[str, Tensor]:
@@ -391,7 +376,6 @@ def predict(
     detector: Detector,
     data: TrainingData,
     split: str,
-    config: Config,
     kept: FeatureCache | None = None,
 ) -> Scores:
     """Probability of hallucination of each row of a split, (n_split,), on every process.
@@ -402,7 +386,7 @@ def predict(
     rows = data.splits.rows(split)
     detector.eval()
     parts = [torch.zeros(0, dtype=torch.float64)]  # a process may have no row
-    for batch in filter(len, data.loader(split, detector.columns, config, fabric, kept=kept)):
+    for batch in filter(len, data.loader(split, detector.columns, fabric, kept=kept)):
         outputs = detector(batch.to(fabric.device, non_blocking=True))
         parts.append(check_logits(detector, outputs.logits, len(batch)).cpu().double())
     logits = gather_rows(fabric, torch.cat(parts), len(rows))  # (n_split,)

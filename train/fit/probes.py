@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from models import FittedProbe, Probe
 from models.question_only import FittedTextProbe, TextProbe
 from store.traces.question_split import SPLITS
-from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
@@ -36,18 +35,14 @@ Numbers = torch.Tensor | NDArray[np.object_]  # (n, A, k), or texts (n,)
 Features = dict[str, Any]  # split -> the features that a probe is fitted on
 
 
-def score_probe(
-    name: str, probe: AnyProbe, config: Config, data: TrainingData
-) -> tuple[Scored, AnyFitted]:
+def score_probe(name: str, probe: AnyProbe, data: TrainingData) -> tuple[Scored, AnyFitted]:
     """Fit a probe on train, choose its layer on validation, and score validation and test."""
     started_at = time.perf_counter()
-    features = {
-        split: read_features(name, probe, config, data, split) for split in ("train", "val")
-    }
+    features = {split: read_features(name, probe, data, split) for split in ("train", "val")}
     fitted = fit_probe(probe, features, data.splits)
     val = predict_probe(name, fitted, features["val"], data, "val")[None]
     fitted_at = time.perf_counter()
-    features["test"] = read_features(name, probe, config, data, "test")
+    features["test"] = read_features(name, probe, data, "test")
     test = predict_probe(name, fitted, features["test"], data, "test")[None]
     ended_at = time.perf_counter()
     facts = describe_fit(probe, fitted, features, data)
@@ -98,9 +93,9 @@ def count_imputed(features: Features) -> int:
     return sum(int((split.isnan() & known).any((1, 2)).sum()) for split in features.values())
 
 
-def read_split_features(name: str, probe: AnyProbe, config: Config, data: TrainingData) -> Features:
+def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Features:
     """Split -> features (n_split, A, k), or texts (n_split,)."""
-    return {split: read_features(name, probe, config, data, split) for split in SPLITS}
+    return {split: read_features(name, probe, data, split) for split in SPLITS}
 
 
 def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
@@ -110,9 +105,7 @@ def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
     )
 
 
-def read_features(
-    name: str, probe: AnyProbe, config: Config, data: TrainingData, split: str
-) -> Any:
+def read_features(name: str, probe: AnyProbe, data: TrainingData, split: str) -> Any:
     """What a probe is fitted on or scores, of the rows of a split.
 
     Returns a tensor (n_split, A, k); of a control that reads texts, an object array of them,
@@ -121,7 +114,7 @@ def read_features(
     if isinstance(probe, TextProbe):
         return read_texts(probe, data, split)
     optional = [role for role in probe.optional if not missing_columns(data, [role])]
-    batches = data.loader(split, [*probe.columns, *optional], config)
+    batches = data.loader(split, [*probe.columns, *optional])
     # A loader may reuse memory for its next batch, and features may be views of it.
     features = torch.cat([probe.features(batch).clone() for batch in batches])
     infinite = features.isinf().any((1, 2)).nonzero()

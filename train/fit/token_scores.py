@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from models import DETECTORS, Detector, FittedProbe, Probe
 from models.token_scores import STATES
-from train.config import Config
 from train.data import token_labels
 from train.data.batches import TrainingData
 from train.data.requirements import columns_of, missing_columns, reader_of
@@ -25,12 +24,12 @@ TokenScores = NDArray[np.float32]  # (n_tokens,)
 MAX_TOKENS = 4000  # of train and of validation that choose a layer: 1 GB at 32 layers of 4,096
 
 
-def token_columns(name: str, config: Config, data: TrainingData) -> tuple[str, ...]:
+def token_columns(name: str, data: TrainingData) -> tuple[str, ...]:
     """Columns that a method scores the tokens of this store from; empty if it cannot.
 
     A method that reads one state a trace needs the states of all tokens, of the same layers.
     """
-    read = columns_of(name, config, data)
+    read = columns_of(name, data)
     columns = columns_for_tokens(name, read, data)
     if missing_columns(data, columns):
         return ()
@@ -56,7 +55,7 @@ def read_as(role: str, data: TrainingData) -> tuple[tuple[int, ...], list[int]]:
 
 
 def detector_tokens(
-    detector: Detector, data: TrainingData, split: str, config: Config, device: torch.device
+    detector: Detector, data: TrainingData, split: str, device: torch.device
 ) -> TokenScores:
     """Scores of all tokens of a split by a trained detector, (n_tokens,), in the split's order.
 
@@ -66,20 +65,20 @@ def detector_tokens(
     detector.to(device)
     parts = [torch.zeros(0)]
     columns = detector.columns_for_tokens(detector.columns)
-    for batch in data.loader(split, columns, config):
+    for batch in data.loader(split, columns):
         scores = detector.token_scores(batch.to(device))
         assert scores is not None  # the contract of `Detector`
         parts.append(scores.float().cpu())
     return torch.cat(parts).numpy()
 
 
-def validation_of_tokens(detector: Detector, data: TrainingData, config: Config) -> float:
+def validation_of_tokens(detector: Detector, data: TrainingData) -> float:
     """AUROC of a detector's scores over the labelled tokens of validation.
 
     Raises DataError for a score that is not finite.
     """
     device = next(detector.parameters()).device
-    scores = detector_tokens(detector, data, "val", config, device).astype(np.float64)
+    scores = detector_tokens(detector, data, "val", device).astype(np.float64)
     tokens = token_labels.read_token_labels(data, "val")
     places = np.flatnonzero(tokens.is_labelled)
     for place in places[~np.isfinite(scores[places])][:1]:
@@ -92,12 +91,10 @@ def validation_of_tokens(detector: Detector, data: TrainingData, config: Config)
     return auroc(tokens.labels[places].astype(np.int64), scores[places])
 
 
-def probe_tokens(
-    probe: Probe, fitted: FittedProbe, data: TrainingData, split: str, config: Config
-) -> TokenScores:
+def probe_tokens(probe: Probe, fitted: FittedProbe, data: TrainingData, split: str) -> TokenScores:
     """Scores of all tokens of a split by a fitted probe, as `detector_tokens`."""
     parts = [torch.zeros(0)]
-    for batch in data.loader(split, probe.columns_for_tokens(), config):
+    for batch in data.loader(split, probe.columns_for_tokens()):
         scores = probe.token_scores(fitted, batch)
         assert scores is not None  # the contract of `Probe`
         # the loader may reuse the memory of a batch, of which scores may be a view
@@ -105,14 +102,14 @@ def probe_tokens(
     return torch.cat(parts).numpy()
 
 
-def choose_layer(config: Config, data: TrainingData) -> int | None:
+def choose_layer(data: TrainingData) -> int | None:
     """The layer whose regression on tokens ranks those of validation best, as the model numbers it.
 
     The regressions are of a sample of the labelled tokens: those of traces drawn by the seed until
     there are enough. None if such a sample has a single class.
     """
-    train, labels = draw_tokens(config, data, "train")
-    val, val_labels = draw_tokens(config, data, "val")
+    train, labels = draw_tokens(data, "train")
+    val, val_labels = draw_tokens(data, "val")
     if len(np.unique(labels)) < 2 or len(np.unique(val_labels)) < 2:
         return None
     probe = Probe((STATES,), lambda batch: batch.ragged(STATES).values)
@@ -120,14 +117,14 @@ def choose_layer(config: Config, data: TrainingData) -> int | None:
     return data.layers_or_count(STATES, train.shape[1])[fitted.alternative]
 
 
-def draw_tokens(
-    config: Config, data: TrainingData, split: str
-) -> tuple[torch.Tensor, NDArray[np.int64]]:
+def draw_tokens(data: TrainingData, split: str) -> tuple[torch.Tensor, NDArray[np.int64]]:
     """States (n, L, d), as stored, and labels (n,) of labelled tokens of a split.
 
     Raises DataError for a state that is not finite.
     """
-    rows = np.random.default_rng([config.seed, MAX_TOKENS]).permutation(data.splits.rows(split))
+    rows = np.random.default_rng([data.config.seed, MAX_TOKENS]).permutation(
+        data.splits.rows(split)
+    )
     states: list[torch.Tensor] = []
     labels: list[torch.Tensor] = []
     n_drawn = 0

@@ -11,7 +11,7 @@ What is loaded here is in the registries of `models` until the next command line
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -45,26 +45,13 @@ PROBE_GROUP = "trace_probes"
 
 @dataclass(frozen=True)
 class Outside:
-    """A detector or probe that was loaded from outside.
+    """A detector or probe that was loaded from outside."""
 
-    Attributes
-    ----------
-    name : str
-        In the registries and results.
-    method : Detector class or Probe
-    place : str
-        FILE.py:CLASS, or MODULE:NAME of an installed package.
-    sha256 : str or None
-        Of the file, in hexadecimal.
-    package : str or None
-        Name and version of the installed package.
-    """
-
-    name: str
+    name: str  # in the registries and results
     method: type[Detector] | Probe
-    place: str
-    sha256: str | None = None
-    package: str | None = None
+    place: str  # FILE.py:CLASS, or MODULE:NAME of an installed package
+    sha256: str | None = None  # of the file, in hexadecimal
+    package: str | None = None  # name and version of the installed package
 
     @property
     def options(self) -> list[Option]:
@@ -97,11 +84,8 @@ def load_methods(text: str, *, files: bool = True) -> str:
     user wrote the text on the command line. Returns the text with the name of each FILE.py:CLASS in
     its place.
 
-    Raises
-    ------
-    ConfigError
-        A file or package that cannot be loaded, or holds something else; a name that there is
-        already.
+    Raises ConfigError for a file or package that cannot be loaded, or holds something else; and for
+    a name that there is already.
     """
     forget()
     find_installed()
@@ -164,7 +148,7 @@ def check_new(name: str, place: str) -> None:
         )
 
 
-def registry_of(method: type[Detector] | Probe) -> Any:
+def registry_of(method: type[Detector] | Probe) -> MutableMapping[str, Any]:
     return DETECTORS if isinstance(method, type) else PROBES
 
 
@@ -222,7 +206,7 @@ def package_of(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
-def describe_changes(recorded: Any, names: Sequence[str]) -> list[str]:
+def describe_changes(recorded: object, names: Sequence[str]) -> list[str]:
     """A warning for each method whose file or package is not that of the run."""
     warnings = []
     for name in names:

@@ -6,7 +6,6 @@ path in it is ever opened or imported.
 
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from train.files import Json
 
@@ -23,31 +22,31 @@ __all__ = [
 
 N_DIGITS = 12  # of a SHA-256 that is shown
 ORIGIN_KEYS = ("sha256", "package")
-Difference = tuple[str, Any, Any]  # what, now, then
+Difference = tuple[str, object, object]  # what, now, then
 
 
-def entry_of(recorded: Any, name: str) -> Json:
+def entry_of(recorded: object, name: str) -> Json:
     """What a run recorded of a method from outside; {} where it recorded none, or no such thing."""
     return as_object(as_object(recorded).get(name))
 
 
-def as_object(value: Any) -> Json:
+def as_object(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def recorded_options(recorded: Any, name: str) -> Json:
+def recorded_options(recorded: object, name: str) -> Json:
     """The recorded values of the options of a method; not checked."""
     entry = entry_of(recorded, name)
     return dict(as_object(entry.get("options")))
 
 
-def recorded_place(recorded: Any, name: str) -> str | None:
+def recorded_place(recorded: object, name: str) -> str | None:
     """Where a run had a method from, as it says; not to be imported."""
     place = entry_of(recorded, name).get("place")
     return place if isinstance(place, str) else None
 
 
-def outside_differences(now: Any, then: Any) -> list[Difference]:
+def outside_differences(now: object, then: object) -> list[Difference]:
     """What differs between the recorded methods of two runs: what, and both values."""
     differences = []
     for name in names_in(now, then):
@@ -68,19 +67,20 @@ def origin_differences(now: Json, then: Json) -> list[Difference]:
     ]
 
 
-def names_in(*records: Any) -> list[str]:
+def names_in(*records: object) -> list[str]:
     """The keys of several records, each once."""
     keys = chain.from_iterable(map(as_object, records))
     return list(dict.fromkeys(keys))
 
 
-def shorten(value: Any) -> Any:
+def shorten(value: object) -> object:
     """The first digits of a SHA-256; anything else as it is."""
-    is_digest = isinstance(value, str) and len(value) == 64
-    return value[:N_DIGITS] if is_digest else value
+    if isinstance(value, str) and len(value) == 64:
+        return value[:N_DIGITS]
+    return value
 
 
-def describe_outside(recorded: Any) -> list[str]:
+def describe_outside(recorded: object) -> list[str]:
     """Each method from outside with its origin and its options, for a report."""
     texts = []
     for name in names_in(recorded):

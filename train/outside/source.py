@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from train.errors import ConfigError
 
@@ -72,7 +72,7 @@ def describe_failure(error: BaseException, path: Path | None = None) -> str:
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def check_method(value: Any, where: str) -> type[Detector] | Probe:
+def check_method(value: object, where: str) -> type[Detector] | Probe:
     """A subclass of Detector with all it needs, or a Probe; raises ConfigError for others."""
     from models import Detector, Probe
 
@@ -88,12 +88,13 @@ def check_method(value: Any, where: str) -> type[Detector] | Probe:
             f"{where}: expected `columns`, a tuple of the columns that it reads, "
             f"found {columns!r:.80}"
         )
-    if is_detector:
-        check_detector(value, where)
-    return value
+    method = cast("type[Detector] | Probe", value)
+    if isinstance(method, type):
+        check_detector(method, where)
+    return method
 
 
-def is_names(value: Any) -> bool:
+def is_names(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from train.files import make_directory, replace_file
+from train.files import make_directory, replace_file, write_text
 from train.report import tables
 from train.report.evidence import Evidence, gather_evidence
-from train.report.forest import draw_forest
 from train.report.numbers import clean_text
 from train.report.plots import (
     draw_calibration,
+    draw_forest,
     draw_histograms,
     draw_layers,
     draw_learning_curves,
@@ -41,7 +41,6 @@ from train.report.tables import build_metrics
 from train.run.results import write_results, write_scores
 
 if TYPE_CHECKING:
-    from train.data.batches import TrainingData
     from train.run.experiment import Experiment
 
 __all__ = ["PICTURES", "build_sections", "find_title", "write_pages", "write_report"]
@@ -50,12 +49,12 @@ FOLDER = "figures"
 FORMATS = ("png", "pdf", "svg")
 
 
-def write_report(experiment: Experiment, data: TrainingData, output_dir: Path) -> None:
+def write_report(experiment: Experiment, output_dir: Path) -> None:
     """Write the files of a run; results.json comes last, since it marks the run as finished."""
     for other in experiment.further:
         write_split(other)
-    write_scores(output_dir / "scores.csv", experiment, data)
-    evidence = gather_evidence(experiment, data)
+    write_scores(output_dir / "scores.csv", experiment.frame)
+    evidence = gather_evidence(experiment)
     write_pages(evidence, output_dir, experiment.results.config.get("figures"))
     write_results(output_dir / "results.json", experiment.results)
 
@@ -63,7 +62,7 @@ def write_report(experiment: Experiment, data: TrainingData, output_dir: Path) -
 def write_split(experiment: Experiment) -> None:
     """Write the two files of a further split that programs read, into its own directory."""
     path = experiment.directory.path
-    write_scores(path / "scores.csv", experiment, experiment.data)
+    write_scores(path / "scores.csv", experiment.frame)
     write_results(path / "results.json", experiment.results)
 
 
@@ -99,11 +98,6 @@ def write_figures(sections: Sequence[Section], folder: Path, also: str | None = 
         if name in figures:
             # the page draws it again, with the same layout
             figures[name].set_layout_engine("none")
-
-
-def write_text(path: Path, text: str) -> None:
-    with replace_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 PICTURES: dict[str, Callable[[Evidence], Figure]] = {

@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.traces.origin import records_of
+from train.evaluate.frame import Frame
 from train.evaluate.metrics import Areas, Curve, Labels, Scores, confidence, youden_threshold
 from train.evaluate.results import Entries, Results, TrainingFacts
 from train.report.methods import Kinds, choose_shown, find_kinds
-from train.run.results import best_on_validation, validation_aurocs
 
 if TYPE_CHECKING:
-    from train.data.batches import TrainingData
-    from train.evaluate.judge import ScoredByName
     from train.run.experiment import Experiment
 
 __all__ = ["Evidence", "Mistake", "describe_traces", "find_mistakes", "gather_evidence"]
@@ -44,32 +42,14 @@ class Mistake(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that a report shows or draws.
-
-    Attributes
-    ----------
-    val_labels, test_labels : int64 (n_split,)
-        1 and 0.
-    scored : dict of Scored
-        By name: `val` and `test`, float64 (n_seeds, n_split).
-    trace_ids : list of str
-        Of the test split.
-    texts : callable
-        (positions in the test split) -> column name -> the text of each.
-    traces : dict
-        How the traces were made, in words, as the store records it.
-    directory : Path or None
-        Of the run.
-    """
+    """Everything that a report shows or draws."""
 
     results: Results
-    val_labels: Labels
-    test_labels: Labels
-    scored: ScoredByName
-    trace_ids: list[str]
-    texts: Texts
+    frame: Frame[str]
+    texts: Texts  # (positions in the test split) -> column name -> the text of each
+    # how the traces were made, in words, as the store records it
     traces: dict[str, str] = field(default_factory=dict)
-    directory: Path | None = None
+    directory: Path | None = None  # of the run
 
     @property
     def kinds(self) -> Kinds:
@@ -106,7 +86,11 @@ class Evidence:
     @property
     def has_seeds(self) -> bool:
         """Whether a detector was trained more than once on a split."""
-        return any(len(scored.test) > 1 for scored in self.scored.values())
+        return any(len(runs) > 1 for runs in self.frame.scores.values())
+
+    @property
+    def test_labels(self) -> Labels:
+        return self.frame.test.labels
 
     @property
     def histories(self) -> dict[str, list[NDArray]]:
@@ -136,13 +120,13 @@ class Evidence:
     @property
     def best(self) -> str:
         """The detector with the best validation AUROC; without detectors, the best baseline."""
-        return best_on_validation(validation_aurocs(self.shown_results))
+        return self.shown_results.best
 
     def runs(self, name: str) -> Iterator[tuple[Scores, float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""
-        scored = self.scored[name]
-        for val, test in zip(scored.val, scored.test, strict=True):
-            yield test, youden_threshold(self.val_labels, val)
+        val, test = self.frame.val, self.frame.test
+        for of_val, of_test in zip(val.scores[name], test.scores[name], strict=True):
+            yield of_test, youden_threshold(val.labels, of_val)
 
 
 def read_history(run: TrainingFacts) -> NDArray:
@@ -152,25 +136,21 @@ def read_history(run: TrainingFacts) -> NDArray:
     return np.array(numbers, np.float64).T
 
 
-def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
+def gather_evidence(experiment: Experiment) -> Evidence:
     """The evidence of a run that has just ended."""
-    splits = data.splits
-    store = data.store
+    store = experiment.data.store
     stored = store.schema.columns
     columns = [name for name in TEXT_COLUMNS if name in stored and stored[name].is_text]
 
     def read_texts(positions: list[int]) -> dict[str, list[str]]:
         if not (columns and positions):
             return {}
-        batch = store.read(splits.test[positions], columns=columns)
+        batch = store.read(experiment.data.splits.test[positions], columns=columns)
         return {name: batch.texts(name) for name in columns}
 
     return Evidence(
         results=experiment.results,
-        val_labels=splits.labels_of("val"),
-        test_labels=splits.labels_of("test"),
-        scored=experiment.scored,
-        trace_ids=[store.ids[row] for row in splits.test.tolist()],
+        frame=experiment.frame,
         texts=read_texts,
         traces=describe_traces(store.provenance),
         directory=experiment.directory.path,
@@ -179,7 +159,7 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
 
 def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
     """The `n` most confident wrong predictions on test; of several runs, of their mean scores."""
-    scores = evidence.scored[name].test.mean(0)
+    scores = evidence.frame.test.mean(name)
     threshold = evidence.entries[name].test.threshold
     if threshold is None or not math.isfinite(threshold):
         return []
@@ -224,7 +204,7 @@ def describe_traces(provenance: Mapping[str, Any]) -> dict[str, str]:
     return described
 
 
-def in_words(value: Any) -> str:
+def in_words(value: object) -> str:
     """A text as it is, an object as NAME = VALUE without what is null, anything else as JSON."""
     if isinstance(value, str):
         return value

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -68,23 +67,15 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in rows; the first `n_left` columns are words, the others numbers.
-
-    Attributes
-    ----------
-    groups : dict
-        Row -> name of the group of rows that begins there; it may be empty.
-    best : set of (row, column)
-        Numbers that are the best of their column.
-    commands : dict
-        Row -> a shell command that shows more of it.
-    """
+    """Texts in rows; the first `n_left` columns are words, the others numbers."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     n_left: int = 1
+    # row -> name of the group of rows that begins there; it may be empty
     groups: Mapping[int, str] = field(default_factory=dict)
-    best: frozenset[tuple[int, int]] = frozenset()
+    best: frozenset[tuple[int, int]] = frozenset()  # numbers that are the best of their column
+    # row -> a shell command that shows more of it
     commands: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -130,7 +121,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
     return templates
 
 
-def in_words(what: str, *arguments: Any) -> str:
+def in_words(what: str, *arguments: object) -> str:
     """The sentences of a macro of words.jinja; empty where there is nothing to say."""
     macros = environment().get_template("words.jinja").module
     return tidy(getattr(macros, what)(*arguments))

@@ -6,13 +6,13 @@ cleaned here, and escaped where they are written.
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
 from platform import python_version
-from typing import Any
+from typing import TypeVar
 
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config
@@ -73,6 +73,7 @@ TOKEN_METRICS = {  # header -> key
 }
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
 LABELS = ("right", "hallucination")
+Key = TypeVar("Key", bound=Hashable)
 MAX_ID = 200  # characters of a trace id in a command
 
 
@@ -305,7 +306,7 @@ def build_mistakes(evidence: Evidence, name: str, n: int = 20) -> Table | None:
     rows = []
     commands = {}
     for i, mistake in enumerate(mistakes):
-        trace_id = evidence.trace_ids[mistake.position]
+        trace_id = evidence.frame.test.trace_ids[mistake.position]
         shown = [clean_text(column[i]) for column in texts.values()]
         rows.append((clean_text(trace_id), LABELS[mistake.label], short(mistake.score), *shown))
         command = evidence.directory and view_command(
@@ -346,7 +347,7 @@ def build_comparisons(comparisons: Sequence[PairedTest[str]]) -> Table:
     return Table(("detector", "against", *columns), rows, n_left=2)
 
 
-def comparison_cells(test: PairedTest[Any]) -> list[str]:
+def comparison_cells(test: PairedTest[Key]) -> list[str]:
     """A difference with its interval, and p values; of several splits the least and the largest."""
     difference = with_interval(test.difference, test.ci)
     if not test.differences:

@@ -1,14 +1,18 @@
-"""Weights and states of a training on disk: written atomically, loaded without running code.
+"""What a run has saved, and what resumes it: written atomically, loaded without running code.
 
-A checkpoint names its owner: run, detector and seed. Loading compares all three, so a file that
-another run left in the same directory is refused.
+While a training lasts its state is saved in `NAME-seedS.state.pt`; at its end the best weights go
+to `NAME-seedS.pt`, and the state is removed. A checkpoint names its owner: run, detector and seed.
+Loading compares all three, so a file that another run left in the same directory is refused.
 """
+
+from __future__ import annotations
 
 import io
 import pickle
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,19 @@ import torch
 from torch import Tensor, nn
 
 from train.errors import CheckpointError
+from train.evaluate.results import TrainingFacts, WrongValueError, as_json, from_json
 from train.files import Json, replace_file
 
-__all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = [
+    "FinishedTraining",
+    "RunDirectory",
+    "TrainingFiles",
+    "check_same_layer",
+    "check_state",
+    "load_checkpoint",
+    "load_weights",
+    "save_checkpoint",
+]
 
 AGAIN = "remove it and train again"  # --resume begins anew what has no file
 UNREADABLE = (
@@ -81,3 +95,137 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -
         raise CheckpointError(
             f"{path}: the weights do not fit this detector ({reason:.200}); {AGAIN}"
         ) from error
+
+
+@dataclass(frozen=True)
+class FinishedTraining:
+    """The best weights of a training, and what is known of it."""
+
+    weights: dict[str, Tensor]
+    shapes: dict[str, list[int]]  # column that the detector reads -> shape of one item
+    config: Json
+    facts: TrainingFacts
+
+
+CONTENT = ("weights", "shapes", "config")  # of a checkpoint, beside the facts
+HERE = ("seed", "checkpoint", "ms_per_trace")  # facts that the file's name or its reader tells
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where a run keeps its files."""
+
+    path: Path
+    id: str  # distinguishes this run from others that wrote to the same place
+    # whether this process continues what an earlier one saved; else files that are there are
+    # not read
+    resumed: bool = False
+
+    def split(self, seed: int) -> RunDirectory:
+        """Where the run keeps the files of another split than its first."""
+        return replace(self, path=self.path / f"split-{seed}")
+
+    def training(self, name: str, seed: int) -> TrainingFiles:
+        return TrainingFiles(self, name, seed)
+
+    def probe(self, name: str) -> Path:
+        return self.path / f"{name}.pt"
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """The files of a training: its state while it is under way, then its best weights."""
+
+    run: RunDirectory
+    name: str
+    seed: int
+    trial: str = ""
+
+    @property
+    def stem(self) -> str:
+        return f"{self.name}-seed{self.seed}{self.trial}"
+
+    def trial_of(self, lr: float) -> TrainingFiles:
+        """The files of a training that competes with others for being this one."""
+        return replace(self, trial=f"-lr{lr:.3g}")
+
+    @property
+    def owner(self) -> Json:
+        return {"run": self.run.id, "detector": self.name, "seed": self.seed}
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the best weights go at the end."""
+        return self.run.path / f"{self.stem}.pt"
+
+    @property
+    def state(self) -> Path:
+        """Where the state goes until then."""
+        return self.run.path / f"{self.stem}.state.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.run.path / "tensorboard" / self.stem
+
+    def save_state(self, state: Json) -> None:
+        save_checkpoint(self.state, self.owner, state)
+
+    def load_state(self) -> Json | None:
+        """The state of a training that was stopped, on the CPU; None where none was saved."""
+        if not self.run.resumed or not self.state.exists():
+            return None
+        return load_checkpoint(self.state, self.owner)
+
+    def finish(self, finished: FinishedTraining) -> None:
+        """Save the best weights and facts of the training, and remove its state."""
+        content = {key: getattr(finished, key) for key in CONTENT}
+        facts = {key: value for key, value in as_json(finished.facts).items() if key not in HERE}
+        save_checkpoint(self.checkpoint, self.owner, content | facts)
+        self.state.unlink(missing_ok=True)
+
+    def load_finished(self) -> FinishedTraining | None:
+        """What `finish` wrote in this run; None if the training has not ended yet."""
+        if not self.run.resumed or not self.checkpoint.exists():
+            return None
+        content = load_checkpoint(self.checkpoint)
+        if content["owner"] != self.owner:  # of another run: will be replaced
+            return None
+        return self._read_finished(content)
+
+    def load_trained(self) -> FinishedTraining:
+        """What `finish` wrote; raises CheckpointError where there is none, or something else."""
+        return self._read_finished(load_checkpoint(self.checkpoint, self.owner))
+
+    def _read_finished(self, content: Json) -> FinishedTraining:
+        """A finished training; raises CheckpointError unless a training that ended wrote it."""
+        path = self.checkpoint
+        if not all(isinstance(content.get(key), dict) for key in CONTENT):
+            raise CheckpointError(f"{path}: no weights of a finished training; train again")
+        here = {"seed": self.seed, "checkpoint": path.name, "ms_per_trace": 0.0}
+        try:
+            facts = from_json(TrainingFacts, content | here)
+        except WrongValueError as error:
+            raise CheckpointError(f"{path}: expected {error}; train again") from error
+        return FinishedTraining(**{key: content[key] for key in CONTENT}, facts=facts)
+
+
+def check_state(files: TrainingFiles, state: Json, layer: int | None) -> None:
+    """Raise CheckpointError for a state that would be continued in another way than it began.
+
+    `layer` is the one that the detector would read, None where it reads several or none.
+    """
+    found = state["layer"]
+    if type(found) is not type(layer) or found != layer:
+        raise CheckpointError(
+            f"{files.state}: expected a training on layer {layer}, found layer {found!r:.80}; "
+            "train again: --overwrite"
+        )
+
+
+def check_same_layer(files: TrainingFiles, layer: int | None, earlier: TrainingFacts) -> None:
+    """Raise CheckpointError if a seed would read another layer than an `earlier` one did."""
+    if layer != earlier.layer:
+        raise CheckpointError(
+            f"{files.run.path / earlier.checkpoint}: expected a training on layer {layer}, "
+            f"that of seed {files.seed}, found layer {earlier.layer}; train again: --overwrite"
+        )

@@ -1,8 +1,7 @@
 """Untrained detectors and their losses, built from settings and from what is read of a store."""
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import fields
 
 from models import BASELINES, DETECTORS, Detector
 from models.losses import ClassificationLoss
@@ -21,14 +20,13 @@ from train.fit.token_scores import choose_layer
 __all__ = [
     "build_criterion",
     "build_detector",
+    "choose_layers_of",
     "hidden_size",
+    "layers_of_training",
     "number_of_layer",
     "numbers_of_layers",
     "read_layers",
     "set_loss",
-    "trained_settings",
-    "with_chosen_layers",
-    "with_layer_of_tokens",
 ]
 
 # its regressions, one a layer, choose the layer of detectors that read one layer of its column
@@ -36,10 +34,10 @@ LAYER_JUDGE = "logreg_best"
 LOSS_SETTINGS = ("focal_loss", "label_smoothing", "class_weights")
 
 
-def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
+def build_detector(name: str, data: TrainingData) -> Detector:
     """Build an untrained detector; raises ConfigError for settings that it cannot take."""
     kind = DETECTORS[name]
-    settings = settings_for(name, config)
+    settings = settings_for(name, data.config)
     unknown = [option for option in kind.options if option not in settings]
     if unknown:
         raise ConfigError(
@@ -47,16 +45,16 @@ def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
             "field to Config in train/config/settings.py, or declare it in `options` as a "
             "models.Option, with a default"
         )
-    settings |= layer_positions(name, data, config)
-    columns = columns_of(name, config, data)
+    settings |= layer_positions(name, data)
+    columns = columns_of(name, data)
     try:
         detector = kind.build(data.item_shapes(columns), settings)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
     detector.columns = columns
     if not detector.has_plain_loss:
-        refuse_loss_settings(name, detector, config)
-    detector.recompute = config.use_gradient_checkpointing
+        refuse_loss_settings(name, detector, data.config)
+    detector.recompute = data.config.use_gradient_checkpointing
     return detector
 
 
@@ -71,12 +69,12 @@ def refuse_loss_settings(name: str, detector: Detector, config: Config) -> None:
         )
 
 
-def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, int]:
+def layer_positions(name: str, data: TrainingData) -> dict[str, int]:
     """Setting that names a layer -> position of that layer among those that a detector reads."""
     kind = DETECTORS[name]
     positions = {}
-    for setting in fields(config):
-        number = getattr(config, setting.name)
+    for setting in fields(Config):
+        number = getattr(data.config, setting.name)
         if number is None or not setting.metadata["layer"] or setting.name not in kind.options:
             continue
         numbers = numbers_of_layers(kind, data)
@@ -87,30 +85,23 @@ def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, 
     return positions
 
 
-def with_chosen_layers(config: Config, detectors: list[str], baselines: ScoredByName) -> Config:
-    """The settings, with the layers that validation chooses where the user named none.
+def choose_layers_of(
+    detectors: list[str], baselines: ScoredByName, data: TrainingData
+) -> dict[str, int | None]:
+    """The layers that validation chooses, by the settings of which the user gave none.
 
     A detector that reads one layer is given that of the best regression on the same column. Where
-    that baseline was not fitted, the detector's own default stays.
+    that baseline was not fitted, the detector's own default stays. One that learns from tokens is
+    given the layer of the best regression on tokens.
     """
-    judged = baselines[LAYER_JUDGE].facts.layer if LAYER_JUDGE in baselines else None
-    if judged is None:
-        return config
     kinds = [DETECTORS[name] for name in detectors]
     columns = BASELINES[LAYER_JUDGE].columns
-    of_column = [kind for kind in kinds if kind.columns == columns]
-    chosen: dict[str, Any] = dict.fromkeys(open_layers(config, of_column), judged)
-    return replace(config, **chosen)
-
-
-def with_layer_of_tokens(config: Config, detectors: list[str], data: TrainingData) -> Config:
-    """The settings, with the layer of detectors that learn from tokens, chosen on validation."""
-    kinds = [DETECTORS[name] for name in detectors if DETECTORS[name].targets]
-    names = open_layers(config, kinds)
-    if not names:
-        return config
-    chosen: dict[str, Any] = dict.fromkeys(names, choose_layer(config, data))
-    return replace(config, **chosen)
+    of_column = open_layers(data.config, [kind for kind in kinds if kind.columns == columns])
+    judged = baselines[LAYER_JUDGE].facts.layer if LAYER_JUDGE in baselines else None
+    chosen: dict[str, int | None] = dict.fromkeys(of_column if judged is not None else (), judged)
+    of_tokens = open_layers(data.config, [kind for kind in kinds if kind.targets])
+    of_tokens = [name for name in of_tokens if name not in chosen]
+    return chosen | dict.fromkeys(of_tokens, choose_layer(data) if of_tokens else None)
 
 
 def open_layers(config: Config, kinds: Iterable[type[Detector]]) -> list[str]:
@@ -119,16 +110,16 @@ def open_layers(config: Config, kinds: Iterable[type[Detector]]) -> list[str]:
     return [name for name in layer_settings() if name in options and getattr(config, name) is None]
 
 
-def trained_settings(config: Config, checkpoint: Json) -> Config:
-    """The settings, with the layers that a finished training read, from its checkpoint."""
-    layers = {name: checkpoint["config"].get(name) for name in layer_settings()}
+def layers_of_training(config: Json) -> dict[str, int | None]:
+    """The layers that a finished training read, by setting, from the settings in its checkpoint."""
+    layers = {name: config.get(name) for name in layer_settings()}
     for name, number in layers.items():
         if type(number) not in (int, type(None)):
             raise CheckpointError(
                 f"checkpoint: {flag_of(name)}: expected the number of a layer, "
                 f"found {number!r:.80}; train again"
             )
-    return replace(config, **layers)
+    return layers
 
 
 def layer_settings() -> list[str]:
@@ -149,9 +140,9 @@ def number_of_layer(detector: Detector, data: TrainingData) -> int | None:
     return numbers_of_layers(type(detector), data)[detector.layer_read]
 
 
-def read_layers(names: Iterable[str], config: Config, data: TrainingData) -> dict[str, list[int]]:
+def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:
     """Column, as detectors call it -> its layers that are read, as the model numbers them."""
-    roles = dict.fromkeys(role for name in names for role in columns_of(name, config, data))
+    roles = dict.fromkeys(role for name in names for role in columns_of(name, data))
     numbers = {role: data.layer_numbers(role) for role in roles}
     return {role: layers for role, layers in numbers.items() if layers}
 
@@ -161,7 +152,7 @@ def hidden_size(name: str, data: TrainingData) -> int:
     return (1, *data.item_shape(DETECTORS[name].columns[0]))[-1]
 
 
-def set_loss(detector: Detector, config: Config, data: TrainingData) -> None:
+def set_loss(detector: Detector, data: TrainingData) -> None:
     """Give a detector the loss that the settings ask for, unless it has one of its own.
 
     Class weights make the labels of each class in train add up to half of them. Labels are those of
@@ -173,7 +164,7 @@ def set_loss(detector: Detector, config: Config, data: TrainingData) -> None:
         labels = labelled_in_train(data)
         detector.labels_per_trace = len(labels) / n_traces
     if detector.has_plain_loss:
-        detector.criterion = build_criterion(config, labels)
+        detector.criterion = build_criterion(data.config, labels)
 
 
 def build_criterion(config: Config, labels: Labels) -> ClassificationLoss:

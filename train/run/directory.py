@@ -1,11 +1,7 @@
-"""The directory of a run: what the run was started with, and what it has saved so far.
+"""The record of what a run was started with: run.json, written first and compared on resume.
 
-`run.json` is written first. While a training lasts its state is saved in `NAME-seedS.state.pt`; at
-its end the best weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which
-names the run, comes last.
+`results.json`, which names the run, comes last.
 """
-
-from __future__ import annotations
 
 import fcntl
 import json
@@ -13,7 +9,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import torch
@@ -26,117 +22,17 @@ from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
-from train.files import Json, read_json, replace_file
+from train.files import Json, read_json, write_text
 from train.outside.records import Difference, outside_differences
-from train.run.checkpoint import load_checkpoint, save_checkpoint
+from train.run.checkpoint import RunDirectory
 
 __all__ = [
-    "RunDirectory",
-    "TrainingFiles",
     "begin_run",
     "check_agreement",
     "describe_store",
     "find_disagreement",
     "lock_directory",
 ]
-
-
-@dataclass(frozen=True)
-class RunDirectory:
-    """Where a run keeps its files.
-
-    Attributes
-    ----------
-    id : str
-        Distinguishes this run from others that wrote to the same place.
-    resumed : bool
-        Whether this process continues what an earlier one saved; else files that are there are not
-        read.
-    """
-
-    path: Path
-    id: str
-    resumed: bool = False
-
-    def split(self, seed: int) -> RunDirectory:
-        """Where the run keeps the files of another split than its first."""
-        return replace(self, path=self.path / f"split-{seed}")
-
-    def training(self, name: str, seed: int) -> TrainingFiles:
-        return TrainingFiles(self, name, seed)
-
-    def probe(self, name: str) -> Path:
-        return self.path / f"{name}.pt"
-
-
-@dataclass(frozen=True)
-class TrainingFiles:
-    """The files of a training: its state while it is under way, then its best weights."""
-
-    run: RunDirectory
-    name: str
-    seed: int
-    trial: str = ""
-
-    @property
-    def stem(self) -> str:
-        return f"{self.name}-seed{self.seed}{self.trial}"
-
-    def trial_of(self, lr: float) -> TrainingFiles:
-        """The files of a training that competes with others for being this one."""
-        return replace(self, trial=f"-lr{lr:.3g}")
-
-    @property
-    def owner(self) -> Json:
-        return {"run": self.run.id, "detector": self.name, "seed": self.seed}
-
-    @property
-    def checkpoint(self) -> Path:
-        """Where the best weights go at the end."""
-        return self.run.path / f"{self.stem}.pt"
-
-    @property
-    def state(self) -> Path:
-        """Where the state goes until then."""
-        return self.run.path / f"{self.stem}.state.pt"
-
-    @property
-    def log(self) -> Path:
-        return self.run.path / "tensorboard" / self.stem
-
-    def save_state(self, state: Json) -> None:
-        save_checkpoint(self.state, self.owner, state)
-
-    def load_state(self) -> Json | None:
-        """The state of a training that was stopped, on the CPU; None where none was saved."""
-        if not self.run.resumed or not self.state.exists():
-            return None
-        return load_checkpoint(self.state, self.owner)
-
-    def finish(self, content: Json) -> None:
-        """Save the best weights and facts of the training, and remove its state."""
-        save_checkpoint(self.checkpoint, self.owner, content)
-        self.state.unlink(missing_ok=True)
-
-    def load_finished(self) -> Json | None:
-        """What `finish` wrote in this run; None if the training has not ended yet."""
-        if not self.run.resumed or not self.checkpoint.exists():
-            return None
-        content = load_checkpoint(self.checkpoint)
-        if content["owner"] != self.owner:  # of another run: will be replaced
-            return None
-        return check_finished(self.checkpoint, content)
-
-    def load_trained(self) -> Json:
-        """What `finish` wrote; raises CheckpointError where there is none, or something else."""
-        return check_finished(self.checkpoint, load_checkpoint(self.checkpoint, self.owner))
-
-
-def check_finished(path: Path, content: Json) -> Json:
-    """The content of a checkpoint; raises CheckpointError unless a training that ended wrote it."""
-    if not all(isinstance(content.get(key), dict) for key in ("weights", "shapes", "config")):
-        raise CheckpointError(f"{path}: no weights of a finished training; train again")
-    return content
 
 
 def begin_run(
@@ -146,11 +42,8 @@ def begin_run(
 
     `layers` are those that are read of each column, as the model numbers them.
 
-    Raises
-    ------
-    ConfigError
-        If an unfinished run is there and neither --resume nor --overwrite says what to do with it,
-        or if it was started with other settings or another store.
+    Raises ConfigError if an unfinished run is there and neither --resume nor --overwrite says what
+    to do with it, or if it was started with other settings or another store.
     """
     record = {"layers": layers, **describe_run(arguments.config, data)}
     file = path / "run.json"
@@ -170,8 +63,7 @@ def begin_run(
             for old in path.glob(pattern):
                 old.unlink(missing_ok=True)
     run = RunDirectory(path, uuid.uuid4().hex)
-    with replace_file(file) as temporary:
-        temporary.write_text(json.dumps({"run": run.id, **record}, indent=1) + "\n")
+    write_text(file, json.dumps({"run": run.id, **record}, indent=1) + "\n")
     return run
 
 

@@ -5,6 +5,7 @@ Mistakes of the user are reported before the first file is written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,15 +14,15 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from models import DETECTORS
-from train.config import Arguments, Config
+from train.config import Arguments
 from train.data.batches import TrainingData
-from train.data.own_split import read_values
-from train.data.requirements import find_remarks, names_to_train, reader_of
-from train.data.splits import read_splits
+from train.data.requirements import Work, find_remarks, reader_of
+from train.data.splits import read_values
+from train.evaluate.frame import Frame
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
     ScoredByName,
+    build_frame,
     compare_all,
     correlate,
     count_splits,
@@ -30,20 +31,20 @@ from train.evaluate.judge import (
     read_truth,
 )
 from train.evaluate.over_splits import summarise_splits
-from train.evaluate.results import Results
+from train.evaluate.results import Entries, Results
 from train.evaluate.strata import Strata, cut_by, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.files import Json, make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
+from train.run.checkpoint import RunDirectory
 from train.run.detectors import (
     build_detector,
+    choose_layers_of,
     hidden_size,
     read_layers,
-    with_chosen_layers,
-    with_layer_of_tokens,
 )
-from train.run.directory import RunDirectory, begin_run, check_agreement, describe_store
+from train.run.directory import begin_run, check_agreement, describe_store
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
 
@@ -55,30 +56,17 @@ STRATIFIER = "question_only"
 
 @dataclass(frozen=True)
 class Experiment:
-    """The results of a split as they are written, and its scores by name.
+    """The results of a split as they are written, and its scores."""
 
-    Attributes
-    ----------
-    results : Results
-        Of the first of several splits with the summary of all.
-    data : TrainingData
-        The store, split as these results are.
-    scored : dict of Scored
-    directory : RunDirectory
-        Where the files of this split are.
-    further : tuple of Experiment
-        The other splits.
-    """
-
-    results: Results
-    data: TrainingData
-    scored: ScoredByName
-    directory: RunDirectory
-    further: tuple[Experiment, ...] = ()
+    results: Results  # of the first of several splits with the summary of all
+    data: TrainingData  # the store, split as these results are
+    frame: Frame[str]
+    directory: RunDirectory  # where the files of this split are
+    further: tuple[Experiment, ...] = ()  # the other splits
 
 
 def run_experiment(
-    arguments: Arguments, fabric: Fabric, data: TrainingData, output_dir: Path
+    arguments: Arguments, fabric: Fabric, work: Work, output_dir: Path
 ) -> Experiment | None:
     """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists.
 
@@ -86,25 +74,24 @@ def run_experiment(
     below, and each is what a run with its seed would be. All processes train, and get None; only
     the first one judges the scores and gets the results.
     """
-    config = arguments.config
+    config = work.config
+    data = work.splits[0]
     check_agreement(fabric, config, data)
     is_first = fabric.is_global_zero
-    names = names_to_train(config, data)
-    for name in names:
-        if name in DETECTORS:
-            build_detector(name, data, config)  # raises what would stop it later
-    configs = configs_of_splits(config)
-    parts = [split_again(config, one, data) for one in configs]
+    for name in work.detectors:
+        build_detector(name, data)  # raises what would stop it later
+    parts = [add_base_margin(part) for part in work.splits]
     directory = RunDirectory(output_dir, id="")
     if is_first:
-        directory = begin_run(output_dir, arguments, data, read_layers(names, config, data))
+        directory = begin_run(output_dir, arguments, data, read_layers(work.names, data))
     directory = fabric.broadcast(directory)
     experiments = []
-    for one, part in zip(configs, parts, strict=True):
-        place = directory if one.seed == config.seed else directory.split(one.seed)
+    for part in parts:
+        seed = part.splits.seed
+        place = directory if seed == config.seed else directory.split(seed)
         if is_first:
             make_directory(place.path)
-        experiments.append(run_split(one, fabric, part, place, names))
+        experiments.append(run_split(work, fabric, part, place))
     first, *further = experiments
     if first is None:
         return None
@@ -115,50 +102,37 @@ def run_experiment(
     return replace(first, results=results, further=others)
 
 
-def configs_of_splits(config: Config) -> list[Config]:
-    """The settings of each split: those of a run of one split with its seed."""
-    return [replace(config, seed=config.seed + i, splits=1) for i in range(config.splits)]
-
-
-def split_again(config: Config, one: Config, data: TrainingData) -> TrainingData:
-    """The data, split as the settings of one of the splits say."""
-    if one.seed != config.seed:
-        data = replace(data, splits=read_splits(data.store, one))
-    if one.on_top_of is not None:
-        data = add_base_margin(one.on_top_of, one, data)
-    return data
-
-
 def run_split(
-    config: Config, fabric: Fabric, data: TrainingData, directory: RunDirectory, names: list[str]
+    work: Work, fabric: Fabric, data: TrainingData, directory: RunDirectory
 ) -> Experiment | None:
     """Train and score everything on one split; None for all processes but the first."""
+    config = data.config
     is_first = fabric.is_global_zero
-    detectors = [name for name in names if name in DETECTORS]
-    widest = max((hidden_size(name, data) for name in detectors), default=0)
+    widest = max((hidden_size(name, data) for name in work.detectors), default=0)
     progress = TrainingProgress(len(data.splits.train), config.epochs, visible=is_first)
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
         truth = read_token_truth(data)
-        trainer = Trainer(directory, config, data, fabric, progress, truth is not None)
+        trainer = Trainer(directory, data, fabric, progress, truth is not None)
         for remark in find_remarks(data):
             progress.say(remark)
         scored: ScoredByName = {}
+        chosen: dict[str, int | None] = {}
         if is_first:  # what takes seconds before what takes hours
-            probes = [name for name in names if name not in DETECTORS]
-            scored |= {name: trainer.fit_probe(name, reader_of(name, data)) for name in probes}
+            for name in work.probes:
+                scored[name] = trainer.fit_probe(name, reader_of(name, data))
             baselines, left_out = trainer.fit_baselines()
-            config = with_chosen_layers(config, detectors, baselines)
-            config = with_layer_of_tokens(config, detectors, data)
-        tuned = replace(trainer, config=fabric.broadcast(config))
-        scored |= {name: tuned.train_detector(name) for name in detectors}
+            chosen = choose_layers_of(work.detectors, baselines, data)
+        tuned = replace(trainer, data=data.with_settings(**fabric.broadcast(chosen)))
+        scored |= {name: tuned.train_detector(name) for name in work.detectors}
     if not is_first:
         return None
-    models = {name: scored[name] for name in names}
-    results = build_results(trainer, models, baselines)
+    scored = {name: scored[name] for name in work.names} | baselines
+    frame = build_frame(scored, data)
+    results = build_results(trainer, frame, scored, work.names)
     if truth is not None:
-        judge_all_tokens(results, models | baselines, truth, data.splits.seed)
+        judge_all_tokens(results, scored, truth, data.splits.seed)
     results.left_out = left_out or None
-    return Experiment(results, data, models | baselines, directory)
+    return Experiment(results, data, frame, directory)
 
 
 def judge_all_tokens(
@@ -173,41 +147,48 @@ def judge_all_tokens(
     results.tokens = {split: describe_tokens(of_split) for split, of_split in truth.items()}
 
 
-def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingData:
-    """The data, with the log-odds of a baseline that detectors learn to add to."""
+def add_base_margin(data: TrainingData) -> TrainingData:
+    """The data, with the log-odds of the baseline, if any, that detectors learn to add to."""
+    name = data.config.on_top_of
+    if name is None:
+        return data
     probe = reader_of(name, data)
-    features = read_split_features(name, probe, config, data)
+    features = read_split_features(name, probe, data)
     fitted = fit_probe(probe, features, data.splits)
     margin = probe_margin(fitted, features, data)
     margin[data.splits.train] = out_of_fold_margin(probe, fitted, features["train"], data.splits)
     return replace(data, base_margin=margin)
 
 
-def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Results:
+def build_results(
+    trainer: Trainer, frame: Frame[str], scored: ScoredByName, names: Sequence[str]
+) -> Results:
+    """What is found of the scores; `names` are those of the models, all others are baselines."""
     data = trainer.data
-    splits = data.splits
-    scored = models | baselines
-    strata = find_strata(trainer.config, data, baselines)
-    comparisons, verdict = compare_all(models, baselines, splits)
+    strata = find_strata(data, frame)
+    entries = {name: judge(frame, name, one.facts, strata) for name, one in scored.items()}
+    models = {name: entries[name] for name in names}
+    baselines = {name: entry for name, entry in entries.items() if name not in models}
+    comparisons, verdict = compare_all(models, baselines, frame.test)
     results = Results(
         run=trainer.directory.id,
-        split=count_splits(splits),
-        models={name: judge(scores, splits, strata) for name, scores in models.items()},
-        baselines={name: judge(scores, splits, strata) for name, scores in baselines.items()},
+        split=count_splits(data.splits),
+        models=models,
+        baselines=baselines,
         comparisons=comparisons,
         verdict=verdict,
-        strata=None if strata is None else strata.summary(splits.labels_of("test")),
-        explained=correlate(models, baselines, splits),
+        strata=None if strata is None else strata.summary(frame.test.labels),
+        explained=correlate(models, baselines, frame.test),
         store=describe_store(data.store),
-        layers=read_layers(scored, trainer.config, data),
-        config=asdict(trainer.config),
+        layers=read_layers(scored, data),
+        config=asdict(data.config),
         machine=describe_machine(trainer.fabric),
         remarks=[*find_remarks(data), *warnings_of(models)],
     )
     truth = read_truth(data)
     if truth is not None and count_values(truth) > 2:  # of 0 and 1 every cut gives the same labels
         results.label_sensitivity = [
-            label_sensitivity(scored, truth, threshold) for threshold in LABEL_THRESHOLDS
+            label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
         ]
     return results
 
@@ -216,20 +197,21 @@ def count_values(numbers: NDArray) -> int:
     return len(np.unique(numbers[~np.isnan(numbers)]))
 
 
-def find_strata(config: Config, data: TrainingData, baselines: ScoredByName) -> Strata | None:
+def find_strata(data: TrainingData, frame: Frame[str]) -> Strata | None:
     """The strata of the test rows: by a column, else by the score of the question alone."""
-    if config.strata is not None:
-        values = read_values(data.store, config.strata, "--strata", data.splits.test)
-        return strata_of(f"values of {config.strata}", values)
-    control = baselines.get(STRATIFIER)
-    if control is None:
+    column = data.config.strata
+    if column is not None:
+        values = read_values(data.store, column, "--strata", data.splits.test)
+        return strata_of(f"values of {column}", values)
+    if STRATIFIER not in frame.scores:
         return None
-    return cut_by(STRATIFIER, control.val[0], control.test[0])
+    val, test = (part.scores[STRATIFIER][0] for part in (frame.val, frame.test))
+    return cut_by(STRATIFIER, val, test)
 
 
-def warnings_of(models: ScoredByName) -> list[str]:
+def warnings_of(models: Entries) -> list[str]:
     """What is to be known of single trainings."""
-    runs = [run for scored in models.values() for run in scored.facts.runs or []]
+    runs = [run for entry in models.values() for run in entry.runs or []]
     return [run.warning for run in runs if run.warning is not None]
 
 

@@ -26,16 +26,8 @@ class _RowsPerSecond(ProgressColumn):
 class TrainingProgress(Progress):
     """One bar per training; `on_step` and `on_epoch` are called from the loop.
 
-    Parameters
-    ----------
-    n_rows : int
-        Training rows of one epoch.
-    n_epochs : int
-        Most epochs of one training.
-    visible : bool
-        Only one of several processes shows what all of them do.
-    clock : callable
-        Seconds.
+    `n_rows` are the training rows of one epoch, `n_epochs` the most of one training. Only one of
+    several processes is `visible`, and shows what all of them do. `clock` gives seconds.
     """
 
     def __init__(

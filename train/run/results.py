@@ -5,38 +5,28 @@ a file that differs from what is written here is a DataError that names the plac
 and no array is allocated from a number in a file.
 """
 
-from __future__ import annotations
-
 import csv
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from models import CONTROLS
 from store.traces.question_split import SPLITS
 from train.errors import DataError
-from train.evaluate.metrics import Areas, Labels, Scores, auroc
-from train.evaluate.results import Findings, Results, WrongValueError, as_json, from_json
-from train.files import Json, read_json, replace_file
-
-if TYPE_CHECKING:
-    from train.data.batches import TrainingData
-    from train.evaluate.judge import Scored
-    from train.run.experiment import Experiment
+from train.evaluate.frame import Frame, Texts
+from train.evaluate.metrics import Scores, mean_auroc
+from train.evaluate.results import Results, WrongValueError, from_json, json_text
+from train.files import read_json, replace_file, write_text
 
 __all__ = [
     "FinishedRun",
-    "best_on_validation",
     "read_results",
     "read_run",
-    "validation_aurocs",
+    "read_scores",
     "write_results",
     "write_scores",
 ]
@@ -45,110 +35,40 @@ MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
 # the columns of scores.csv before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
-Texts = NDArray[np.object_]
 
 
 def write_results(path: Path, results: Results) -> None:
     """Write the results as JSON."""
-    with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(as_json(results), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(results) + "\n")
 
 
-def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None:
-    """Write a line per labelled row: its split, and each score, the mean over the seeds."""
+def write_scores(path: Path, frame: Frame[str]) -> None:
+    """Write a line per labelled trace: its split, and each score, the mean over the seeds."""
+    keys = (frame.trace_ids, frame.splits, frame.labels, frame.question_ids)
+    is_train = frame.splits == "train"
+    columns = [
+        np.where(is_train, "", frame.mean(name).astype(object)).tolist() for name in frame.scores
+    ]
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*KEYS, *experiment.scored])
-        for split in SPLITS:
-            rows = data.splits.rows(split)
-            questions = data.store.read(rows, columns=["question_id"]).texts("question_id")
-            columns = [score_cells(one, split, len(rows)) for one in experiment.scored.values()]
-            for row, question, *scores in zip(rows.tolist(), questions, *columns, strict=True):
-                label = data.splits.labels[row]
-                writer.writerow([data.store.ids[row], split, label, question, *scores])
-
-
-def score_cells(scored: Scored, split: str, n_rows: int) -> list[Any]:
-    """Cells of a column of scores: the mean over the seeds; empty on train."""
-    if split == "train":
-        return [""] * n_rows
-    return getattr(scored, split).mean(0).tolist()
+        writer.writerow([*KEYS, *frame.scores])
+        writer.writerows(zip(*keys, *columns, strict=True))
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a run wrote.
+    """What a run wrote, and the directory where its files are.
 
-    Attributes
-    ----------
-    directory : Path
-        Where its files are.
-    val_auroc : dict
-        Group ("models", "baselines") -> name -> AUROC on validation.
-    seed : int
-        Of the split.
-    trace_ids, questions : texts (n_rows,)
-        Of each labelled row.
-    row_splits : texts (n_rows,)
-        "train", "val" or "test".
-    labels : int64 (n_rows,)
-        1 and 0.
-    scores : dict of float64 (n_rows,)
-        By name; NaN where a row was trained on.
-    origins : list of dict
-        What the store recorded of the model, layers and prompts of its traces; [] for runs of older
-        versions.
-    split_seeds : list of int
-        The seeds of the splits, if there are several; everything here is of the first.
+    The frame has the mean score over the trainings of a method; of several splits it is of the
+    first.
     """
 
     directory: Path
-    val_auroc: dict[str, Areas]
-    seed: int
-    trace_ids: Texts
-    questions: Texts
-    row_splits: Texts
-    labels: Labels
-    scores: dict[str, Scores]
-    origins: list[Json] = field(default_factory=list)
-    split_seeds: list[int] = field(default_factory=list)
-
-    @property
-    def n_splits(self) -> int:
-        return max(1, len(self.split_seeds))
-
-    @property
-    def best(self) -> str:
-        return best_on_validation(self.val_auroc)
+    results: Results
+    frame: Frame[str]
 
     def ids_in(self, split: str) -> set[str]:
-        return set(self.trace_ids[self.row_splits == split])
-
-    def rows_of(self, trace_ids: list[str]) -> list[int]:
-        """The rows of these traces, in this order."""
-        row_by_id = {trace_id: row for row, trace_id in enumerate(self.trace_ids)}
-        return [row_by_id[trace_id] for trace_id in trace_ids]
-
-
-def best_on_validation(val_auroc: dict[str, Areas]) -> str:
-    """The detector with the best validation AUROC; without detectors the best baseline.
-
-    A control is it only where there is nothing else. `val_auroc` is group ("models", "baselines")
-    -> name -> AUROC.
-    """
-    beside = val_auroc["baselines"]
-    baselines = {name: area for name, area in beside.items() if name not in CONTROLS}
-    group = val_auroc["models"] or baselines or beside
-    return max(group, key=group.__getitem__)
-
-
-def validation_aurocs(results: Findings) -> dict[str, Areas]:
-    """Group ("models", "baselines") -> name -> AUROC on validation."""
-    groups = {"models": results.models, "baselines": results.baselines}
-    return {
-        group: {name: entry.val.auroc for name, entry in entries.items()}
-        for group, entries in groups.items()
-    }
+        return set(self.frame.trace_ids[self.frame.splits == split])
 
 
 def read_run(directory: Path) -> FinishedRun:
@@ -158,25 +78,20 @@ def read_run(directory: Path) -> FinishedRun:
     give the AUROCs of the results.
     """
     results = read_results(directory / "results.json")
-    path = directory / "scores.csv"
+    return FinishedRun(directory, results, read_scores(directory / "scores.csv", results))
+
+
+def read_scores(path: Path, results: Results) -> Frame[str]:
+    """Read scores.csv of a run with these results; raises DataError as `read_run`."""
     names = list(results.entries)
     columns = read_columns(path, [*KEYS, *names])
-    trace_ids, row_splits, labels, questions = (columns[key] for key in KEYS)
-    check_keys(path, trace_ids, row_splits, labels)
-    run = FinishedRun(
-        directory=directory,
-        val_auroc=validation_aurocs(results),
-        seed=results.split.seed,
-        trace_ids=trace_ids,
-        questions=questions,
-        row_splits=row_splits,
-        labels=labels.astype(np.int64),
-        scores={name: parse_scores(path, name, columns[name], row_splits) for name in names},
-        origins=results.store.origins,
-        split_seeds=[] if results.splits is None else results.splits.seeds,
-    )
-    check_agreement(path, run, results)
-    return run
+    trace_ids, splits, labels, question_ids = (columns[key] for key in KEYS)
+    check_keys(path, trace_ids, splits, labels)
+    scores = {name: parse_scores(path, name, columns[name], splits)[None] for name in names}
+    seed = results.split.seed
+    frame = Frame(trace_ids, splits, labels.astype(np.int64), question_ids, scores, seed)
+    check_agreement(path, frame, results)
+    return frame
 
 
 def read_results(path: Path) -> Results:
@@ -193,7 +108,7 @@ def read_results(path: Path) -> Results:
     twice = results.models.keys() & results.baselines.keys()
     if twice:
         _fail(path, "one entry for each name", f"two of {min(twice)!r}")
-    seeds = [] if results.splits is None else results.splits.seeds
+    seeds = results.split_seeds
     if results.splits is not None and not 2 <= len(seeds) <= MAX_SPLITS:
         _fail(path, f"splits.seeds: the seeds of 2 to {MAX_SPLITS} splits", seeds)
     return results
@@ -271,23 +186,21 @@ def parse_number(text: str) -> float:
         return math.nan
 
 
-def check_agreement(path: Path, run: FinishedRun, results: Results) -> None:
+def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
     """Raise DataError unless the scores on test give the AUROCs of the results.
 
     Both classes must be in test, which gives the AUROCs, and in val, which gives the thresholds.
     With several trainings the file has the mean of their scores, whose AUROC differs from the mean
     AUROC of the results: those are not compared.
     """
-    for split in ("val", "test"):
-        labels = run.labels[run.row_splits == split]
+    for split, labels in (("val", frame.val.labels), ("test", frame.test.labels)):
         n_wrong = labels.sum()
         if not 0 < n_wrong < len(labels):
             counts = f"{n_wrong} hallucinations of {len(labels)} traces"
             _fail(path, f"both classes in the {split} split", counts)
-    is_test = run.row_splits == "test"
-    for name, scores in run.scores.items():
+    for name, scores in frame.test.scores.items():
         test = results.entries[name].test
-        found = auroc(labels, scores[is_test])
+        found = mean_auroc(frame.test.labels, scores)
         if test.auroc_runs is None and abs(found - test.auroc) > 1e-9:
             _fail(path, f"{name}: scores of AUROC {test.auroc}, as in results.json", found)
 

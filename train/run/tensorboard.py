@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from train.errors import OutputError
 
@@ -27,17 +27,9 @@ EVERY_STEPS = 20  # one point; more are slow to load and look the same
 class TensorBoardLog:
     """One training's log; also a context manager.
 
-    Parameters
-    ----------
-    directory : Path
-        Where its event files go; created if it does not exist. A resumed training adds a file.
-    purge_step : int, optional
-        Number of steps done before. What an earlier process logged of later steps is hidden.
-
-    Raises
-    ------
-    OutputError
-        If the directory or a file in it cannot be written.
+    Its event files go to `directory`, which is created if it does not exist; a resumed training
+    adds a file. `purge_step` steps were done before: what an earlier process logged of later ones
+    is hidden. Raises OutputError if a file cannot be written.
     """
 
     def __init__(self, directory: Path, purge_step: int | None = None) -> None:
@@ -69,7 +61,7 @@ class TensorBoardLog:
     def __enter__(self) -> TensorBoardLog:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _log(self, numbers: dict[str, float]) -> None:

@@ -5,37 +5,45 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from lightning_fabric import Fabric
 
 from models import BASELINES, CONTROLS, REFERENCES, Detector, FittedProbe, Probe
-from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
-from train.errors import CheckpointError, DataError
+from train.errors import DataError
 from train.evaluate.judge import Scored, ScoredByName
 from train.evaluate.metrics import Scores, auroc, bootstrap_auroc
-from train.evaluate.results import Epoch, Facts, TrainingFacts, WrongValueError, from_json
+from train.evaluate.results import Epoch, Facts, TrainingFacts
 from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Hooks, Training, fit, predict
 from train.fit.probes import AnyFitted, AnyProbe, score_probe
 from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
-from train.run.checkpoint import load_weights, save_checkpoint
+from train.run.checkpoint import (
+    FinishedTraining,
+    RunDirectory,
+    TrainingFiles,
+    check_same_layer,
+    check_state,
+    load_weights,
+    save_checkpoint,
+)
 from train.run.detectors import (
     build_detector,
+    layers_of_training,
     number_of_layer,
     set_loss,
-    trained_settings,
 )
-from train.run.directory import RunDirectory, TrainingFiles
 from train.run.progress import TrainingProgress
 from train.run.tensorboard import TensorBoardLog
 
 __all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning"]
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
@@ -61,10 +69,9 @@ class TrainingHooks(Hooks):
 
 @dataclass(frozen=True)
 class Trainer:
-    """Trains and scores for one run; `config.seed` is that of the split and the first training."""
+    """Trains and scores for one run; the seed is that of the split and the first training."""
 
     directory: RunDirectory
-    config: Config
     data: TrainingData
     fabric: Fabric
     progress: TrainingProgress
@@ -73,10 +80,8 @@ class Trainer:
     def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
         """Fit every baseline and control whose columns the store has.
 
-        Returns
-        -------
-        Scores by name; and, by name, why a baseline was left out. Its column holds numbers that
-        are not finite, which does not stop a run: the user did not ask for this baseline. Of a
+        Returns scores by name; and, by name, why a baseline was left out. Its column holds numbers
+        that are not finite, which does not stop a run: the user did not ask for this baseline. Of a
         control it is said as well that the store has no such column.
         """
         fitted: ScoredByName = {}
@@ -102,8 +107,8 @@ class Trainer:
         """Fit and score a probe or a baseline, and save what was fitted."""
         purpose = "the features of all rows; lower --max-traces, or read fewer --layers"
         with memory_enough(name, purpose):
-            scored, fitted = score_probe(name, probe, self.config, self.data)
-        owner = self.directory.training(name, self.config.seed).owner
+            scored, fitted = score_probe(name, probe, self.data)
+        owner = self.directory.training(name, self.data.config.seed).owner
         save_checkpoint(self.directory.probe(name), owner, fitted.to_dict())
         return replace(scored, tokens=self.score_tokens(name, probe, fitted))
 
@@ -112,27 +117,27 @@ class Trainer:
     ) -> dict[str, list[np.ndarray]]:
         """Split -> scores of its tokens, by this process alone; empty where they are not judged."""
         is_judged = self.judges_tokens and self.fabric.is_global_zero
-        if not is_judged or not token_columns(name, self.config, self.data):
+        if not is_judged or not token_columns(name, self.data):
             return {}
         found = {}
         for split in ("val", "test"):
             if isinstance(method, Detector):
                 device = self.fabric.device
-                scores = detector_tokens(method, self.data, split, self.config, device)
+                scores = detector_tokens(method, self.data, split, device)
             else:
                 assert isinstance(method, Probe)  # a probe of texts has no columns for tokens
                 assert isinstance(fitted, FittedProbe)
-                scores = probe_tokens(method, fitted, self.data, split, self.config)
+                scores = probe_tokens(method, fitted, self.data, split)
             found[split] = [scores]
         return found
 
     def train_detector(self, name: str) -> Scored:
         """Train a detector once per seed; score validation and test with each best epoch."""
-        first = self.config.seed
-        with memory_enough(name, for_a_batch(self.config)):
+        config = self.data.config
+        with memory_enough(name, for_a_batch(config)):
             trainings: list[Scored] = []
-            for i in range(self.config.seeds):
-                trainings.append(self.train_once(name, first + i, trainings))
+            for seed in range(config.seed, config.seed + config.seeds):
+                trainings.append(self.train_once(name, seed, trainings))
         runs = [run for scored in trainings for run in scored.facts.runs or []]
         facts = Facts(
             parameters=max(scored.facts.parameters for scored in trainings),
@@ -153,27 +158,25 @@ class Trainer:
 
         Raises CheckpointError, before it trains, if `earlier` seeds read another layer.
         """
-        config = replace(self.config, seed=seed)
+        data = self.data.with_settings(seed=seed)
         files = self.directory.training(name, seed)
         finished = self.read_first(files.load_finished)
         if finished is not None:
-            config = trained_settings(config, finished)
-        detector = self.begin(name, config)
+            data = data.with_settings(**layers_of_training(finished.config))
+        detector = self.begin(name, data)
         layer = number_of_layer(detector, self.data)
         for run in [run for other in earlier for run in other.facts.runs or []]:
             check_same_layer(files, layer, run)
         if finished is None:
-            finished = self.train_with_best_lr(files, detector, config)
-        load_weights(detector, finished["weights"], files.checkpoint)
-        val = self.score(detector, config, "val")
+            finished = self.train_with_best_lr(files, detector, data)
+        load_weights(detector, finished.weights, files.checkpoint)
+        val = self.score(detector, data, "val")
         started_at = time.perf_counter()
-        test = self.score(detector, config, "test")
+        test = self.score(detector, data, "test")
         seconds = time.perf_counter() - started_at
-        run = facts_of(finished, seed, files.checkpoint)
-        run.ms_per_trace = 1000 * seconds / len(test)
-        run.layer = layer
+        run = replace(finished.facts, ms_per_trace=1000 * seconds / len(test), layer=layer)
         if not detector.targets:  # else it learned something else than to rank traces
-            floor = base_rate_loss(detector, config, self.data.splits)
+            floor = base_rate_loss(detector, data)
             title = f"{name} seed {seed}"
             run.warning = chance_warning(title, val, run.history, self.data.splits, floor)
         if run.warning is not None:
@@ -181,81 +184,87 @@ class Trainer:
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 
-    def read_first(self, read: Callable[[], Json | None]) -> Json | None:
+    def read_first(self, read: Callable[[], Content | None]) -> Content | None:
         """What the first process reads of the run: another host may still see older files."""
         content = read() if self.fabric.is_global_zero else None
         return self.fabric.broadcast(content)
 
-    def begin(self, name: str, config: Config) -> Detector:
+    def begin(self, name: str, data: TrainingData) -> Detector:
         """An untrained detector, its weights drawn with the seed of the settings."""
-        self.fabric.seed_everything(config.seed, verbose=False)
-        detector = build_detector(name, self.data, config)
-        set_loss(detector, config, self.data)
+        self.fabric.seed_everything(data.config.seed, verbose=False)
+        detector = build_detector(name, data)
+        set_loss(detector, data)
         return detector
 
-    def train_with_best_lr(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
+    def train_with_best_lr(
+        self, files: TrainingFiles, detector: Detector, data: TrainingData
+    ) -> FinishedTraining:
         """Train a detector; with `tune_lr` at each of three rates, the best on validation is kept.
 
         A stopped run goes on with the rates that are not done.
         """
-        if not config.tune_lr:
-            return self.train_to_the_end(files, detector, config)
-        trials: dict[float, Json] = {}
-        for lr in (config.lr / 3, config.lr, 3 * config.lr):
+        if not data.config.tune_lr:
+            return self.train_to_the_end(files, detector, data)
+        given = data.config.lr
+        trials: dict[float, FinishedTraining] = {}
+        for lr in (given / 3, given, 3 * given):
             trial = files.trial_of(lr)
-            one = replace(config, lr=lr)
+            one = data.with_settings(lr=lr)
             finished = self.read_first(trial.load_finished)
             if finished is None:
                 finished = self.train_to_the_end(trial, self.begin(files.name, one), one)
             trials[lr] = finished
-        areas = {
-            lr: facts_of(content, files.seed, files.trial_of(lr).checkpoint).best_val_auroc
-            for lr, content in trials.items()
-        }
+        areas = {lr: one.facts.best_val_auroc for lr, one in trials.items()}
         # of equal ones the rate that was given
-        chosen = max(areas, key=lambda lr: (areas[lr], lr == config.lr))
-        content = trials[chosen] | {
-            "lr": chosen,
-            "lr_val_auroc": [[lr, area] for lr, area in areas.items()],
-            "seconds": round(sum(content["seconds"] for content in trials.values()), 1),
-        }
+        chosen = max(areas, key=lambda lr: (areas[lr], lr == given))
+        facts = replace(
+            trials[chosen].facts,
+            checkpoint=files.checkpoint.name,
+            lr=chosen,
+            lr_val_auroc=[[lr, area] for lr, area in areas.items()],
+            seconds=round(sum(one.facts.seconds for one in trials.values()), 1),
+        )
+        best = replace(trials[chosen], facts=facts)
         if self.fabric.is_global_zero:
-            files.finish(content)
+            files.finish(best)
             for lr in trials:
                 files.trial_of(lr).checkpoint.unlink(missing_ok=True)
-        return content
+        return best
 
-    def score(self, detector: Detector, config: Config, split: str) -> np.ndarray:
+    def score(self, detector: Detector, data: TrainingData, split: str) -> np.ndarray:
         """Scores of a split, (n_split,)."""
         detector.to(self.fabric.device)
-        return predict(self.fabric, detector, self.data, split, config)
+        return predict(self.fabric, detector, data, split)
 
-    def train_to_the_end(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
-        """Train a detector, from its saved state if there is one; return its checkpoint."""
+    def train_to_the_end(
+        self, files: TrainingFiles, detector: Detector, data: TrainingData
+    ) -> FinishedTraining:
+        """Train a detector, from its saved state if there is one, and save it."""
         state = self.read_first(files.load_state)
         if state is not None:
-            check_state(files, state, self.data, number_of_layer(detector, self.data))
+            check_state(files, state, number_of_layer(detector, data))
         else:
             # raises now what would stop the scoring after hours of training: NaN, too little memory
             for split in ("val", "test"):
-                self.score(detector, config, split)
+                self.score(detector, data, split)
         with self.watch(files, state, detector) as hooks:
-            training = fit(self.fabric, detector, self.data, config, hooks, state)
-        shapes = self.data.item_shapes(detector.columns)
-        content = {
-            "weights": training.best.weights,
-            "shapes": {role: list(shape) for role, shape in shapes.items()},
-            "config": asdict(config),
-            "history": [asdict(epoch) for epoch in training.history],
-            "seconds": round(training.elapsed(), 1),
-            "wait_seconds": round(training.wait_seconds, 3),
-            "processes": self.fabric.world_size,
-        }
-        if self.data.base_margin is not None:
-            content["start_val_auroc"] = training.start.val_auroc
+            training = fit(self.fabric, detector, data, hooks, state)
+        facts = TrainingFacts(
+            seed=files.seed,
+            checkpoint=files.checkpoint.name,
+            history=training.history,
+            seconds=round(training.elapsed(), 1),
+            wait_seconds=round(training.wait_seconds, 3),
+            processes=self.fabric.world_size,
+            ms_per_trace=0.0,  # which is measured later
+            start_val_auroc=None if data.base_margin is None else training.start.val_auroc,
+        )
+        shapes = {role: list(shape) for role, shape in data.item_shapes(detector.columns).items()}
+        weights = training.best.weights
+        finished = FinishedTraining(weights, shapes, asdict(data.config), facts)
         if self.fabric.is_global_zero:
-            files.finish(content)
-        return content
+            files.finish(finished)
+        return finished
 
     @contextmanager
     def watch(
@@ -269,48 +278,17 @@ class Trainer:
             yield Hooks()
             return
         n_rows = len(self.data.splits.train)
-        batch_size = self.config.batch_size
+        batch_size = self.data.config.batch_size
         n_epochs = len(state["history"]) if state else 0
         position = state["batches"]["position"] if state else 0
         n_steps = n_epochs * math.ceil(n_rows / batch_size) + position // batch_size
-        title = files.name if self.config.seeds == 1 else f"{files.name} seed {files.seed}"
+        title = files.name if self.data.config.seeds == 1 else f"{files.name} seed {files.seed}"
         title += files.trial.replace("-", " ")
         self.progress.begin(title, n_epochs * n_rows + position)
         with TensorBoardLog(files.log, purge_step=n_steps or None) as log:
             layer = number_of_layer(detector, self.data)
             yield TrainingHooks(files, self.progress, log, layer)
         self.progress.end()
-
-
-def facts_of(content: Json, seed: int, path: Path) -> TrainingFacts:
-    """What a checkpoint says of its training; raises CheckpointError for what none wrote."""
-    here = {"seed": seed, "checkpoint": path.name, "ms_per_trace": 0.0}  # which is measured later
-    try:
-        return from_json(TrainingFacts, content | here)
-    except WrongValueError as error:
-        raise CheckpointError(f"{path}: expected {error}; train again") from error
-
-
-def check_state(files: TrainingFiles, state: Json, data: TrainingData, layer: int | None) -> None:
-    """Raise CheckpointError for a state that would be continued in another way than it began.
-
-    `layer` is the one that the detector would read, None where it reads several or none.
-    """
-    found = state["layer"]
-    if type(found) is not type(layer) or found != layer:
-        raise CheckpointError(
-            f"{files.state}: expected a training on layer {layer}, found layer {found!r:.80}; "
-            "train again: --overwrite"
-        )
-
-
-def check_same_layer(files: TrainingFiles, layer: int | None, earlier: TrainingFacts) -> None:
-    """Raise CheckpointError if a seed would read another layer than an `earlier` one did."""
-    if layer != earlier.layer:
-        raise CheckpointError(
-            f"{files.run.path / earlier.checkpoint}: expected a training on layer {layer}, "
-            f"that of seed {files.seed}, found layer {earlier.layer}; train again: --overwrite"
-        )
 
 
 # of the loss of the base rate: one that lowers it by less than 1% has learned next to nothing
@@ -347,10 +325,11 @@ def chance_warning(
     return None
 
 
-def base_rate_loss(detector: Detector, config: Config, splits: Splits) -> float | None:
+def base_rate_loss(detector: Detector, data: TrainingData) -> float | None:
     """Mean cross-entropy of the base rate of train; None where the training has another loss."""
+    config = data.config
     is_plain = type(detector).loss is Detector.loss and detector.has_plain_loss
     if not is_plain or config.mixup or config.on_top_of is not None:
         return None
-    rate = float(splits.labels_of("train").mean())
+    rate = float(data.splits.labels_of("train").mean())
     return -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)

@@ -1,10 +1,11 @@
 """Runs of several splits: the mean difference over them, tested as a run's own table is."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from runs import LABELS, SPLITS, make_run
+from runs import LABELS, SPLITS, make_results, make_run
 
 from train.commands.side_by_side import compare_across_splits, read_splits_of
 from train.evaluate.metrics import auroc
@@ -40,7 +41,7 @@ def test_differences_are_those_of_each_split(splits):
         for runs, tested in zip(splits, TESTED, strict=True):
             is_test = tested == "test"
             areas = [
-                auroc(LABELS[is_test], runs[run].scores[name][is_test])
+                auroc(LABELS[is_test], runs[run].frame.scores[name][0, is_test])
                 for run, name in (("a", a), ("b", b))
             ]
             expected.append(areas[0] - areas[1])
@@ -54,9 +55,14 @@ def test_differences_are_those_of_each_split(splits):
 def test_runs_of_other_splits_are_not_averaged(splits, tmp_path):
     """Nor runs of one split, nor those whose other splits are not there."""
     one = splits[0]["a"]
-    several = replace(one, split_seeds=[0, 1, 2], directory=tmp_path)
+
+    def of_splits(seeds):
+        summary = SimpleNamespace(seeds=seeds)
+        return replace(one, results=make_results(splits=summary), directory=tmp_path)
+
+    several = of_splits([0, 1, 2])
     assert read_splits_of({"a": one, "b": one}) == []
     assert read_splits_of({"a": several, "b": several}) == []
     for seed in (1, 2):
         (tmp_path / f"split-{seed}").mkdir()
-    assert read_splits_of({"a": several, "b": replace(several, split_seeds=[0, 1])}) == []
+    assert read_splits_of({"a": several, "b": of_splits([0, 1])}) == []

@@ -113,10 +113,7 @@ def test_columns_that_a_command_adds_are_trained_on(make_store, labels, tmp_path
 
 @pytest.mark.parametrize(
     "labels, words",
-    [
-        ([-1] * 30, "found all 30 unlabelled"),
-        ([0] * 60, "train split: expected both cla"),
-    ],
+    [([-1] * 30, "found all 30 unlabelled"), ([0] * 60, "train split: expected both cla")],
 )
 def test_labels_that_cannot_be_split(fail, make_store, labels, words):
     assert words in fail(make_store(labels))
@@ -298,11 +295,7 @@ def run_command(stdout, *command):
         (BrokenPipeError(), 0, []),
         (OSError(28, "No space left"), 2, ["python -m train: output: No space left"]),
         (MemoryError(), 2, ["python -m train: expected more memory, found no more: "]),
-        (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-            2,
-            ["python -m train: "],
-        ),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, ["python -m train: "]),
         (KeyboardInterrupt(), 130, ["python -m train: interrupted; every file written so far is"]),
     ],
 )
@@ -370,5 +363,6 @@ def test_mistakes_of_a_command_line_take_no_seconds():
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
     )
     _, detector, baseline, _ = done.stderr.splitlines()
+    assert "choose from" in detector
     assert "closest: 'lstm_solo'" in detector
     assert "closest: 'logreg_best', " in baseline

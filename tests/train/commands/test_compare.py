@@ -58,10 +58,7 @@ def test_tables_on_the_terminal(run_dirs, capsys):
 def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
     """The rows that both were tested on, and how many were left out."""
     runs = [read_run(run_dirs / name) for name in ("a", "other")]
-    tested = [
-        {i for i, split in zip(run.trace_ids, run.row_splits, strict=True) if split == "test"}
-        for run in runs
-    ]
+    tested = [run.ids_in("test") for run in runs]
     status, out, err = compare(capsys, run_dirs / "a", run_dirs / "other", "--json")
     assert (status, err) == (0, "")
     found = json.loads(out)

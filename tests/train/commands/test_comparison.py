@@ -1,12 +1,11 @@
 """A comparison as tables: what is shown, and what is only counted."""
 
-from dataclasses import replace
-
 from rich.console import Console
 from runs import make_run, runs_with_equal_baselines
 
 from train.commands.comparison import build_areas, print_comparison, write_comparison
 from train.commands.side_by_side import compare_runs
+from train.evaluate.results import StoreRecord
 from train.report.render import in_words
 
 
@@ -37,14 +36,17 @@ def test_a_run_beside_its_own_copy():
     ]
 
 
+def store_of(origins):
+    return StoreRecord("traces.zarr", "ab", 1, 0, origins, False)
+
+
 def test_runs_on_traces_of_different_models_are_said_to_be():
     """Their rows are paired by trace id all the same; a run that records none says nothing."""
-    runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}
     found = []
     for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
         pair = {
-            "a": replace(runs["a"], origins=[{"weights_sha256": "a"}]),
-            "b": replace(runs["b"], origins=origins),
+            "a": make_run({"x": 0}, store=store_of([{"weights_sha256": "a"}])),
+            "b": make_run({"x": 1}, store=store_of(origins)),
         }
         compared = compare_runs(pair)
         assert (

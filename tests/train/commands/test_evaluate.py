@@ -216,7 +216,7 @@ def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, 
     [
         (["--store", "x.zarr"], "one of the arguments --run --matrix is required"),
         (["--run", "nowhere", "--store", "x.zarr"], "nowhere/results.json: expected a file"),
-        (["--run", "a", "--store", "x", "--output", "x.pdf"], "ends in .html, .md, .json"),
+        (["--run", "a", "--store", "x", "--output", "x.pdf"], "ends in .html or .md or .json"),
         (["--run", "a", "--store", "x", "--output", "no/x.md"], "'no/x.md' cannot be written"),
         (["--run", "a", "--store", "x", "--only-new", "--unrelated-ids"], "--only-new"),
         (["--run", "run_alpha", "--store", "x", "--batch-size=0"], "--batch-size"),

@@ -6,9 +6,9 @@ from runs import LABELS, SPLITS, N, as_texts, make_run
 
 from train.commands.evaluate_runs import Rules, choose_rows
 
-RUN = make_run({"x": 1})
+RUN = make_run({"x": 1}).frame
 IDS = RUN.trace_ids
-QUESTIONS = RUN.questions
+QUESTIONS = RUN.question_ids
 TESTED = np.flatnonzero(SPLITS == "test").tolist()
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from runs import make_run
 
-from train.commands.evaluate_runs import BEST, Evaluation, Tested, TestedRun, best_of
+from train.commands.evaluate_runs import BEST, Evaluation, Tested
 from train.commands.evaluate_tables import (
     build_matrix,
     names_of_matrices,
@@ -114,5 +114,6 @@ def test_a_control_is_not_the_best_of_a_run():
     """Of what is tested, without detectors: the best baseline."""
     names = ["entropy", "prompt_state", "lstm_solo"]
     record = make_run(dict.fromkeys(names, 0), best="prompt_state", baselines=names[:2])
-    tested = [TestedRun(None, record, some, {}) for some in (names, names[:2], names[1:2])]
-    assert list(map(best_of, tested)) == ["lstm_solo", "entropy", "prompt_state"]
+    some = (names, names[:2], names[1:2])
+    best = [record.results.best_among(one) for one in some]
+    assert best == ["lstm_solo", "entropy", "prompt_state"]

@@ -21,7 +21,7 @@ def test_numbers_are_those_of_the_metrics():
     labels, questions = LABELS[test], np.arange(N)[test] // 2
     for name, run in runs.items():
         for model, area in found.runs[name].auroc.items():
-            scores = run.scores[model][test]
+            scores = run.frame.scores[model][0, test]
             assert area.auroc == auroc(labels, scores)
             assert area.ci == list(bootstrap_auroc(labels, scores, questions, seed=0))
     pairs = [(one.what, one.a, one.b) for one in found.comparisons]
@@ -31,7 +31,7 @@ def test_numbers_are_those_of_the_metrics():
         ("same", ("a", "y"), ("b", "y")),
     ]
     for one in found.comparisons:
-        scores = [runs[run].scores[model][test] for run, model in (one.a, one.b)]
+        scores = [runs[run].frame.scores[model][0, test] for run, model in (one.a, one.b)]
         expected = paired_bootstrap(labels, *scores, questions, seed=0)
         assert (one.difference, *one.ci, one.p_bootstrap) == expected
         assert one.p_delong == delong_test(labels, *scores, questions).p
@@ -63,12 +63,12 @@ def test_only_rows_that_all_runs_were_tested_on_count():
         ids=[f"t{i}" for i in order],
     )
     common = find_common({"a": a, "b": shuffled})
-    assert common.labels.tolist() == LABELS[94:].tolist()
+    assert common.frame.labels.tolist() == LABELS[94:].tolist()
     assert (common.n_left_out, common.n_trained) == (20, 16)
-    where = {trace_id: i for i, trace_id in enumerate(shuffled.trace_ids)}
-    expected = [shuffled.scores["x"][where[f"t{i}"]] for i in range(94, N)]
-    assert common.scores["b", "x"].tolist() == expected
-    assert common.scores["a", "x"].tolist() == a.scores["x"][94:].tolist()
+    where = {trace_id: i for i, trace_id in enumerate(shuffled.frame.trace_ids)}
+    expected = [shuffled.frame.scores["x"][0, where[f"t{i}"]] for i in range(94, N)]
+    assert common.frame.mean(("b", "x")).tolist() == expected
+    assert common.frame.mean(("a", "x")).tolist() == a.frame.scores["x"][0, 94:].tolist()
 
 
 def flipped(values, place):
@@ -85,14 +85,8 @@ def flipped(values, place):
             {"questions": [f"p{i}" for i in range(N)]},
             "trace 't80': expected one question in all runs, found q40 in a",
         ),
-        (
-            {"ids": [f"u{i}" for i in range(N)]},
-            "a, b: no trace is in the test split of every run",
-        ),
-        (
-            {"splits": SPLITS[::-1]},
-            "80 were tested in one run and trained on in another",
-        ),
+        ({"ids": [f"u{i}" for i in range(N)]}, "a, b: no trace is in the test split of every run"),
+        ({"splits": SPLITS[::-1]}, "80 were tested in one run and trained on in another"),
         (
             {"splits": np.where(np.arange(N) == 100, "test", "val")},
             "both classes among the 1 common test traces",
@@ -156,8 +150,8 @@ def test_one_hypothesis_is_tested_once():
     ranking."""
     runs = {"a": make_run({"x": 1, "logprob": 2}, "x"), "b": make_run({"x": 3, "logprob": 4}, "x")}
     for run in runs.values():
-        run.scores["perplexity"] = np.exp(run.scores["logprob"])
-        run.val_auroc["models"]["perplexity"] = 0.8
+        run.frame.scores["perplexity"] = np.exp(run.frame.scores["logprob"])
+        run.results.models["perplexity"] = run.results.models["logprob"]
     assert [one.a[1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
-    runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
+    runs["b"].frame.scores["logprob"] = runs["a"].frame.scores["logprob"] ** 3
     assert [one.a[1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]

@@ -7,30 +7,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from rich.console import Console
+from runs import SMALL, call, fail, predict, train
 from sklearn.metrics import roc_auc_score
 from token_stores import write_token_store
 
 from store import TraceStore
-from train.commands.main import main
 from train.report.console import print_results
 from train.run.results import read_results
 
-FLAGS = [
-    "--epochs=3",
-    "--lstm-hidden=8",
-    "--force-cpu",
-    "--batch-size=16",
-    "--models=token_probe,saplma,lstm_solo",
-]
+FLAGS = ["--epochs=3", "--batch-size=16", "--models=token_probe,saplma,lstm_solo"]
 COLUMN = "score_token_token_probe"
 
 
-def train(store, out, *flags):
-    return main(["--store", str(store), "--output-dir", str(out), *FLAGS, *flags])
-
-
-def predict(run, store, *flags):
-    return main(["predict", "--run", str(run), "--store", str(store), "--force-cpu", *flags])
+def arguments(store, out, *flags):
+    return ["--store", store, "--output-dir", out, *SMALL, *FLAGS, *flags]
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +31,8 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(store, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "out"
-    assert train(store, path) == 0
+    train(store, path, *FLAGS)
     return path
-
-
-@pytest.fixture
-def fail(capsys):
-    """The function that runs a command which ends with one line on stderr and status 2."""
-
-    def failing(command, *arguments):
-        capsys.readouterr()
-        assert command(*arguments) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        return line
-
-    return failing
 
 
 def read_tokens(store, column):
@@ -101,12 +78,11 @@ def test_scores_of_tokens_as_columns(run, store, tmp_path, capsys):
     path = write_token_store(tmp_path / "new.zarr")
     names = "token_probe,saplma,mean_logprob,answer_length"
     for _ in range(2):
-        capsys.readouterr()
-        assert predict(run, path, "--tokens", "--to-store", "--models", names) == 0
-    captured = capsys.readouterr()
-    assert captured.err.splitlines()[0] == "no scores of tokens: answer_length"
-    assert COLUMN in captured.out
-    assert "replaced: " in captured.out
+        command = predict(run, path, "--tokens", "--to-store", "--models", names)
+        status, out, lines = call(capsys, *command)
+        assert (status, lines[0]) == (0, "no scores of tokens: answer_length")
+    assert COLUMN in out
+    assert "replaced: " in out
     scores, offsets = read_tokens(path, COLUMN)
     labels, expected_offsets = read_tokens(path, "token_label")
     np.testing.assert_array_equal(offsets, expected_offsets)
@@ -121,9 +97,8 @@ def test_scores_of_tokens_as_columns(run, store, tmp_path, capsys):
 
 def test_scores_of_tokens_as_json_lines(run, store, capsys):
     """One object for each trace, in the order of the store; what is missing is null."""
-    capsys.readouterr()
-    assert predict(run, store, "--tokens", "--models=mean_logprob,saplma") == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    _, out, _ = call(capsys, *predict(run, store, "--tokens", "--models=mean_logprob,saplma"))
+    lines = [json.loads(line) for line in out.splitlines()]
     assert [line["trace_id"] for line in lines] == [f"t{i}" for i in range(160)]
     _, offsets = read_tokens(store, "token_label")
     for line, length in zip(lines, np.diff(offsets), strict=True):
@@ -136,14 +111,17 @@ def test_scores_of_tokens_as_json_lines(run, store, capsys):
 def test_new_traces_need_no_labels(run, tmp_path, capsys):
     """Scores of tokens of a store without any label; without states of tokens there are none."""
     plain = write_token_store(tmp_path / "plain.zarr", 5, without=("token_label", "label"))
-    assert predict(run, plain, "--tokens", "--models=token_probe,lstm_solo", "--to-store") == 0
+    flags = ("--tokens", "--models=token_probe,lstm_solo", "--to-store")
+    status, _, _ = call(capsys, *predict(run, plain, *flags))
+    assert status == 0
     assert COLUMN in TraceStore.open(plain).schema.columns
 
 
-def test_methods_that_score_no_token(run, tmp_path, fail):
+def test_methods_that_score_no_token(run, tmp_path, capsys):
     """Said before anything is computed or written."""
     path = write_token_store(tmp_path / "last.zarr", 5, without=("hidden_states", "token_label"))
-    line = fail(predict, run, path, "--tokens", "--models=saplma,answer_length", "--to-store")
+    flags = ("--tokens", "--models=saplma,answer_length", "--to-store")
+    line = fail(capsys, *predict(run, path, *flags))
     assert "--tokens: expected a method that scores tokens, found saplma, answer_length" in line
     assert "score_saplma" not in TraceStore.open(path).schema.columns
 
@@ -154,7 +132,7 @@ def test_a_resumed_run_has_the_same_numbers(run, store, tmp_path):
     results = json.loads((out / "results.json").read_text())
     (out / "results.json").unlink()
     (out / "saplma-seed0.pt").unlink()
-    assert train(store, out, "--resume") == 0
+    train(store, out, *FLAGS, "--resume")
     again = json.loads((out / "results.json").read_text())
     for name in ("token_probe", "saplma"):
         assert again["models"][name]["tokens"] == results["models"][name]["tokens"]
@@ -165,15 +143,15 @@ def test_a_resumed_run_has_the_same_numbers(run, store, tmp_path):
 )
 def test_settings_of_the_probe(flags, store, tmp_path):
     """Weights of the classes of tokens; an MLP, with metrics that are means over the seeds."""
-    assert train(store, tmp_path / "out", "--models=token_probe", *flags) == 0
+    train(store, tmp_path / "out", *FLAGS, "--models=token_probe", *flags)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["models"]["token_probe"]["tokens"]["auroc"] > 0.7
 
 
-def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, fail):
+def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, capsys):
     """No column, with the command that makes one; one class; another length; another number."""
     missing = write_token_store(tmp_path / "missing.zarr", without=("token_label",))
-    line = fail(train, missing, tmp_path / "out")
+    line = fail(capsys, *arguments(missing, tmp_path / "out"))
     assert "token_probe: expected column 'token_label'" in line
     assert "python -m store extract STORE" in line
     assert "or leave it out with --models" in line
@@ -182,7 +160,7 @@ def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, fail):
         row["token_label"] = np.minimum(row["token_label"], 0)
 
     right = write_token_store(tmp_path / "right.zarr", change=no_hallucination)
-    line = fail(train, right, tmp_path / "out")
+    line = fail(capsys, *arguments(right, tmp_path / "out"))
     assert "token_probe: column 'token_label', train split: expected hallucinated and right" in line
 
     def one_less(number, row):
@@ -190,7 +168,7 @@ def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, fail):
             row["token_label"] = row["token_label"][:-1]
 
     short = write_token_store(tmp_path / "short.zarr", change=one_less, axis="labels")
-    line = fail(train, short, tmp_path / "out")
+    line = fail(capsys, *arguments(short, tmp_path / "out"))
     assert "column 'token_label', trace 't7': expected " in line
     assert "one for each token of 'hidden_states'" in line
 
@@ -198,7 +176,7 @@ def test_labels_of_tokens_that_cannot_be_trained_on(store, tmp_path, fail):
         row["token_label"][-1] = 2
 
     other = write_token_store(tmp_path / "other.zarr", change=two)
-    assert "expected 1, 0 or -1, found 2" in fail(train, other, tmp_path / "out")
+    assert "expected 1, 0 or -1, found 2" in fail(capsys, *arguments(other, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -210,7 +188,7 @@ def test_labels_of_tokens_that_are_not_needed(tmp_path, capsys):
         row["token_label"] = np.minimum(row["token_label"], 0)
 
     path = write_token_store(tmp_path / "right.zarr", change=no_hallucination)
-    assert train(path, tmp_path / "out", "--models=saplma") == 0
+    train(path, tmp_path / "out", *FLAGS, "--models=saplma")
     captured = capsys.readouterr()
     assert "tokens are not judged: column 'token_label', train split" in captured.out
     assert "tokens" not in json.loads((tmp_path / "out" / "results.json").read_text())
@@ -219,21 +197,21 @@ def test_labels_of_tokens_that_are_not_needed(tmp_path, capsys):
 @pytest.mark.slow
 def test_all_methods_leave_out_what_cannot_learn(store, tmp_path):
     """With --models all a probe on tokens is trained where it can be, and left out elsewhere."""
-    assert train(store, tmp_path / "a", "--models=all", "--epochs=1") == 0
+    train(store, tmp_path / "a", *FLAGS, "--models=all", "--epochs=1")
     assert "token_probe" in json.loads((tmp_path / "a" / "results.json").read_text())["models"]
     flags = ("--models=all", "--epochs=1", "--mixup=0.2")
-    assert train(store, tmp_path / "b", *flags) == 0
+    train(store, tmp_path / "b", *FLAGS, *flags)
     assert "token_probe" not in json.loads((tmp_path / "b" / "results.json").read_text())["models"]
 
 
-def test_settings_that_tokens_cannot_have(store, tmp_path, fail):
+def test_settings_that_tokens_cannot_have(store, tmp_path, capsys):
     """Mixtures of traces, log-odds of traces below, a layer that is not there, a layer's number of
     a detector without any."""
-    line = fail(train, store, tmp_path / "out", "--mixup=0.2")
+    line = fail(capsys, *arguments(store, tmp_path / "out", "--mixup=0.2"))
     assert "--mixup: token_probe learns from labels of tokens, not of traces" in line
-    line = fail(train, store, tmp_path / "out", "--on-top-of=mean_logprob")
+    line = fail(capsys, *arguments(store, tmp_path / "out", "--on-top-of=mean_logprob"))
     assert "--on-top-of: token_probe learns from labels of tokens" in line
-    line = fail(train, store, tmp_path / "out", "--token-layer=9")
+    line = fail(capsys, *arguments(store, tmp_path / "out", "--token-layer=9"))
     assert "token_probe: --token-layer" in line
     assert not list(tmp_path.glob("out/*.json"))
 
@@ -248,8 +226,8 @@ def test_states_that_are_not_finite(tmp_path, capsys):
     path = write_token_store(tmp_path / "infinite.zarr", change=infinite)
     for flags in ([], ["--token-layer=2"]):
         out = tmp_path / f"out{len(flags)}"
-        assert train(path, out, "--models=token_probe", *flags) == 2
-        *_, line = capsys.readouterr().err.splitlines()
+        status, _, (*_, line) = call(capsys, *arguments(path, out, "--models=token_probe", *flags))
+        assert status == 2
         assert "infinite.zarr: " in line
         assert "trace" in line
         assert "expected" in line

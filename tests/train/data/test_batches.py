@@ -75,10 +75,10 @@ def test_batches_of_a_side(store_path):
     """Unshuffled they follow the split; shuffled they hold the same rows in another order,
     differing by epoch."""
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_splits(store, Config()))
-    ordered = data.loader("val", ["hs_last"], Config(batch_size=7), shuffle=False)
+    data = TrainingData(store, read_splits(store, Config()), Config(batch_size=7))
+    ordered = data.loader("val", ["hs_last"], shuffle=False)
     assert np.concatenate([batch.rows for batch in ordered]).tolist() == data.splits.val.tolist()
-    shuffled = data.loader("train", ["hs_last"], Config(), shuffle=True)
+    shuffled = data.loader("train", ["hs_last"], shuffle=True)
     epochs = [np.concatenate([batch.rows for batch in shuffled]).tolist() for _ in range(2)]
     assert epochs[0] != epochs[1]
     assert sorted(epochs[0]) == sorted(epochs[1]) == data.splits.train.tolist()
@@ -110,11 +110,12 @@ def test_graphs_of_a_lower_threshold_than_the_stored_are_refused(store_path):
     """Edges below it were dropped before the traces came into the store; without one, all are
     there."""
     store = TraceStore.open(store_path)
-    check_threshold(store, 0.0)
+    data = TrainingData(store, all_as_test(store))
+    check_threshold(data)
     store.provenance = {"attn_threshold": 0.25}
-    check_threshold(store, 0.25)
+    check_threshold(data.with_settings(attn_threshold=0.25))
     with pytest.raises(DataError, match=r"--attn-threshold: expected 0\.25 or more.*found 0\.1"):
-        check_threshold(store, 0.1)
+        check_threshold(data.with_settings(attn_threshold=0.1))
 
 
 NAMED = Schema(
@@ -143,14 +144,16 @@ def named(tmp_path):
 
 
 ROLES = {"hs_last": "states", "attn_mean": "per_layer", "answer_len": "length"}
+COLUMNS = "hs_last=states,attn_mean=per_layer,answer_len=length"
 
 
 def test_batches_have_the_names_and_layers_that_are_asked_for(named):
     """Columns stand in for others, and of those with layers only the chosen ones are read."""
-    data = TrainingData(named, read_splits(named, Config()), ROLES, "2-3")
+    config = Config(columns=COLUMNS, layers="2-3", batch_size=7)
+    data = TrainingData(named, read_splits(named, Config()), config)
     assert data.item_shapes(ROLES) == {"hs_last": (2, 8), "attn_mean": (2,), "answer_len": ()}
     rows = []
-    for batch in data.loader("train", list(ROLES), Config(batch_size=7), shuffle=True):
+    for batch in data.loader("train", list(ROLES), shuffle=True):
         assert set(batch.keys()) == set(ROLES)
         whole = named.read(batch.rows.tolist())
         assert torch.equal(batch["hs_last"], whole["states"][:, 1:3])
@@ -162,13 +165,13 @@ def test_batches_have_the_names_and_layers_that_are_asked_for(named):
 
 def test_layers_that_are_not_there(named, store_path):
     """No such layer, or a column whose axes have no names: the column is named."""
-    data = TrainingData(named, read_splits(named, Config()), ROLES, "7-9")
+    data = TrainingData(named, read_splits(named, Config()), Config(columns=COLUMNS, layers="7-9"))
     with pytest.raises(
         DataError, match="--layers: column 'states': there is no layer 7; it has layers 1-4"
     ):
         check_layers(data, "lstm_solo", ["answer_len", "hs_last"])
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_splits(store, Config()), layers="1")
+    data = TrainingData(store, read_splits(store, Config()), Config(layers="1"))
     with pytest.raises(
         DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"
     ):
@@ -185,7 +188,7 @@ def test_columns_of_other_things_are_read_whole(tmp_path):
             "t", {"hs_last": np.zeros((2, 4), "f2"), "topk_logprob": np.zeros((1, 3), "f2")}
         )
     store = TraceStore.open(tmp_path / "axes.zarr")
-    data = TrainingData(store, all_as_test(store), layers="1")
+    data = TrainingData(store, all_as_test(store), Config(layers="1"))
     check_layers(data, "token_sequence", ["topk_logprob"])
     with pytest.raises(DataError, match="axis 'layers' in column 'hs_last', found 'heads', 'hid"):
         check_layers(data, "lstm_solo", ["hs_last"])
@@ -194,9 +197,9 @@ def test_columns_of_other_things_are_read_whole(tmp_path):
 def test_columns_of_another_kind_count_as_missing(named):
     """What takes part by itself is left out where its columns are something else."""
     splits = read_splits(named, Config())
-    data = TrainingData(named, splits, {"hs_last": "states"})
+    data = TrainingData(named, splits, Config(columns="hs_last=states"))
     assert missing_columns(data, ["label", "hs_last"]) == {}
-    data = TrainingData(named, splits, {"hs_last": "per_layer"})
+    data = TrainingData(named, splits, Config(columns="hs_last=per_layer"))
     assert list(missing_columns(data, ["hs_last", "logprob"])) == ["per_layer", "logprob"]
 
 

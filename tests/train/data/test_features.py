@@ -35,8 +35,8 @@ def data(store_path):
 
 def epochs_of(data, cache, n_epochs, split="train", num_workers=0):
     """Batches of several epochs, as (rows, features)."""
-    config = Config(batch_size=16, num_workers=num_workers)
-    loader = data.loader(split, ["hs_last"], config, shuffle=True, kept=cache)
+    data = data.with_settings(batch_size=16, num_workers=num_workers)
+    loader = data.loader(split, ["hs_last"], shuffle=True, kept=cache)
     epochs = []
     for number in range(n_epochs):
         loader.set_epoch(number)
@@ -49,7 +49,7 @@ def epochs_of(data, cache, n_epochs, split="train", num_workers=0):
 def test_batches_are_the_same_for_any_bound(data, n_fit, num_workers):
     """In every epoch they hold the rows of the order, and what is computed of them."""
     cache = FeatureCache(Counter(), len(data.store), n_fit * ROW_BYTES)
-    plain = data.loader("train", ["hs_last"], Config(batch_size=16), shuffle=True)
+    plain = data.with_settings(batch_size=16).loader("train", ["hs_last"], shuffle=True)
     for number, epoch in enumerate(epochs_of(data, cache, 3, num_workers=num_workers)):
         plain.set_epoch(number)
         for (rows, features), batch in zip(epoch, plain, strict=True):
@@ -97,7 +97,7 @@ def test_splits_share_the_cache(data):
 def test_without_features_the_columns_stay(data):
     """Of a detector with nothing to keep every epoch is read."""
     cache = FeatureCache(LstmSolo(8), len(data.store), 2**20)
-    loader = data.loader("train", ["hs_last"], Config(), kept=cache)
+    loader = data.loader("train", ["hs_last"], kept=cache)
     for _ in range(2):
         assert all(batch.keys() == ["hs_last"] for batch in loader)
     assert len(cache) == 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from runs import make_results
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
@@ -19,7 +20,6 @@ from train.evaluate.results import (
     PairedTest,
     Results,
     SplitCounts,
-    StoreRecord,
     StrataRecord,
     TrainingFacts,
     WrongValueError,
@@ -66,8 +66,7 @@ def make_run(seed):
 
     counts = [Counts(rows, 1, 1) for rows in (70 + seed, 15, 14 + seed)]
     pairs = ("ab", "ac", "ad", "bc", "bd")
-    return Results(
-        run="0",
+    return make_results(
         split=SplitCounts(seed, "question_id", 0, *counts, 0),
         models={
             "a": entry(runs=[TrainingFacts(0, "a.pt", [], 1.0, 0.0, 1, 0.1, layer=seed)]),
@@ -77,11 +76,6 @@ def make_run(seed):
         comparisons=[PairedTest(a=one, b=two, difference=0.0, ci=[0, 0]) for one, two in pairs],
         strata=StrataRecord("x", None, 3, 3, 10, 0.1 * (seed + 1)),
         explained=Explained("d", {"a": 0.1 * seed, "b": None}),
-        verdict=None,
-        remarks=[],
-        store=StoreRecord("x", "y", 1, 99, [], True),
-        layers={},
-        config={},
     )
 
 

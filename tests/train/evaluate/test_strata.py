@@ -5,13 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from train.evaluate.metrics import auroc, bootstrap_auroc
-from train.evaluate.strata import (
-    auroc_within,
-    cut_by,
-    judge_within,
-    rank_correlation,
-    strata_of,
-)
+from train.evaluate.strata import auroc_within, cut_by, judge_within, rank_correlation, strata_of
 
 
 def by_loops(labels, scores, stratum):

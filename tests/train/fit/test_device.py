@@ -23,10 +23,10 @@ def train(store_path, name, **settings):
     """Train a detector; give the training and its data."""
     config = Config(**SMALL | settings)
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_splits(store, config))
+    data = TrainingData(store, read_splits(store, config), config)
     torch.manual_seed(0)
-    detector = build_detector(name, data, config)
-    training = Training(build_fabric(config), detector, data, config, Hooks())
+    detector = build_detector(name, data)
+    training = Training(build_fabric(config), detector, data, Hooks())
     training.run_epoch()
     training.run_epoch()
     return training, data
@@ -69,7 +69,7 @@ def test_mixed_precision_trains_in_it_and_scores_in_float32(name, store_path):
     losses = [epoch.loss for epoch in mixed.history]
     assert losses == pytest.approx([epoch.loss for epoch in full.history], rel=0.02)
     assert losses != [epoch.loss for epoch in full.history]
-    scores = predict(mixed.fabric, mixed.detector, data, "val", mixed.config)
+    scores = predict(mixed.fabric, mixed.detector, data, "val")
     assert len(set(scores)) == len(scores)
 
 

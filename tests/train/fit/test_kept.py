@@ -1,6 +1,7 @@
 """Trainings of images: the cache, resuming and augmentation change no bit that they should not."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,14 +40,14 @@ class Saver(Hooks):
 
 def train(data, state=None, name="act_conv", **settings):
     """Train from fixed weights; give the training and its saved states."""
-    config = Config(**SMALL | settings)
+    data = replace(data, config=Config(**SMALL | settings))
     torch.manual_seed(0)
     saver = Saver()
-    detector = build_detector(name, data, config)
+    detector = build_detector(name, data)
     if state is not None:
         state.seek(0)
         state = torch.load(state, weights_only=True)
-    return fit(FABRIC, detector, data, config, saver, state), saver.states
+    return fit(FABRIC, detector, data, saver, state), saver.states
 
 
 def assert_same(one, two):
@@ -101,11 +102,11 @@ def test_going_on_with_an_empty_cache_gives_the_same_bits(data, name):
 def test_scores_are_without_augmentation(data):
     """Two scorings are equal bit for bit, and those of the detector that was never augmented."""
     training, _ = train(data, augment="noise", augment_strength=0.5)
-    plain = build_detector("act_conv", data, Config(**SMALL))
+    data = replace(data, config=Config(**SMALL))
+    plain = build_detector("act_conv", data)
     plain.load_state_dict(training.detector.state_dict())
-    config = Config(**SMALL)
     scores = [
-        predict(FABRIC, detector, data, "test", config)
+        predict(FABRIC, detector, data, "test")
         for detector in (training.detector, training.detector, plain)
     ]
     assert np.array_equal(scores[0], scores[1])
@@ -125,8 +126,8 @@ def test_images_are_of_the_layers_that_are_read(tmp_path):
             row = {"hidden_states": states + i, "question_id": f"q{i}", "label": i % 2}
             writer.append(f"t{i}", row)
     store = TraceStore.open(tmp_path / "named.zarr")
-    data = TrainingData(store, read_splits(store, Config()), layers="2,4")
-    detector = build_detector("act_conv", data, Config(**SMALL))
+    data = TrainingData(store, read_splits(store, Config()), Config(**SMALL, layers="2,4"))
+    detector = build_detector("act_conv", data)
     assert detector.size == (2, 6)
     images = detector.reduce(data.read([7], detector.columns))
     expected = torch.from_numpy(states[0, [1, 3]] + np.float16(7))[:, None].expand(2, 6, 3)

@@ -1,8 +1,8 @@
 """The loop: any detector, the best epoch, early stopping, the same numbers from the same seed."""
 
-import dataclasses
 import io
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,7 +62,8 @@ def run(data, detector=None, config=None, hooks=None, state=None):
     """Train a `Linear`; give its history, the epochs that were best, and the detector."""
     torch.manual_seed(0)
     detector, hooks = detector or Linear(8), hooks or Recorder()
-    training = fit(FABRIC, detector, data, config or Config(epochs=4, lr=0.05), hooks, state)
+    data = replace(data, config=config or Config(epochs=4, lr=0.05))
+    training = fit(FABRIC, detector, data, hooks, state)
     return training.history, hooks.best, detector
 
 
@@ -82,10 +83,7 @@ def test_best_epochs_rise_and_end_at_the_best(data):
     assert areas == sorted(set(areas))
     assert areas[-1] == max(e.val_auroc for e in history)
     detector.load_state_dict(best[-1][1])
-    labels, scores = (
-        data.splits.labels[data.splits.val],
-        predict(FABRIC, detector, data, "val", Config()),
-    )
+    labels, scores = (data.splits.labels[data.splits.val], predict(FABRIC, detector, data, "val"))
     assert np.mean(scores[labels == 1][:, None] > scores[labels == 0]) == pytest.approx(areas[-1])
 
 
@@ -158,7 +156,7 @@ def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
         state = (stopped.states and load(stopped.states[-1])) or None
         detector = Noisy()
         torch.manual_seed(last)  # what was random in between does not matter
-        training = fit(FABRIC, detector, data, config, resumed, state)
+        training = fit(FABRIC, detector, replace(data, config=config), resumed, state)
         assert training.history == history
         assert all(
             torch.equal(a, b)
@@ -239,7 +237,7 @@ def test_gradients_are_clipped(data):
         optimizer_sees.append(torch.stack([p.grad.norm() for p in detector.parameters()]).norm())
 
     fabric.clip_gradients = clip_and_record
-    fit(fabric, detector, data, Config(epochs=1), Hooks())
+    fit(fabric, detector, data.with_settings(epochs=1), Hooks())
     assert max(norms) > 10
     assert max(optimizer_sees) <= 1.001
 
@@ -267,7 +265,7 @@ def test_confident_scores_do_not_tie(data):
         def forward(self, batch):
             return Outputs(20.0 + batch["hs_last"].float().mean((1, 2)))
 
-    scores = predict(FABRIC, Loud(8), data, "val", Config())
+    scores = predict(FABRIC, Loud(8), data, "val")
     assert scores.dtype == np.float64
     assert len(np.unique(scores)) > len(scores) / 2
 
@@ -286,7 +284,7 @@ def test_score_that_is_not_finite_names_the_trace(make_store):
     with pytest.raises(
         DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"
     ):
-        predict(FABRIC, Blind(8), data, "val", Config())
+        predict(FABRIC, Blind(8), data, "val")
 
 
 def test_a_detector_adds_to_the_base_margin(data):
@@ -298,12 +296,12 @@ def test_a_detector_adds_to_the_base_margin(data):
             return Outputs(0.0 * super().classify(features).logits)
 
     margin = np.random.default_rng(0).normal(size=len(data.store))
-    on_top = dataclasses.replace(data, base_margin=margin)
+    on_top = replace(data, base_margin=margin)
     history, _, detector = run(on_top, Silent(8), Config(epochs=1))
     train, val = data.splits.train, data.splits.val
     y, p = data.splits.labels[train], 1 / (1 + np.exp(-margin[train]))
     assert history[0].loss == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), rel=1e-5)
-    scores = predict(FABRIC, detector, on_top, "val", Config())
+    scores = predict(FABRIC, detector, on_top, "val")
     np.testing.assert_allclose(scores, 1 / (1 + np.exp(-margin[val])))
     learned, _, _ = run(on_top, config=Config(epochs=8, lr=0.05))
     assert learned[-1].loss < learned[0].loss
@@ -319,7 +317,7 @@ def test_the_schedule_changes_the_learning_rate_only(data, schedule):
 
     found = set()
     config = Config(epochs=2, schedule=schedule, save_every="1")
-    fit(FABRIC, Linear(8), data, config, Betas())
+    fit(FABRIC, Linear(8), replace(data, config=config), Betas())
     assert found == {(0.9, 0.999)}
 
 
@@ -329,11 +327,14 @@ def test_the_start_on_top_of_a_baseline_competes(data, sign):
     add nothing; of offsets that rank it backwards the first better epoch wins. A training that
     continues from a saved state knows its start."""
     labels = data.splits.labels
-    on_top = dataclasses.replace(data, base_margin=sign * (2.0 * labels - 1))
-    config = Config(epochs=3, lr=0.05, save_every="1")
+    on_top = replace(
+        data,
+        base_margin=sign * (2.0 * labels - 1),
+        config=Config(epochs=3, lr=0.05, save_every="1"),
+    )
     saver = Saver()
     torch.manual_seed(0)
-    training = fit(FABRIC, Linear(8), on_top, config, saver)
+    training = fit(FABRIC, Linear(8), on_top, saver)
     start = (1 + sign) / 2
     assert training.start.val_auroc == start
     areas = [epoch.val_auroc for epoch in training.history]
@@ -345,7 +346,7 @@ def test_the_start_on_top_of_a_baseline_competes(data, sign):
     if sign == 1:
         assert is_start
         assert not kept.weights.weight.any()
-    continued = fit(FABRIC, Linear(8), on_top, config, Hooks(), load(saver.states[-1]))
+    continued = fit(FABRIC, Linear(8), on_top, Hooks(), load(saver.states[-1]))
     assert continued.start.val_auroc == start
     assert continued.best.epoch.val_auroc == training.best.epoch.val_auroc
     for name, weight in continued.best.weights.items():
@@ -358,7 +359,10 @@ def test_half_precision_scales_clips_and_keeps_its_scale(data):
     plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", growth_interval=3))
     saver = Saver()
     training = fit(
-        Fabric(accelerator="cpu", devices=1, plugins=plugin), Linear(8), data, config, saver
+        Fabric(accelerator="cpu", devices=1, plugins=plugin),
+        Linear(8),
+        replace(data, config=config),
+        saver,
     )
     assert training.history[-1].loss < training.history[0].loss
     assert training.best.epoch.val_auroc > 0.8

@@ -39,7 +39,7 @@ def test_optional_columns_are_read_where_they_are(make_store, labels):
     having = open_data(make_store(labels, columns=[*columns, "score"], name="having.zarr"))
     areas = []
     for data in (without, having):
-        scored, fitted = score_probe("lengths", LENGTHS, Config(), data)
+        scored, fitted = score_probe("lengths", LENGTHS, data)
         areas.append(fitted.val_auroc[1])
         assert scored.facts.traces_with_missing_numbers is None
     assert areas[0] < 0.8 < areas[1] == 1.0
@@ -47,7 +47,7 @@ def test_optional_columns_are_read_where_they_are(make_store, labels):
 
 def test_alternatives_are_called_by_their_names(make_store, labels):
     """They are not taken for layers."""
-    facts = score_probe("lengths", LENGTHS, Config(), open_data(make_store(labels)))[0].facts
+    facts = score_probe("lengths", LENGTHS, open_data(make_store(labels)))[0].facts
     assert facts.alternative == "lengths"
     assert facts.layer is facts.layers is facts.layer_val_auroc is None
 

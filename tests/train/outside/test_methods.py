@@ -175,13 +175,7 @@ def test_options_are_flags(file):
     config = parse_arguments([flag, *own]).config
     assert config.detectors == ["my_http_detector"]
     entry = config.outside["my_http_detector"]
-    assert entry["options"] == {
-        "width": 32,
-        "share": 0.5,
-        "kind": "mean",
-        "deep": True,
-        "depth": 3,
-    }
+    assert entry["options"] == {"width": 32, "share": 0.5, "kind": "mean", "deep": True, "depth": 3}
     assert entry["place"] == f"{file}:MyHTTPDetector"
     assert len(entry["sha256"]) == 64
     assert parse_arguments([f"--models={file}:NORM"]).config.outside["norm"]["options"] == {}

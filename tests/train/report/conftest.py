@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from store.traces.question_split import SPLITS
 from train.config import Config
 from train.data.splits import Splits
-from train.evaluate.judge import Scored, count_splits, judge
-from train.evaluate.paired_tests import compare_pairs, find_verdict
+from train.evaluate.frame import Frame
+from train.evaluate.judge import Scored, compare_all, count_splits, judge
 from train.evaluate.results import Epoch, Facts, Results, StoreRecord, TrainingFacts
 from train.report.evidence import Evidence
 
@@ -60,23 +61,29 @@ def make_evidence():
                 np.full((1, N), 0.5), np.full((1, N), 0.5), Facts(seconds=0.0, parameters=2)
             )
         scored = scored_models | scored_baselines
-        rivals = [name for name in scored_baselines if name != "majority"]
-        test = {name: one.test for name, one in scored.items()}
-        pairs = [(a, b) for a in scored_models for b in rivals]
-        comparisons = compare_pairs(
-            splits.labels[splits.test], test, pairs, splits.questions[splits.test], 0
+        parts = [splits.train, splits.val, splits.test]
+        frame = Frame(
+            np.array([f"{trace_id}{i}" for i in [*range(N)] * 3], dtype=object),
+            np.repeat(SPLITS, N),
+            splits.labels[np.concatenate(parts)],
+            splits.questions[np.concatenate(parts)],
+            {
+                name: np.hstack([np.full_like(one.val, np.nan), one.val, one.test])
+                for name, one in scored.items()
+            },
         )
-        judged = {name: judge(one, splits) for name, one in scored.items()}
-        areas = [
-            {name: judged[name].val.auroc for name in group} for group in (scored_models, rivals)
-        ]
+        judged = {name: judge(frame, name, one.facts) for name, one in scored.items()}
+        made = {name: judged[name] for name in scored_models}
+        others = {name: judged[name] for name in scored_baselines}
+        comparisons, verdict = compare_all(made, others, frame.test)
+        comparisons = [test for test in comparisons if test.b in others]
         results = Results(
             run="0123",
             split=count_splits(splits),
-            models={name: judged[name] for name in scored_models},
-            baselines={name: judged[name] for name in scored_baselines},
+            models=made,
+            baselines=others,
             comparisons=comparisons,
-            verdict=find_verdict(comparisons, *areas),
+            verdict=verdict,
             strata=None,
             explained=None,
             store=StoreRecord("/data/traces.zarr", "ab-cd", 3, 3 * N, [], False),
@@ -91,7 +98,6 @@ def make_evidence():
                 for name, text in texts.items()
             }
 
-        labels = (splits.labels[rows] for rows in (splits.val, splits.test))
-        return Evidence(results, *labels, scored, [f"{trace_id}{i}" for i in range(N)], read_texts)
+        return Evidence(results, frame, read_texts)
 
     return make

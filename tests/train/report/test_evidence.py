@@ -2,7 +2,6 @@
 
 import pytest
 
-from train.evaluate.judge import Scored
 from train.evaluate.metrics import confidence
 from train.report.evidence import find_mistakes
 
@@ -11,9 +10,9 @@ from train.report.evidence import find_mistakes
 def test_mistakes_are_the_surest_wrong_rows(make_evidence, n_runs):
     """By a direct loop over the mean of the seeds' scores, at the threshold of the results."""
     evidence = make_evidence(n_runs=n_runs)
-    for name in evidence.scored:
+    for name in evidence.frame.scores:
         threshold = evidence.entries[name].test.threshold
-        scores = evidence.scored[name].test.mean(0)
+        scores = evidence.frame.test.mean(name)
         sure = confidence(scores, threshold)
         rows = range(len(scores))
         wrong = [i for i in rows if (scores[i] >= threshold) != evidence.test_labels[i]]
@@ -28,9 +27,7 @@ def test_mistakes_are_the_surest_wrong_rows(make_evidence, n_runs):
 def test_no_mistakes(make_evidence):
     """Perfect scores make none, and a threshold that is no number finds none."""
     evidence = make_evidence()
-    evidence.scored["model_0"] = Scored(
-        evidence.val_labels[None] * 1.0, evidence.test_labels[None] * 1.0
-    )
+    evidence.frame.test.scores["model_0"][:] = evidence.test_labels
     evidence.entries["model_0"].test.threshold = 0.5
     assert find_mistakes(evidence, "model_0") == []
     evidence.entries["base_0"].test.threshold = float("nan")

@@ -108,7 +108,8 @@ def test_a_trace_carries_the_command_that_opens_it(make_evidence, tmp_path):
     ids = ["it's", "-x", "a\u202eb", "ok"]
     evidence = replace(make_evidence(), directory=path)
     evidence.results.store.path = "/data/a b.zarr"
-    evidence.trace_ids[:] = [ids[i % 4] for i in range(len(evidence.trace_ids))]
+    trace_ids = evidence.frame.test.trace_ids
+    trace_ids[:] = [ids[i % 4] for i in range(len(trace_ids))]
     mistakes = find_mistakes(evidence, "model_0", n=60)
     table = build_mistakes(evidence, "model_0", n=60)
     assert {ids[one.position % 4] for one in mistakes} == set(ids)

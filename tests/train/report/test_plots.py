@@ -9,11 +9,10 @@ import pytest
 
 from train.evaluate.metrics import aurc, auroc, risk_coverage, roc_points
 from train.evaluate.results import Epoch
-from train.report import forest, plots
+from train.report import plots
 from train.report.numbers import short
 
 DRAWINGS = [getattr(plots, name) for name in plots.__all__ if name.startswith("draw_")]
-DRAWINGS.append(forest.draw_forest)
 
 
 def add_layers(evidence):

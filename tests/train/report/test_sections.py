@@ -13,12 +13,7 @@ from train.report import build_sections
     "n_splits, n_seeds, curves, scores",
     [
         (1, 1, "", ""),
-        (
-            1,
-            2,
-            "Curves are of the first seed, numbers means over the seeds.",
-            "Of the first seed.",
-        ),
+        (1, 2, "Curves are of the first seed, numbers means over the seeds.", "Of the first seed."),
         (2, 1, "Curves and numbers are of the first split.", "Of the first split."),
         (
             2,

@@ -91,11 +91,7 @@ def test_metrics_have_a_line_for_everything(make_evidence):
     assert {len(row) for row in table.rows} == {len(table.header)}
     test = results.models["model_0"].test
     low, high = map(short, test.auroc_ci)
-    expected = (
-        f"{short(test.auroc)} [{low}, {high}]",
-        short(test.auroc_sd),
-        short(test.auprc),
-    )
+    expected = (f"{short(test.auroc)} [{low}, {high}]", short(test.auroc_sd), short(test.auprc))
     assert table.rows[0][1:4] == expected
     assert table.rows[-1][2] == ""
 

@@ -3,50 +3,24 @@
 from dataclasses import replace
 
 import pytest
+from runs import make_entry, make_results
 
 from train.evaluate.results import (
     Counts,
     Difference,
-    Entry,
     Epoch,
-    Metrics,
     PairedTest,
-    Results,
-    SplitCounts,
     SplitsSummary,
-    StoreRecord,
     TrainingFacts,
     Verdict,
 )
 from train.report.numbers import p_value
 from train.report.render import in_words
 
-HALF = Metrics(auroc=0.5)
-
-
-def make_entry(**facts):
-    return Entry(val=HALF, test=HALF, seconds=1.0, parameters=1, **facts)
-
 
 def make_run(*areas, **facts):
     history = [Epoch(i, 0.5, area) for i, area in enumerate(areas)]
     return TrainingFacts(0, "x.pt", history, 1.0, 0.0, 1, 0.1, **facts)
-
-
-def make_results(models=None, baselines=None, test=None, **more):
-    counts = Counts(rows=400, questions=400, hallucinations=200)
-    split = SplitCounts(
-        0, "question_id", 0, replace(counts, rows=25), replace(counts, rows=75), counts, 0
-    )
-    split.test = test or counts
-    parts = {"comparisons": [], "verdict": None, "strata": None, "explained": None, "remarks": []}
-    return Results(
-        **(parts | {"models": models or {}, "baselines": baselines or {}, "config": {}} | more),
-        run="0",
-        split=split,
-        store=StoreRecord("x", "y", 1, 1, [], True),
-        layers={},
-    )
 
 
 def make_verdict(low, high, **few):

@@ -7,6 +7,7 @@ from torch import nn
 from models.gvae import GvaeLstm
 from models.lstm import LstmSolo
 from train.config import Config
+from train.data.batches import TrainingData
 from train.data.splits import Splits
 from train.evaluate.results import Epoch
 from train.run.detectors import build_criterion
@@ -68,11 +69,11 @@ def test_the_loss_of_the_base_rate_is_that_of_plain_trainings(detector, settings
     config = Config(**settings)
     one = detector(4)
     one.criterion = build_criterion(config, SPLITS.labels_of("train"))
-    found = base_rate_loss(one, config, SPLITS)
+    found = base_rate_loss(one, TrainingData(None, SPLITS, config))
     assert found == (expected and pytest.approx(expected))
 
 
 def test_a_loss_of_another_class_is_not_compared():
     one = LstmSolo(4)
     one.criterion = nn.MSELoss()
-    assert base_rate_loss(one, Config(), SPLITS) is None
+    assert base_rate_loss(one, TrainingData(None, SPLITS)) is None

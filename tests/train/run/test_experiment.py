@@ -7,14 +7,15 @@ import math
 import numpy as np
 import pytest
 from rich.console import Console
-from runs import SMALL
+from runs import SMALL, call, predict, read_csv, train
 
 from models import BASELINES, CONTROLS
 from store import TraceStore
 from train.commands.main import main
 from train.config import Config
 from train.data.splits import read_splits
-from train.evaluate.judge import Scored, label_sensitivity
+from train.evaluate.frame import Frame
+from train.evaluate.judge import label_sensitivity
 from train.evaluate.paired_tests import holm
 from train.report.console import print_results
 from train.run.results import read_results
@@ -128,10 +129,8 @@ def test_label_sensitivity_is_of_scores_with_more_than_two_values(
         if number % 7 == 0 and row["label"] == 0:
             row["score"] = 0.65
 
-    out = tmp_path / "out"
-    flags = ["--models", "saplma", "--output-dir", str(out), *SETTINGS]
-    assert main(["--store", str(make_store(labels, change=grade)), *flags]) == 0
-    graded = json.loads((out / "results.json").read_text())
+    store = make_store(labels, change=grade)
+    graded = train(store, tmp_path / "out", "--models=saplma", "--seed=1")
     found = graded["label_sensitivity"]
     assert [one["threshold"] for one in found] == [0.3, 0.4, 0.5, 0.6, 0.7]
     entries = graded["models"] | graded["baselines"]
@@ -145,9 +144,10 @@ def test_label_sensitivity_is_of_scores_with_more_than_two_values(
 
 def test_label_sensitivity_follows_the_threshold():
     """NaN is left out, and one class has no AUROC."""
-    scored = {"x": Scored(np.zeros((1, 1)), np.array([[0.9, 0.8, 0.1, 0.2], [0.9, 0.1, 0.8, 0.2]]))}
+    scores = {"x": np.array([[0.9, 0.8, 0.1, 0.2], [0.9, 0.1, 0.8, 0.2]])}
+    test = Frame(*4 * [np.zeros(4)], scores)
     truth = np.array([0.35, 0.55, 0.65, np.nan], dtype=np.float32)
-    found = [label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)]
+    found = [label_sensitivity(test, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)]
     assert [one.auroc["x"] for one in found] == [None, 1, 0.75, None]
     assert [one.hallucinations for one in found] == [0, 1, 2, 3]
     assert {one.rows for one in found} == {3}
@@ -210,9 +210,8 @@ def test_same_seed_same_results(store_path, tmp_path, finished, results):
 def test_without_baselines_there_is_no_verdict(make_store, labels, tmp_path, capsys):
     """A store for graphs alone has one detector and nothing to compare it with."""
     store = make_store(labels, columns=["question_id", "label", "hidden_states", "attn_mean"])
-    flags = ["--no-run-lstm", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SETTINGS]
-    assert main(["--store", str(store), *flags]) == 0
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    flags = ["--no-run-lstm", "--no-run-gvae", "--seed=1"]
+    results = train(store, tmp_path / "out", *flags)
     assert results["comparisons"] == []
     assert results["verdict"] is None
     assert "Best on validation" not in capsys.readouterr().out
@@ -255,9 +254,8 @@ def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_
 
     path = make_store(labels, change=silence)
     out = tmp_path / "out"
-    flags = ["--store", str(path), "--models", "saplma", *SETTINGS]
-    assert main([*flags, "--output-dir", str(out)]) == 0
-    results = json.loads((out / "results.json").read_text())
+    flags = ["--models=saplma", "--seed=1"]
+    results = train(path, out, *flags)
     best = results["baselines"]["logreg_best"]
     assert results["models"]["saplma"]["runs"][0]["layer"] == best["layer"] == layer
     assert results["config"]["saplma_layer"] is None
@@ -266,12 +264,9 @@ def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_
     assert line in " ".join(capsys.readouterr().out.split())
     assert line in (out / "report.md").read_text()
     scores = {line["trace_id"]: line["saplma"] for line in read_scores(out) if line["saplma"]}
-    assert main(["predict", "--run", str(out), "--store", str(path)]) == 0
-    found = csv.DictReader(capsys.readouterr().out.splitlines())
-    repeated = {line["trace_id"]: float(line["saplma"]) for line in found}
+    found = read_csv(call(capsys, *predict(out, path))[1])
+    repeated = {trace_id: float(line["saplma"]) for trace_id, line in found.items()}
     assert all(repeated[key] == pytest.approx(float(score)) for key, score in scores.items())
 
-    other = tmp_path / "other"
-    assert main([*flags, "--output-dir", str(other), "--saplma-layer", str(3 - layer)]) == 0
-    results = json.loads((other / "results.json").read_text())
+    results = train(path, tmp_path / "other", *flags, f"--saplma-layer={3 - layer}")
     assert results["models"]["saplma"]["runs"][0]["layer"] == 3 - layer

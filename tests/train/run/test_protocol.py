@@ -6,16 +6,15 @@ import re
 
 import numpy as np
 import pytest
-from runs import SMALL
+from runs import SMALL, call, fail, predict, read_csv, train
 
 from store import Column, Schema, StoreWriter
-from train.commands.main import main
 from train.commands.side_by_side import read_splits_of
 from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
 N_LAYERS, WIDTH = 2, 8
-LOGREG = ["--models", "saplma", "--epochs", "3", "--force-cpu"]
+LOGREG = ["--models", "saplma", "--epochs", "3"]
 
 
 def write(path, knows, n=2000):
@@ -45,23 +44,18 @@ def write(path, knows, n=2000):
     return path
 
 
-def run(store, out, *flags):
-    assert main(["--store", str(store), "--output-dir", str(out), *flags]) == 0
-    return json.loads((out / "results.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def of_questions(tmp_path_factory):
     """Results where the question alone decides."""
     path = tmp_path_factory.mktemp("questions")
-    return run(write(path / "s.zarr", "question"), path / "out", *LOGREG, "--strata", "kind")
+    return train(write(path / "s.zarr", "question"), path / "out", *LOGREG, "--strata", "kind")
 
 
 @pytest.fixture(scope="module")
 def of_states(tmp_path_factory):
     """Results where the states of the answer alone decide."""
     path = tmp_path_factory.mktemp("states")
-    return run(write(path / "s.zarr", "states"), path / "out", *LOGREG)
+    return train(write(path / "s.zarr", "states"), path / "out", *LOGREG)
 
 
 def test_a_detector_of_difficulty_is_unmasked(of_questions):
@@ -96,7 +90,7 @@ def test_a_detector_that_knows_more_keeps_its_auroc(of_states):
 def three(store_path, tmp_path_factory):
     """The directory of a run of three splits, and what its table shows."""
     path = tmp_path_factory.mktemp("splits") / "out"
-    run(store_path, path, *SMALL, "--models", "lstm_solo", "--splits", "3", "--seed", "4")
+    train(store_path, path, "--models", "lstm_solo", "--splits", "3", "--seed", "4")
     return path
 
 
@@ -107,7 +101,7 @@ def scores_of(path):
 
 def test_each_split_is_the_run_with_its_seed(three, store_path, tmp_path):
     """Scores and metrics, bit for bit."""
-    alone = run(store_path, tmp_path / "out", *SMALL, "--models", "lstm_solo", "--seed", "5")
+    alone = train(store_path, tmp_path / "out", "--models", "lstm_solo", "--seed", "5")
     results = json.loads((three / "results.json").read_text())
     second = results["splits"]["runs"][1]
     assert second["split"] == alone["split"]
@@ -144,27 +138,25 @@ def test_what_is_of_the_first_split_says_so(three, store_path, capsys):
     counts = r"Means over 3 splits, with \d+ to \d+ traces of \d+ to \d+ questions in test\."
     assert re.search(counts, caption)
     assert r"95\% intervals of the means by the corrected t-test over the splits." in caption
-    assert main(["compare", str(three), str(three / "split-5")]) == 0
-    assert "out: the first of its 3 splits" in " ".join(capsys.readouterr().out.split())
+    _, out, _ = call(capsys, "compare", three, three / "split-5")
+    assert "out: the first of its 3 splits" in " ".join(out.split())
     splits = read_splits_of({"a": read_run(three), "b": read_run(three)})
-    assert [runs["b"].seed for runs in splits] == [4, 5, 6]
-    command = ["evaluate", "--store", str(store_path), "--models", "majority", "--run"]
-    assert main([*command, str(three)]) == 0
-    assert "the run has 3 splits" in " ".join(capsys.readouterr().out.split())
-    assert main([*command, str(three / "split-5")]) == 0
-    assert "the run has" not in capsys.readouterr().out
+    assert [runs["b"].frame.seed for runs in splits] == [4, 5, 6]
+    command = ["evaluate", "--store", store_path, "--models", "majority", "--run"]
+    status, out, _ = call(capsys, *command, three)
+    assert (status, "the run has 3 splits" in " ".join(out.split())) == (0, True)
+    status, out, _ = call(capsys, *command, three / "split-5")
+    assert (status, "the run has" in out) == (0, False)
 
 
 def test_new_questions_are_scored_by_the_control(tmp_path, capsys):
     """`predict` reads texts of another store."""
     store = write(tmp_path / "s.zarr", "question", n=300)
-    run(store, tmp_path / "out", *LOGREG)
+    train(store, tmp_path / "out", *LOGREG)
     new = write(tmp_path / "new.zarr", "question", n=20)
-    capsys.readouterr()
-    command = ["predict", "--run", str(tmp_path / "out"), "--store", str(new)]
-    assert main([*command, "--models", "question_only", "--force"]) == 0
-    found = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    scores = {line["trace_id"]: float(line["question_only"]) for line in found}
+    flags = ["--models", "question_only", "--force"]
+    found = read_csv(call(capsys, *predict(tmp_path / "out", new, *flags))[1])
+    scores = {trace_id: float(line["question_only"]) for trace_id, line in found.items()}
     written = {line["trace_id"]: line["question_only"] for line in scores_of(tmp_path / "out")}
     # the first traces of both stores have the same questions
     for trace_id in scores:
@@ -182,32 +174,29 @@ def test_splits_of_ones_own_are_kept_everywhere(make_store, labels, tmp_path, ca
     file.write_text("\n".join(["question_id,split", *lines]) + "\n")
     out = tmp_path / "out"
     flags = [*SMALL, "--models", "lstm_solo", "--split", str(file)]
-    run(store, out, *flags)
+    train(store, out, *flags)
     assert {line["split"] == words[line["question_id"]] for line in scores_of(out)} == {True}
     assert f"The splits are those of file {file}." in (out / "report.md").read_text()
-    capsys.readouterr()
-    assert main(["predict", "--run", str(out), "--store", str(store)]) == 0
-    found = csv.DictReader(capsys.readouterr().out.splitlines())
+    found = read_csv(call(capsys, *predict(out, store))[1])
     question_of = {f"t{i}": f"q{i // 2}" for i in range(200)}
-    assert all(line["split"] == words[question_of[line["trace_id"]]] for line in found)
+    assert all(line["split"] == words[question_of[one]] for one, line in found.items())
     file.write_text(file.read_text().replace("q3,test", "q3,val"))
-    command = ["--store", str(store), "--output-dir", str(out), *flags]
-    assert main([*command, "--resume"]) == 2
-    assert "splits: digest" in capsys.readouterr().err
+    command = ["--store", store, "--output-dir", out, *SMALL, *flags]
+    assert "splits: digest" in fail(capsys, *command, "--resume")
 
 
 def test_the_learning_rate_is_chosen_on_validation(store_path, tmp_path, capsys):
     """Of three, and the training that is kept is that of its rate."""
-    flags = [*SMALL, "--models", "lstm_solo"]
-    tuned = run(store_path, tmp_path / "tuned", *flags, "--tune-lr")
+    flags = ["--models", "lstm_solo"]
+    tuned = train(store_path, tmp_path / "tuned", *flags, "--tune-lr")
     (found,) = tuned["models"]["lstm_solo"]["runs"]
     areas = dict(found["lr_val_auroc"])
     assert list(areas) == pytest.approx([1e-3 / 3, 1e-3, 3e-3])
     assert areas[found["lr"]] == max(areas.values())
     assert f"lstm_solo lr {found['lr']:.2g}" in " ".join(capsys.readouterr().out.split())
     assert len(list((tmp_path / "tuned").glob("lstm_solo*.pt"))) == 1
-    alone = run(store_path, tmp_path / "alone", *flags, "--lr", repr(found["lr"]))
+    alone = train(store_path, tmp_path / "alone", *flags, "--lr", repr(found["lr"]))
     for split in ("val", "test"):
         assert tuned["models"]["lstm_solo"][split] == alone["models"]["lstm_solo"][split]
-    command = ["predict", "--run", str(tmp_path / "tuned"), "--store", str(store_path)]
-    assert main([*command, "--models", "lstm_solo"]) == 0
+    command = predict(tmp_path / "tuned", store_path, "--models", "lstm_solo")
+    assert call(capsys, *command)[0] == 0

@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from runs import train
+from runs import make_entries, make_results, train
 
 from train.errors import DataError
-from train.run.results import KEYS, best_on_validation, read_run
+from train.evaluate.results import as_json
+from train.run.results import KEYS, read_run
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +33,22 @@ def copied(finished, tmp_path):
 def test_what_was_written_comes_back(finished, labels):
     """Ids, splits, labels, questions and scores, and the AUROCs that choose the best."""
     run = read_run(finished)
+    frame = run.frame
     with (finished / "scores.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert tuple(lines[0])[:4] == KEYS
-    assert run.trace_ids.tolist() == [line["trace_id"] for line in lines]
-    assert run.row_splits.tolist() == [line["split"] for line in lines]
-    assert run.labels.tolist() == [labels[int(trace_id[1:])] for trace_id in run.trace_ids]
-    assert run.questions.tolist() == [f"q{int(trace_id[1:]) // 2}" for trace_id in run.trace_ids]
-    for name, scores in run.scores.items():
-        assert np.array_equal(np.isnan(scores), [split == "train" for split in run.row_splits])
+    assert frame.trace_ids.tolist() == [line["trace_id"] for line in lines]
+    assert frame.splits.tolist() == [line["split"] for line in lines]
+    assert frame.labels.tolist() == [labels[int(trace_id[1:])] for trace_id in frame.trace_ids]
+    assert frame.question_ids.tolist() == [f"q{int(one[1:]) // 2}" for one in frame.trace_ids]
+    for name, (scores,) in frame.scores.items():
+        assert np.array_equal(np.isnan(scores), [split == "train" for split in frame.splits])
         assert [str(score) for score in scores if score == score] == [
             line[name] for line in lines if line[name]
         ]
     results = json.loads((finished / "results.json").read_text())
-    assert run.val_auroc["models"] == {"lstm_solo": results["models"]["lstm_solo"]["val"]["auroc"]}
-    assert run.seed == 0
+    assert as_json(run.results) == results
+    assert frame.seed == 0
 
 
 def change_results(change):
@@ -240,4 +242,4 @@ def test_files_that_are_too_large_are_not_read(copied, name, n_bytes):
     ],
 )
 def test_a_control_is_the_best_of_nothing_but_controls(models, baselines, best):
-    assert best_on_validation({"models": models, "baselines": baselines}) == best
+    assert make_results(make_entries(models), make_entries(baselines)).best == best
