@@ -7,6 +7,7 @@ needed first before the rest; only chunks that are needed later are evicted for 
 
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -330,7 +331,10 @@ class DiskCache:
                 work = self._next_work()
             if work is None:
                 return
-            work()
+            try:
+                work()
+            except Exception:  # noqa: BLE001, who waits has an error, and the next may succeed
+                traceback.print_exc()  # into fetcher.log
 
     def _next_work(self) -> Callable[[], None] | None:
         """What to do next, once there is something; None: the end."""

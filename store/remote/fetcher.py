@@ -201,14 +201,18 @@ class Server:
                         self.cache.close_store(opened.store)
                     del self.stores[url]
 
-    def set_limits(self) -> int:
-        """Take the smallest limit of those connected; return it."""
+    def set_limit(self) -> None:
+        """Take the smallest limit of those connected."""
+        with self.lock:
+            limit = self.smallest_limit()
+            if limit != self.cache.limit:
+                self.cache.set_limit(limit)
+
+    def smallest_limit(self) -> int:
+        """Of those connected."""
         limits = [session.limit for session in list(self.sessions.values())]
         given = [limit for limit in limits if limit is not None]
-        limit = min(given, default=self.default_limit)
-        if limit != self.cache.limit:
-            self.cache.set_limit(limit)
-        return limit
+        return min(given, default=self.default_limit)
 
     def portion_bytes(self, least: int) -> int:
         """What a reader may ask for at a time, now: at least so much."""
@@ -321,6 +325,8 @@ class _Session(threading.Thread):
         if self.opened is not None:
             self.server.leave(self.opened)
         self.server.sessions.pop(id(self), None)
+        if self.limit is not None and self.server.sessions:
+            self.server.set_limit()
 
     def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
         try:
@@ -346,18 +352,18 @@ class _Session(threading.Thread):
             )
         opened = self.server.open(str(message["url"]), message["settings"], message["digest"])
         self.opened = opened
-        self.limit = message["limit"]
+        limit = message["limit"]
         fixed = self.server.fixed_bytes()
         portion = opened.store.least_portion()
         least = fixed + LEAST_PORTIONS * portion
-        limit = self.limit or self.server.set_limits()
-        if limit < least:
-            self.limit = None
+        found = self.server.smallest_limit() if limit is None else limit
+        if found < least:  # others go on with theirs
             raise ValueError(
                 f"expected at least {least:,} bytes for the cache, the least that works for "
-                f"{opened.store.url}{self.server.others()}, found {limit:,}"
+                f"{opened.store.url}{self.server.others()}, found {found:,}"
             )
-        self.server.set_limits()
+        self.limit = limit
+        self.server.set_limit()
         return {
             "root": str(opened.store.root),
             "digest": opened.store.folder.name,

@@ -130,7 +130,7 @@ class Mirror:
     def done(self) -> None:
         """What was needed last is copied."""
         link = getattr(self._links, "link", None)
-        with suppress(OSError):  # a process that has died holds nothing
+        with suppress(OSError), self._whole_messages():  # a process that has died holds nothing
             if link is not None:
                 send(link, {"op": "done"})
 
@@ -190,16 +190,16 @@ class Mirror:
         while True:
             try:
                 link = self._link()
-                send(link, message, numbers)
-                return _checked(receive(link)[0])
+                with self._whole_messages():
+                    send(link, message, numbers)
+                    reply, _ = receive(link)
+                return _checked(reply)
             except TimeoutError as error:
-                self.drop_link()
                 raise errors.UnreachableError(
                     f"{self.cache_dir}: expected an answer of the fetching process within "
                     f"{ANSWER_S:g} s, found none to {message['op']!r}; see fetcher.log there"
                 ) from error
             except ConnectionError as error:  # it has died, or is on its way out: start another
-                self.drop_link()
                 n_ended += 1
                 if n_ended >= ATTEMPTS and time.monotonic() > began + DYING_S:
                     raise errors.UnreachableError(
@@ -208,10 +208,21 @@ class Mirror:
                     ) from error
                 time.sleep(min(0.02 * n_ended, 0.5))
             except OSError as error:
-                self.drop_link()
                 raise errors.UnreachableError(
                     f"{self.cache_dir}: expected to speak with the fetching process, found: {error}"
                 ) from error
+
+    @contextmanager
+    def _whole_messages(self) -> Iterator[None]:
+        """End the connection if an exception comes: else the next request gets this one's answer.
+
+        Ctrl-C is one.
+        """
+        try:
+            yield
+        except BaseException:
+            self.drop_link()
+            raise
 
     def _link(self) -> socket.socket:
         """This thread's connection; raises OSError, StoreError."""

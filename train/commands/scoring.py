@@ -271,7 +271,7 @@ class Scorer:
 
     def mean_over_seeds(self, name: str, score: Callable[[Detector], NDArray]) -> NDArray:
         config = self.data.config
-        threads = default_threads(hidden_size(name, self.data))
+        threads = config.threads or default_threads(hidden_size(name, self.data))
         scores = []
         for seed in range(config.seed, config.seed + config.seeds):
             detector = load_detector(name, seed, self.models, self.data)

@@ -133,6 +133,39 @@ def test_what_was_read_outlasts_its_chunks(served, rows):
     assert states.tobytes() == rows[5][1]["states"].tobytes()
 
 
+def test_an_interrupted_read_leaves_no_answer_for_the_next(served, rows, monkeypatch):
+    """Ctrl-C comes between a request and its answer."""
+    store = served.open()
+    served.open().read(range(len(rows)))
+
+    def interrupted(link):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("store.remote.mirror.receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.read([3], ["label"])
+    for name in ("states", "split", "label"):
+        assert_batch(store.read([3], [name]), [{name: rows[3][1][name]}])
+
+
+def test_a_limit_that_is_refused_or_has_left_holds_no_more(served, rows):
+    """Others read on, with what they were given."""
+    store = served.open(10**8)
+    with pytest.raises(ValueError, match="expected at least"):
+        served.open(0)
+    assert served.server.cache.limit == 10**8
+    small = served.open(2 * 10**6)
+    assert served.server.cache.limit == 2 * 10**6
+    del small
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while served.server.cache.limit < 10**8 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert served.server.cache.limit == 10**8
+    assert_same_row(store[3], rows[3][1])
+
+
 def test_wrong_bytes_never_become_a_value(served, rows):
     """A damaged answer is asked for again; one that stays damaged is an error that names it."""
     damaged = set()
