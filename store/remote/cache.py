@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ __all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-N_THREADS = 16
+N_THREADS = 4
+JOBS_AHEAD = 4  # of each
 N_OPENERS = 16
 
 
@@ -325,42 +326,45 @@ class DiskCache:
         self._changed.wait(0.5)
 
     def _work(self) -> None:
-        """A thread's work: what readers wait for, then what is announced, the earliest first."""
-        while True:
-            with self._changed:
-                work = self._next_work()
-            if work is None:
-                return
-            try:
-                work()
-            except Exception:  # noqa: BLE001, who waits has an error, and the next may succeed
-                traceback.print_exc()  # into fetcher.log
+        """A thread's work: what readers wait for, then what is announced, the earliest first.
 
-    def _next_work(self) -> Callable[[], None] | None:
-        """What to do next, once there is something; None: the end."""
+        It asks for some jobs ahead of the one that it receives.
+        """
+        begun: deque[Iterator[None]] = deque()
+        while not self._is_over:
+            with self._changed:
+                job = self._next_job(waits=not begun)
+            if job is not None:
+                begun.append(self._run(job))
+                _go_on(begun[-1])
+            if len(begun) == JOBS_AHEAD or (begun and job is None):
+                _go_on(begun.popleft(), to_the_end=True)
+
+    def _next_job(self, waits: bool) -> Job | None:
+        """What to do next; None: there is nothing, or with `waits`, it is the end."""
         while not self._is_over:
             if not self._jobs and self._may_have_room:
-                opening = self._start_wants()
-                if opening is not None:
-                    return lambda: self._open_ahead(opening)
+                self._start_want()
             if self._jobs:
                 job = self._jobs.popleft()
                 if self._jobs or (self._wants and self._may_have_room):
                     self._has_work.notify()
-                return lambda: self._run(job)
+                return job
+            if not waits:
+                return None
             if not self._has_work.wait(1.0):  # chunks that are read without a request make room too
                 self._may_have_room = True
         return None
 
-    def _start_wants(self) -> Want | None:
-        """Make jobs of what is announced and needed first; or return it, if its shard is closed."""
+    def _start_want(self) -> None:
+        """Make jobs of what is announced and needed first, once its shard is open."""
         while self._wants:
             want = self._wants.pop()
             if not want.is_wanted():
                 continue
             if not want.column.is_open(want.shard):
-                self._has_work.notify()
-                return want
+                self._openers.submit(self._open_ahead, want)
+                return
             missing = want.missing()
             if not len(missing):
                 continue
@@ -373,8 +377,7 @@ class DiskCache:
                 self._may_have_room = False
             else:
                 self._jobs.extend(jobs)
-            return None
-        return None
+            return
 
     def _open_ahead(self, want: Want) -> None:
         """Open the shard of what is announced."""
@@ -384,29 +387,28 @@ class DiskCache:
                 self._wants.push(want)
                 self._has_work.notify()
 
-    def _run(self, job: Job) -> None:
-        """Fetch the cells of a job, which are coming, and have slots."""
-        # whatever happens, the readers that wait are told
+    def _run(self, job: Job) -> Iterator[None]:
+        """Fetch the cells of a job, which are coming, and have slots; see `CachedColumn.fetch`."""
+        # whatever happens, waiting readers have an answer
         error: StoreError | None = StoreError(
             f"{self.directory}: expected chunks, found a defect, which fetcher.log there shows"
         )
-        fetched = again = 0
         try:
-            fetched, again = job.column.fetch(job, self.inventory.slab)
+            yield from job.column.fetch(job, self.inventory.slab)
             error = None
         except StoreError as found:
             error = found
         except OSError as found:
             error = disk_fault(self.directory, found)
         finally:
-            self._settle(job, error, fetched, again)
+            self._settle(job, error)
 
-    def _settle(self, job: Job, error: StoreError | None, fetched: int, again: int) -> None:
+    def _settle(self, job: Job, error: StoreError | None) -> None:
         """The cells of a job are there, or there was an error."""
         index = job.column.index
         with self._changed:
-            self.counts.fetched_bytes += fetched
-            self.counts.fetched_twice_bytes += again
+            self.counts.fetched_bytes += job.n_fetched
+            self.counts.fetched_twice_bytes += job.n_again
             for ticket in self._admitted if error is not None else ():
                 if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
                     ticket.error = error
@@ -416,3 +418,13 @@ class DiskCache:
             if not are_here(index.words[job.cells]).all():
                 self._tell_of_room()
             self._changed.notify_all()
+
+
+def _go_on(fetch: Iterator[None], to_the_end: bool = False) -> None:
+    """Ask for the cells of a job, or receive them."""
+    try:
+        for _ in fetch:
+            if not to_the_end:
+                return
+    except Exception:  # noqa: BLE001, who waits has an error, and the next may succeed
+        traceback.print_exc()  # into fetcher.log

@@ -1,8 +1,9 @@
 """The chunks of one column of a cached store: where they are in objects, and how they come."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from store.read.shard import read_entries
 from store.remote.cached_store import FETCHES, CachedStore
 from store.remote.chunk_checks import ChunkChecks, IsRight
 from store.remote.chunk_index import WritableIndex, shard_cells
-from store.remote.requests import cut_requests, join_pieces, plan_requests
+from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
 from store.remote.slab import Slab
 
 __all__ = ["CachedColumn", "Job"]
@@ -28,12 +29,16 @@ class Job:
     ----------
     cells, positions
         int64 `(n,)`, in the order of their places in the object.
+    n_fetched, n_again
+        Bytes that were asked for, and those of them that had been here before.
     """
 
     column: "CachedColumn"
     shard: int
     cells: np.ndarray
     positions: np.ndarray
+    n_fetched: int = 0
+    n_again: int = 0
 
 
 class CachedColumn:
@@ -142,13 +147,12 @@ class CachedColumn:
                 jobs.append((shard, here[first:last], sizes[first:last]))
         return jobs
 
-    def fetch(self, job: Job, slab: Slab) -> tuple[int, int]:
+    def fetch(self, job: Job, slab: Slab) -> Iterator[None]:
         """Bring the chunks of a job into their slots; those that are there already are checked.
 
-        Returns
-        -------
-        fetched, again
-            Bytes that were asked for, and those of them that had been here before.
+        Yields
+        ------
+        Once, when they are asked for: to go on is to receive them.
 
         Raises
         ------
@@ -157,26 +161,24 @@ class CachedColumn:
         OSError
             They cannot be written.
         """
-        n_fetched = n_again = 0
         todo = self._wrong(job, slab)
-        key = self.layout.shard_path(job.shard)
-        for attempt in range(FETCHES if len(todo) else 0):
-            if attempt == FETCHES - 1:  # the sums may be what is wrong
+        answers = self._ask(job, todo)
+        yield
+        for n_left in reversed(range(FETCHES)):
+            todo = self._keep(job, todo, answers, slab)
+            if not len(todo):
+                return
+            if n_left == 1:  # the sums may be what is wrong
                 with self.store.lock:
                     self.store.fetch_whole(self.array.checksums.layout.path)
                     self.checks.read()
-            _, sizes = self.place(job.shard, job.cells[todo])
-            n_again += int(sizes[self.index.was_here[job.cells[todo]]].sum())
-            n_bytes, todo = self._fetch_ranges(job, todo, key, slab)
-            n_fetched += n_bytes
-            if not len(todo):
-                break
-        if not len(todo):
-            return n_fetched, n_again
+            if n_left:
+                answers = self._ask(job, todo)
         chunk = int(job.cells[todo[0]] - job.shard * self.shard_cells) % self.layout.shard_chunks
         raise CorruptError(
-            f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
-            f"others {FETCHES} times; push the store again, or see python -m store verify"
+            f"{self.store.url}/{self.layout.shard_path(job.shard)}, chunk {chunk}: expected the "
+            f"bytes of its checksum, found others {FETCHES} times; push the store again, or see "
+            "python -m store verify"
         )
 
     def _wrong(self, job: Job, slab: Slab) -> np.ndarray:
@@ -196,20 +198,25 @@ class CachedColumn:
         )
         return self.checks.of(job.shard, chunks, planes)
 
-    def _fetch_ranges(
-        self, job: Job, todo: np.ndarray, key: str, slab: Slab
-    ) -> tuple[int, np.ndarray]:
-        """Fetch some chunks of a job and keep those that are right; the bytes, and the others."""
+    def _ask(self, job: Job, todo: np.ndarray) -> "_Answers":
+        """Ask for some chunks of a job, given by their indices."""
+        starts, sizes = self.place(job.shard, job.cells[todo])
+        requests = plan_requests(starts, sizes)
+        job.n_fetched += sum(one.stop - one.start for one in requests)
+        job.n_again += int(sizes[self.index.was_here[job.cells[todo]]].sum())
+        key = self.layout.shard_path(job.shard)
+        firsts = [one.start for one in requests]
+        stops = [one.stop for one in requests]
+        return _Answers(requests, self.store.source.stream_ranges(key, firsts, stops))
+
+    def _keep(self, job: Job, todo: np.ndarray, answers: "_Answers", slab: Slab) -> np.ndarray:
+        """Receive some chunks of a job and keep those that are right; the indices of others."""
         starts, sizes = self.place(job.shard, job.cells[todo])
         positions = job.positions[todo]
-        requests = plan_requests(starts, sizes)
-        answers = self.store.source.stream_ranges(
-            key, [one.start for one in requests], [one.stop for one in requests]
-        )
         is_right = self._check(job, todo)
         spans = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
         right = np.zeros(len(todo), bool)
-        for request, data in zip(requests, answers, strict=True):
+        for request, data in zip(answers.requests, answers.data, strict=True):
             base = request.start
             for i in range(request.first, request.last):
                 right[i] = is_right(i, data[spans[i][0] - base : spans[i][1] - base])
@@ -217,4 +224,11 @@ class CachedColumn:
             for piece in join_pieces(starts[inside], sizes[inside], positions[inside]):
                 slab.write(data[piece.start - base : piece.stop - base], piece.target)
         self.index.sizes[job.cells[todo]] = sizes
-        return sum(one.stop - one.start for one in requests), todo[~right]
+        return todo[~right]
+
+
+class _Answers(NamedTuple):
+    """Requests, and the bytes that come for each."""
+
+    requests: list[Request]
+    data: Iterable[memoryview]

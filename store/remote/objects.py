@@ -247,11 +247,23 @@ class Objects:
     def stream_ranges(
         self, key: str, starts: Sequence[int], ends: Sequence[int]
     ) -> Iterator[memoryview]:
-        """As `get_ranges`, one after the other: each is valid until the next."""
-        if not self._reader.is_usual(key):
+        """As `get_ranges`, asked for now, one after the other: each is valid until the next."""
+        answers = None
+        if self._reader.is_usual(key):
+            answers = self._reader.read(key, starts, ends)
+        return self._taken(key, starts, ends, answers)
+
+    def _taken(
+        self,
+        key: str,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        answers: Iterator[memoryview | None] | None,
+    ) -> Iterator[memoryview]:
+        """Answers, or what the client is asked for in place of them."""
+        if answers is None:
             yield from self.get_ranges(key, starts, ends)
             return
-        answers = self._reader.read(key, starts, ends)
         for start, end, found in zip(starts, ends, answers, strict=True):
             yield self.get_range(key, start, end) if found is None else found
 

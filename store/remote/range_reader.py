@@ -67,14 +67,22 @@ class RangeReader:
     def read(
         self, key: str, starts: Sequence[int], ends: Sequence[int]
     ) -> Iterator[memoryview | None]:
-        """Ask for byte ranges of an object at once.
+        """Ask for byte ranges of an object, now; the answers are received as they are taken.
+
+        They are taken in the thread that asked.
 
         Yields
         ------
-        The bytes of each, valid until the next; None: the client has to be asked for it.
+        The bytes of each, valid until another answer is taken; None: the client has to be asked
+        for it.
         """
         address = self._address(key)
         links = [self._ask(address, *both) for both in zip(starts, ends, strict=True)]
+        return self._answers(links, starts, ends)
+
+    def _answers(
+        self, links: "list[Link | None]", starts: Sequence[int], ends: Sequence[int]
+    ) -> Iterator[memoryview | None]:
         try:
             for i, link in enumerate(links):
                 links[i] = None
