@@ -1,4 +1,4 @@
-"""The requests of readers to a cache directory, and the threads that fetch what they lack.
+"""The requests of readers to a cache directory: who waits for what, and what is fetched next.
 
 All of it is in one process, under one lock. A request is admitted when there is room for everything
 that it lacks, so no two readers wait for each other. What is announced is fetched ahead, what is
@@ -7,9 +7,8 @@ needed first before the rest; only chunks that are needed later are evicted for 
 
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from store.errors import StoreError, UnreachableError
 from store.remote.cached_column import CachedColumn, Job
 from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import WritableIndex, are_here
-from store.remote.faults import disk_fault
+from store.remote.fetch_loop import FetchLoop
 from store.remote.inventory import Inventory
 from store.remote.wants import Want, Wants, unknown_use
 
@@ -30,8 +29,6 @@ __all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-N_THREADS = 4
-JOBS_AHEAD = 4  # of each
 N_OPENERS = 16
 
 
@@ -91,9 +88,7 @@ class DiskCache:
         self.directory = directory
         self.counts = Counts()
         self.clock = 1.0  # of the announcements; 0 as a time: none
-        lock = threading.RLock()
-        self._changed = threading.Condition(lock)  # for who waits for chunks or room
-        self._has_work = threading.Condition(lock)
+        self._changed = threading.Condition(threading.RLock())  # for who waits for chunks or room
         self._ticks = count(1)
         self._waiting: deque[Ticket] = deque()  # for room
         self._admitted: list[Ticket] = []  # waiting for their cells
@@ -105,15 +100,15 @@ class DiskCache:
         self._is_over = False
         self.columns: list[CachedColumn] = []
         self.inventory = Inventory(directory, limit, self._want_again)
-        for _ in range(N_THREADS):
-            threading.Thread(target=self._work, daemon=True).start()
+        self._loop = FetchLoop(directory, self.inventory.slab, self)
+        self._loop.start()
 
     def close(self) -> None:
         """Have the threads end."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
-            self._has_work.notify_all()
+        self._loop.close()
         self._openers.shutdown(wait=False)
 
     def set_limit(self, limit: int) -> None:
@@ -221,7 +216,7 @@ class DiskCache:
             column.index.pins[ticket.cells] -= 1
             return False
         self._jobs.extend(jobs)
-        self._has_work.notify(len(jobs))
+        self._loop.wake()
         return True
 
     def _take_slots(
@@ -284,7 +279,7 @@ class DiskCache:
         self._may_have_room = True
         self._changed.notify_all()
         if self._wants:
-            self._has_work.notify()
+            self._loop.wake()
 
     def start_clock(self, position: float) -> float:
         """What a reader adds to its own times, whose now is `position`, to have those of here."""
@@ -300,7 +295,7 @@ class DiskCache:
             column.is_wanted = is_wanted
             self._wants.announce(column, uses, self.clock, is_wanted)
             self._may_have_room = True
-            self._has_work.notify()
+            self._loop.wake()
 
     def stats(self) -> Counts:
         """The counts now."""
@@ -325,36 +320,14 @@ class DiskCache:
             )
         self._changed.wait(0.5)
 
-    def _work(self) -> None:
-        """A thread's work: what readers wait for, then what is announced, the earliest first.
-
-        It asks for some jobs ahead of the one that it receives.
-        """
-        begun: deque[Iterator[None]] = deque()
-        while not self._is_over:
-            with self._changed:
-                job = self._next_job(waits=not begun)
-            if job is not None:
-                begun.append(self._run(job))
-                _go_on(begun[-1])
-            if len(begun) == JOBS_AHEAD or (begun and job is None):
-                _go_on(begun.popleft(), to_the_end=True)
-
-    def _next_job(self, waits: bool) -> Job | None:
-        """What to do next; None: there is nothing, or with `waits`, it is the end."""
-        while not self._is_over:
+    def next_job(self, *, is_idle: bool) -> Job | None:
+        """What to fetch next: what readers wait for, then what is announced, the earliest first."""
+        with self._changed:
+            if is_idle:  # chunks that are read without a request make room too
+                self._may_have_room = True
             if not self._jobs and self._may_have_room:
                 self._start_want()
-            if self._jobs:
-                job = self._jobs.popleft()
-                if self._jobs or (self._wants and self._may_have_room):
-                    self._has_work.notify()
-                return job
-            if not waits:
-                return None
-            if not self._has_work.wait(1.0):  # chunks that are read without a request make room too
-                self._may_have_room = True
-        return None
+            return self._jobs.popleft() if self._jobs else None
 
     def _start_want(self) -> None:
         """Make jobs of what is announced and needed first, once its shard is open."""
@@ -385,25 +358,9 @@ class DiskCache:
             want.column.open_shard(want.shard)
             with self._changed:
                 self._wants.push(want)
-                self._has_work.notify()
+                self._loop.wake()
 
-    def _run(self, job: Job) -> Iterator[None]:
-        """Fetch the cells of a job, which are coming, and have slots; see `CachedColumn.fetch`."""
-        # whatever happens, waiting readers have an answer
-        error: StoreError | None = StoreError(
-            f"{self.directory}: expected chunks, found a defect, which fetcher.log there shows"
-        )
-        try:
-            yield from job.column.fetch(job, self.inventory.slab)
-            error = None
-        except StoreError as found:
-            error = found
-        except OSError as found:
-            error = disk_fault(self.directory, found)
-        finally:
-            self._settle(job, error)
-
-    def _settle(self, job: Job, error: StoreError | None) -> None:
+    def settle(self, job: Job, error: StoreError | None) -> None:
         """The cells of a job are there, or there was an error."""
         index = job.column.index
         with self._changed:
@@ -418,13 +375,3 @@ class DiskCache:
             if not are_here(index.words[job.cells]).all():
                 self._tell_of_room()
             self._changed.notify_all()
-
-
-def _go_on(fetch: Iterator[None], to_the_end: bool = False) -> None:
-    """Ask for the cells of a job, or receive them."""
-    try:
-        for _ in fetch:
-            if not to_the_end:
-                return
-    except Exception:  # noqa: BLE001, who waits has an error, and the next may succeed
-        traceback.print_exc()  # into fetcher.log

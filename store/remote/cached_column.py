@@ -1,9 +1,8 @@
 """The chunks of one column of a cached store: where they are in objects, and how they come."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,6 +30,8 @@ class Job:
         int64 `(n,)`, in the order of their places in the object.
     n_fetched, n_again
         Bytes that were asked for, and those of them that had been here before.
+    is_missing
+        Which of the chunks are still to come: bool `(n,)`.
     """
 
     column: "CachedColumn"
@@ -39,6 +40,14 @@ class Job:
     positions: np.ndarray
     n_fetched: int = 0
     n_again: int = 0
+    is_missing: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_missing = np.ones(len(self.cells), bool)
+
+    def missing(self) -> np.ndarray:
+        """Indices of the chunks that are still to come, int64 `(m,)`."""
+        return np.flatnonzero(self.is_missing)
 
 
 class CachedColumn:
@@ -147,50 +156,70 @@ class CachedColumn:
                 jobs.append((shard, here[first:last], sizes[first:last]))
         return jobs
 
-    def fetch(self, job: Job, slab: Slab) -> Iterator[None]:
-        """Bring the chunks of a job into their slots; those that are there already are checked.
+    def plan(self, job: Job, slab: Slab) -> list[Request]:
+        """The requests of a job, for the chunks that an earlier process has not left there."""
+        self._look(job, slab)
+        return self._requests(job)
 
-        Yields
-        ------
-        Once, when they are asked for: to go on is to receive them.
+    def count(self, job: Job, requests: list[Request]) -> None:
+        """Note that what a job lacks is asked for."""
+        cells = job.cells[job.is_missing]
+        _, sizes = self.place(job.shard, cells)
+        job.n_fetched += sum(one.stop - one.start for one in requests)
+        job.n_again += int(sizes[self.index.was_here[cells]].sum())
+
+    def fetch(self, job: Job, slab: Slab) -> None:
+        """Bring what a job lacks into its slots, by the client; it may take long.
 
         Raises
         ------
         CorruptError
-            They come with wrong bytes again and again.
+            It comes with wrong bytes again and again.
         OSError
-            They cannot be written.
+            It cannot be written.
         """
-        todo = self._wrong(job, slab)
-        answers = self._ask(job, todo)
-        yield
+        key = self.key(job)
         for n_left in reversed(range(FETCHES)):
-            todo = self._keep(job, todo, answers, slab)
+            todo = job.missing()
             if not len(todo):
                 return
-            if n_left == 1:  # the sums may be what is wrong
+            if not n_left:  # the sums may be what is wrong
                 with self.store.lock:
                     self.store.fetch_whole(self.array.checksums.layout.path)
                     self.checks.read()
-            if n_left:
-                answers = self._ask(job, todo)
-        chunk = int(job.cells[todo[0]] - job.shard * self.shard_cells) % self.layout.shard_chunks
-        raise CorruptError(
-            f"{self.store.url}/{self.layout.shard_path(job.shard)}, chunk {chunk}: expected the "
-            f"bytes of its checksum, found others {FETCHES} times; push the store again, or see "
-            "python -m store verify"
-        )
+            requests = self._requests(job)
+            starts = [one.start for one in requests]
+            stops = [one.stop for one in requests]
+            self.count(job, requests)
+            answers = self.store.source.get_ranges(key, starts, stops)
+            for request, data in zip(requests, answers, strict=True):
+                self.keep(job, todo[request.first : request.last], request.start, data, slab)
+        if job.is_missing.any():
+            first = int(job.cells[job.missing()[0]]) - job.shard * self.shard_cells
+            chunk = first % self.layout.shard_chunks
+            raise CorruptError(
+                f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
+                f"others {FETCHES} times; push the store again, or see python -m store verify"
+            )
 
-    def _wrong(self, job: Job, slab: Slab) -> np.ndarray:
-        """Which chunks of a job an earlier process has not left in their slots: indices."""
+    def key(self, job: Job) -> str:
+        """The object of a job."""
+        return self.layout.shard_path(job.shard)
+
+    def _requests(self, job: Job) -> list[Request]:
+        """Requests for what a job lacks."""
+        return plan_requests(*self.place(job.shard, job.cells[job.is_missing]))
+
+    def _look(self, job: Job, slab: Slab) -> None:
+        """Note which chunks of a job an earlier process has left in their slots."""
+        words = self.index.words[job.cells]
+        if not words.any():
+            return
         is_right = self._check(job, np.arange(len(job.cells)))
         _, sizes = self.place(job.shard, job.cells)
-        todo = []
-        for i, word in enumerate(self.index.words[job.cells].tolist()):
-            data = slab.read(int(job.positions[i]), int(sizes[i])) if word else b""
-            if len(data) != sizes[i] or not is_right(i, memoryview(data)):
-                todo.append(i)
-        return np.array(todo, np.int64)
+        for i in np.flatnonzero(words).tolist():
+            data = slab.read(int(job.positions[i]), int(sizes[i]))
+            job.is_missing[i] = len(data) != sizes[i] or not is_right(i, memoryview(data))
 
     def _check(self, job: Job, chosen: np.ndarray) -> IsRight:
         planes, chunks = np.divmod(
@@ -198,37 +227,22 @@ class CachedColumn:
         )
         return self.checks.of(job.shard, chunks, planes)
 
-    def _ask(self, job: Job, todo: np.ndarray) -> "_Answers":
-        """Ask for some chunks of a job, given by their indices."""
-        starts, sizes = self.place(job.shard, job.cells[todo])
-        requests = plan_requests(starts, sizes)
-        job.n_fetched += sum(one.stop - one.start for one in requests)
-        job.n_again += int(sizes[self.index.was_here[job.cells[todo]]].sum())
-        key = self.layout.shard_path(job.shard)
-        firsts = [one.start for one in requests]
-        stops = [one.stop for one in requests]
-        return _Answers(requests, self.store.source.stream_ranges(key, firsts, stops))
+    def keep(self, job: Job, some: np.ndarray, base: int, data: memoryview, slab: Slab) -> None:
+        """Write the chunks that are right into their slots; the job lacks them no more.
 
-    def _keep(self, job: Job, todo: np.ndarray, answers: "_Answers", slab: Slab) -> np.ndarray:
-        """Receive some chunks of a job and keep those that are right; the indices of others."""
-        starts, sizes = self.place(job.shard, job.cells[todo])
-        positions = job.positions[todo]
-        is_right = self._check(job, todo)
-        spans = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
-        right = np.zeros(len(todo), bool)
-        for request, data in zip(answers.requests, answers.data, strict=True):
-            base = request.start
-            for i in range(request.first, request.last):
-                right[i] = is_right(i, data[spans[i][0] - base : spans[i][1] - base])
-            inside = request.first + np.flatnonzero(right[request.first : request.last])
-            for piece in join_pieces(starts[inside], sizes[inside], positions[inside]):
-                slab.write(data[piece.start - base : piece.stop - base], piece.target)
-        self.index.sizes[job.cells[todo]] = sizes
-        return todo[~right]
-
-
-class _Answers(NamedTuple):
-    """Requests, and the bytes that come for each."""
-
-    requests: list[Request]
-    data: Iterable[memoryview]
+        Parameters
+        ----------
+        some
+            Indices of chunks of the job, int64 `(n,)`.
+        base, data
+            Bytes of the object from `base` on, which hold them.
+        """
+        starts, sizes = self.place(job.shard, job.cells[some])
+        is_right = self._check(job, some)
+        spans = zip((starts - base).tolist(), (starts - base + sizes).tolist(), strict=True)
+        right = np.array([is_right(i, data[a:b]) for i, (a, b) in enumerate(spans)], bool)
+        self.index.sizes[job.cells[some]] = sizes
+        pieces = join_pieces(starts[right], sizes[right], job.positions[some[right]])
+        for piece in pieces:
+            slab.write(data[piece.start - base : piece.stop - base], piece.target)
+        job.is_missing[some[right]] = False

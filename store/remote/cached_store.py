@@ -6,7 +6,7 @@ Columns have no files: their chunks are in the slab, and `cached_column` fetches
 import hashlib
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from store.format.shard_table import table_bytes
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
+from store.remote.range_reader import RangeReader
 from store.remote.slab import BLOCK, write_at
 
 __all__ = [
@@ -50,9 +51,11 @@ class Source(Protocol):
 
     def get_range(self, key: str, start: int, end: int) -> memoryview: ...
 
-    def stream_ranges(
+    def get_ranges(
         self, key: str, starts: Sequence[int], ends: Sequence[int]
-    ) -> Iterable[memoryview]: ...
+    ) -> Sequence[memoryview]: ...
+
+    def reader(self) -> RangeReader: ...
 
     def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]: ...
 

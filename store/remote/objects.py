@@ -8,7 +8,7 @@ child that was forked after its parent used one: there every call raises StoreEr
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -244,31 +244,8 @@ class Objects:
         do = self._pool.map if len(starts) > 1 else map
         return [*do(get, map(int, starts), map(int, ends))]
 
-    def stream_ranges(
-        self, key: str, starts: Sequence[int], ends: Sequence[int]
-    ) -> Iterator[memoryview]:
-        """As `get_ranges`, asked for now, one after the other: each is valid until the next."""
-        answers = None
-        if self._reader.is_usual(key):
-            answers = self._reader.read(key, starts, ends)
-        return self._taken(key, starts, ends, answers)
-
-    def _taken(
-        self,
-        key: str,
-        starts: Sequence[int],
-        ends: Sequence[int],
-        answers: Iterator[memoryview | None] | None,
-    ) -> Iterator[memoryview]:
-        """Answers, or what the client is asked for in place of them."""
-        if answers is None:
-            yield from self.get_ranges(key, starts, ends)
-            return
-        for start, end, found in zip(starts, ends, answers, strict=True):
-            yield self.get_range(key, start, end) if found is None else found
-
-    @cached_property
-    def _reader(self) -> RangeReader:
+    def reader(self) -> RangeReader:
+        """What asks for ranges over plain connections, in one thread."""
         return RangeReader(self.client.sign, self.client.attempt_s, self.client.stall_s)
 
     def put_new(self, key: str, data: bytes) -> Head:

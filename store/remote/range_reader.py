@@ -8,21 +8,20 @@ answer that is exactly the range. For everything else, and every fault, the clie
 import re
 import socket
 import ssl
-import struct
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["RangeReader"]
+__all__ = ["Answer", "RangeReader"]
 
 URL_S = 600.0  # that an address is used; it is signed for longer
 HEAD_BYTES = 16 * 1024
-CONNECT_S = 4.0
+MEMORY_STEP = 512 * 1024
+MOST_MEMORY = 64  # pieces that are kept
 MOST_FAULTS = 3  # in a row, then none is tried for a while
 PAUSE_S = 60.0
 _RANGE = re.compile(rb"bytes (\d+)-(\d+)/\d+")
@@ -44,7 +43,7 @@ class NotPlainError(OSError):
 
 
 class RangeReader:
-    """Reads ranges of objects; for many threads, each of which has its own connections.
+    """Asks for ranges of objects; used by one thread, which waits for many answers at once.
 
     Parameters
     ----------
@@ -60,40 +59,17 @@ class RangeReader:
         self.attempt_s = attempt_s
         self.stall_s = stall_s
         self._addresses: dict[str, tuple[float, Address | None]] = {}
-        self._threads = threading.local()
+        self._idle: list[Link] = []
+        self._memory: list[memoryview] = []
         self._n_faults = 0
         self._paused_until = 0.0
 
-    def read(
-        self, key: str, starts: Sequence[int], ends: Sequence[int]
-    ) -> Iterator[memoryview | None]:
-        """Ask for byte ranges of an object, now; the answers are received as they are taken.
-
-        They are taken in the thread that asked.
-
-        Yields
-        ------
-        The bytes of each, valid until another answer is taken; None: the client has to be asked
-        for it.
-        """
+    def ask(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> "list[Answer] | None":
+        """Ask for byte ranges of an object; None: the client has to be asked."""
         address = self._address(key)
-        links = [self._ask(address, *both) for both in zip(starts, ends, strict=True)]
-        return self._answers(links, starts, ends)
-
-    def _answers(
-        self, links: "list[Link | None]", starts: Sequence[int], ends: Sequence[int]
-    ) -> Iterator[memoryview | None]:
-        try:
-            for i, link in enumerate(links):
-                links[i] = None
-                yield self._receive(link, starts[i], ends[i])
-        finally:  # what nobody receives any more
-            for link in filter(None, links):
-                link.close()
-
-    def is_usual(self, key: str) -> bool:
-        """Whether objects can be had in this way, as far as is known."""
-        return self._address(key) is not None
+        if address is None:
+            return None
+        return [Answer(self, address, *both) for both in zip(starts, ends, strict=True)]
 
     def _address(self, key: str) -> Address | None:
         now = time.monotonic()
@@ -106,41 +82,25 @@ class RangeReader:
             self._addresses[key] = now + URL_S, address
         return address
 
-    def _ask(self, address: Address | None, start: int, stop: int) -> "Link | None":
-        """Send a request; None: it cannot be sent."""
-        if address is None or start >= stop:
-            return None
-        idle: list[Link] = self._threads.__dict__.setdefault("links", [])
-        link = None
-        try:
-            while link is None and idle:
-                link = idle.pop()
-                if link.server != address[:3]:
-                    link.close()
-                    link = None
-            link = link or Link(address, self.stall_s, self.context)
-            link.ask(address, start, stop, time.monotonic() + self.attempt_s)
-            return link
-        except OSError:
-            self._count_fault(link)
-            return None
+    def take_link(self, address: Address) -> "Link":
+        """A connection that nobody uses, or a new one; raises OSError."""
+        while self._idle:
+            link = self._idle.pop()
+            if link.server == address[:3]:
+                return link
+            link.close()
+        return Link(address, self)
 
-    def _receive(self, link: "Link | None", start: int, stop: int) -> memoryview | None:
-        if link is None:
-            return None
-        try:
-            found = link.receive(start, stop, self._memory(HEAD_BYTES + stop - start))
-        except OSError:
-            self._count_fault(link)
-            return None
+    def give_link(self, link: "Link") -> None:
+        """Keep a connection whose answer has come."""
         self._n_faults = 0
         if link.is_kept:
-            self._threads.links.append(link)
+            self._idle.append(link)
         else:
             link.close()
-        return found
 
-    def _count_fault(self, link: "Link | None") -> None:
+    def drop_link(self, link: "Link | None") -> None:
+        """End a connection whose answer is not as it should be."""
         if link is not None:
             link.close()
             if link.n_answers:  # a server may close a connection that was idle
@@ -150,12 +110,16 @@ class RangeReader:
             self._n_faults = 0
             self._paused_until = time.monotonic() + PAUSE_S
 
-    def _memory(self, n_bytes: int) -> memoryview:
-        """This thread's memory, at least so large."""
-        memory: memoryview = self._threads.__dict__.get("memory", memoryview(b""))
-        if len(memory) < n_bytes:
-            memory = self._threads.memory = memoryview(bytearray(n_bytes))
-        return memory
+    def take_memory(self, n_bytes: int) -> memoryview:
+        """Memory of at least so many bytes, that which was used last if it is large enough."""
+        if self._memory and len(self._memory[-1]) >= n_bytes:
+            return self._memory.pop()
+        return memoryview(bytearray(-(-n_bytes // MEMORY_STEP) * MEMORY_STEP))
+
+    def give_memory(self, memory: memoryview) -> None:
+        """Have memory be used again."""
+        if len(self._memory) < MOST_MEMORY:
+            self._memory.append(memory)
 
     @cached_property
     def context(self) -> ssl.SSLContext:
@@ -163,8 +127,110 @@ class RangeReader:
         return ssl.create_default_context()
 
 
+class Answer:
+    """A request, and as much of its answer as has come.
+
+    Attributes
+    ----------
+    data
+        The bytes, until `release`; None: they are not here, and in the end, that the client has to
+        be asked for them.
+    """
+
+    def __init__(self, reader: RangeReader, address: Address, start: int, stop: int) -> None:
+        self.start = start
+        self.stop = stop
+        self.data: memoryview | None = None
+        self._reader = reader
+        self._began = self._came = time.monotonic()
+        self._n = 0
+        self._last = -1  # where the body ends, once the head is here
+        self._memory = memoryview(b"")  # from when something comes
+        self._link: Link | None = None
+        try:
+            self._link = reader.take_link(address)
+            self._link.ask(address, start, stop)
+        except OSError:
+            self._fail()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._link is None
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether it is the other end that has to take something first."""
+        return self._link is not None and self._link.wants_to_write
+
+    def fileno(self) -> int:
+        """Of the connection, for a selector."""
+        return -1 if self._link is None else self._link.socket.fileno()
+
+    def go_on(self) -> bool:
+        """Take what has come, without waiting; whether nothing more will come."""
+        link = self._link
+        try:
+            while link is not None and link.is_ready() and not self._receive(link):
+                pass
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        except OSError:
+            self._fail()
+        return self.is_over
+
+    def _receive(self, link: "Link") -> bool:
+        """Receive once; whether it was the end."""
+        if not len(self._memory):
+            self._memory = self._reader.take_memory(HEAD_BYTES + self.stop - self.start)
+        limit = HEAD_BYTES if self._last < 0 else self._last
+        n = link.socket.recv_into(self._memory[self._n : limit])
+        if not n:
+            raise NotPlainError("the connection ended early")
+        self._n += n
+        self._came = time.monotonic()
+        if self._last < 0:
+            end = self._memory.obj.find(b"\r\n\r\n", 0, self._n)  # type: ignore[attr-defined]
+            if end >= 0:
+                link.check_head(bytes(self._memory[:end]).lower(), self.start, self.stop)
+                self._last = end + 4 + self.stop - self.start
+            elif self._n == HEAD_BYTES:
+                raise NotPlainError("no end of the head")
+        if self._last < 0 or self._n < self._last:
+            return False
+        if self._n > self._last:
+            raise NotPlainError("more than was asked for")
+        self.data = self._memory[self._last - (self.stop - self.start) : self._last]
+        link.n_answers += 1
+        self._link = None
+        self._reader.give_link(link)
+        return True
+
+    def check_time(self) -> bool:
+        """End it if it takes too long; whether nothing more will come."""
+        now = time.monotonic()
+        is_late = now > self._began + self._reader.attempt_s
+        if not self.is_over and (is_late or now > self._came + self._reader.stall_s):
+            self._fail()
+        return self.is_over
+
+    def release(self) -> None:
+        """Have its memory be used again; an answer that is still to come is not waited for."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if len(self._memory):
+            self.data = None
+            self._reader.give_memory(self._memory)
+            self._memory = memoryview(b"")
+
+    def _fail(self) -> None:
+        self._reader.drop_link(self._link)
+        self._link = None
+
+
 class Link:
-    """A connection to a server.
+    """A connection to a server, which never blocks.
 
     Attributes
     ----------
@@ -172,31 +238,27 @@ class Link:
         Answers that came over it.
     is_kept
         Whether the server takes another request.
+    wants_to_write
+        Whether it waits for room to send.
     """
 
-    def __init__(self, address: Address, stall_s: float, context: ssl.SSLContext) -> None:
+    def __init__(self, address: Address, reader: RangeReader) -> None:
         self.server = address[:3]
         self.n_answers = 0
         self.is_kept = True
-        self.deadline = 0.0
-        self.socket = socket.create_connection((address.host, address.port), CONNECT_S)
+        self.wants_to_write = True
+        self._reader = reader
+        self._host = address.host
+        self._is_open = self._is_secret = False
+        self._unsent = b""
+        family, kind, protocol, _, where = resolve(address.host, address.port)
+        self.socket = socket.socket(family, kind, protocol)
+        self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.flags: int = 0
-        if address.scheme == "https":
-            self.socket = context.wrap_socket(self.socket, server_hostname=address.host)
-            self.socket.settimeout(stall_s)
-            return
-        # the kernel waits, also for all of an answer: in Python it would be asked for each part
-        self.flags = socket.MSG_WAITALL
-        self.socket.settimeout(None)
-        seconds, rest = divmod(stall_s, 1)
-        limit = struct.pack("ll", int(seconds), int(rest * 1e6))
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self.socket.connect_ex(where)
 
-    def ask(self, address: Address, start: int, stop: int, deadline: float) -> None:
-        """Send a request, whose answer is here by the deadline; raises OSError."""
-        self.deadline = deadline
+    def ask(self, address: Address, start: int, stop: int) -> None:
+        """Send a request, now or when it can be; raises OSError."""
         lines = (
             f"GET {address.target} HTTP/1.1",
             f"Host: {address.name}",
@@ -205,26 +267,42 @@ class Link:
             "",
             "",
         )
-        self.socket.sendall("\r\n".join(lines).encode())
+        self._unsent = "\r\n".join(lines).encode()
+        if self._is_open:
+            self.is_ready()
 
-    def receive(self, start: int, stop: int, memory: memoryview) -> memoryview:
-        """The bytes that were asked for, in `memory`; raises OSError."""
-        n = 0
-        end = -1
-        while end < 0:
-            n += self._some(memory[n:HEAD_BYTES], 0)
-            end = memory.obj.find(b"\r\n\r\n", 0, n)  # type: ignore[attr-defined]
-        self._check_head(bytes(memory[:end]).lower(), start, stop)
-        first = end + 4
-        last = first + stop - start
-        while n < last:
-            n += self._some(memory[n:last], self.flags)
-        if n > last:
-            raise NotPlainError("more than was asked for")
-        self.n_answers += 1
-        return memory[first:last]
+    def is_ready(self) -> bool:
+        """Go on until the request is sent; whether it is. Raises OSError."""
+        if not self._unsent:
+            return True
+        try:
+            if not self._is_open:
+                self._open()
+            if not self._is_secret and self.server[0] == "https":
+                self.socket.do_handshake()  # type: ignore[attr-defined]
+                self._is_secret = True
+            self._unsent = self._unsent[self.socket.send(self._unsent) :]
+            self.wants_to_write = bool(self._unsent)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            self.wants_to_write = True
+        except ssl.SSLWantReadError:
+            self.wants_to_write = False
+        return not self._unsent
 
-    def _check_head(self, head: bytes, start: int, stop: int) -> None:
+    def _open(self) -> None:
+        """Note that the connection is there; raises OSError if it is not."""
+        error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, "no connection")
+        self.socket.getpeername()  # raises while it is not there yet
+        self._is_open = True
+        if self.server[0] == "https":
+            self.socket = self._reader.context.wrap_socket(
+                self.socket, server_hostname=self._host, do_handshake_on_connect=False
+            )
+
+    def check_head(self, head: bytes, start: int, stop: int) -> None:
+        """Raise NotPlainError unless it is of just the range; note whether the server goes on."""
         status, *lines = head.split(b"\r\n")
         fields = {name: value.strip() for name, _, value in (one.partition(b":") for one in lines)}
         span = _RANGE.fullmatch(fields.get(b"content-range", b""))
@@ -239,22 +317,19 @@ class Link:
             raise NotPlainError("another answer than the range")
         self.is_kept = fields.get(b"connection", b"keep-alive") == b"keep-alive"
 
-    def _some(self, memory: memoryview, flags: int) -> int:
-        """Receive into memory; raises OSError if nothing comes in time."""
-        if time.monotonic() > self.deadline or not len(memory):
-            raise NotPlainError("no end")
-        n = self.socket.recv_into(memory, len(memory), flags)
-        if not n:
-            raise NotPlainError("the connection ended early")
-        return n
-
     def close(self) -> None:
         """End it."""
         self.socket.close()
 
-    def __del__(self) -> None:  # of a thread that has ended
-        with suppress(AttributeError):  # it was never connected
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it has no socket
             self.close()
+
+
+@lru_cache
+def resolve(host: str, port: int) -> tuple:
+    """Where a server is; raises OSError."""
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
 
 
 def parse(url: str) -> Address | None:

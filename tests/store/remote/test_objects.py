@@ -10,7 +10,6 @@ import pytest
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
 from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Patience
-from store.remote.range_reader import Link
 from store.remote.source import parse_url
 
 DATA = bytes(range(256)) * 64
@@ -21,27 +20,6 @@ def objects(bucket):
     objects = bucket.open()
     objects.put_new("data", DATA)
     return objects
-
-
-def test_ranges_are_streamed_with_the_client_or_without_it(objects, monkeypatch):
-    """Over plain connections; where these do not serve, the client is asked, for one or for all."""
-    starts, ends = [0, 9, 20], [3, 300, 30]
-    expected = [DATA[start:end] for start, end in zip(starts, ends, strict=True)]
-
-    def streamed():
-        return [bytes(part) for part in objects.stream_ranges("data", starts, ends)]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(objects.client, "get_range", lambda *_: pytest.fail("the client was asked"))
-        assert streamed() == expected
-    monkeypatch.setattr(Link, "ask", lambda *_: raise_(ConnectionError()))
-    for _ in range(3):  # kept connections, new ones, and none any more
-        assert streamed() == expected
-    assert not objects._reader.is_usual("data")
-
-
-def raise_(error):
-    raise error
 
 
 def test_what_was_written_is_read(objects, tmp_path):

@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import select
 import socket
 import ssl
 import threading
@@ -86,9 +87,19 @@ def reader(url, stall_s=1.0, attempt_s=5.0):
 
 
 def read(one, *spans):
-    """The bytes of ranges, each copied before the next is asked for."""
+    """The bytes of ranges that are asked for at once; None: the client has to be asked."""
     starts, ends = zip(*spans, strict=True)
-    return [None if found is None else bytes(found) for found in one.read("key", starts, ends)]
+    answers = one.ask("key", starts, ends)
+    if answers is None:
+        return [None] * len(starts)
+    for answer in answers:
+        while not (answer.check_time() or answer.go_on()):
+            fds = [[answer], []] if not answer.wants_to_write else [[], [answer]]
+            select.select(*fds, [], 0.05)
+    found = [None if answer.data is None else bytes(answer.data) for answer in answers]
+    for answer in answers:
+        answer.release()
+    return found
 
 
 def test_ranges_are_exactly_those_and_connections_are_kept(serve):
@@ -102,11 +113,11 @@ def test_ranges_are_exactly_those_and_connections_are_kept(serve):
 
 
 def test_what_nobody_receives_is_not_taken_for_another_answer(serve):
-    """A reader that stops after the first answer of three."""
+    """Answers that are given up before they come."""
     one = reader(serve(send_plain).url)
-    answers = one.read("key", [0, 100, 200], [10, 110, 210])
-    assert bytes(next(answers)) == DATA[:10]
-    answers.close()
+    assert read(one, (0, 10), (10, 20)) == [DATA[:10], DATA[10:20]]
+    for answer in one.ask("key", [0, 100, 200], [10, 110, 210]):
+        answer.release()
     assert read(one, (300, 310), (400, 410)) == [DATA[300:310], DATA[400:410]]
 
 
@@ -162,12 +173,9 @@ def test_a_server_that_fails_is_not_asked_for_a_while(serve, monkeypatch):
     server = serve(UNUSUAL["whole"])
     one = reader(server.url)
     for _ in range(MOST_FAULTS):
-        assert one.is_usual("key")
         assert read(one, (0, 10)) == [None]
-    assert not one.is_usual("key")
-    n_links = server.n_links
-    assert read(one, (0, 10)) == [None]
-    assert server.n_links == n_links
+    assert one.ask("key", [0], [10]) is None
+    assert server.n_links == MOST_FAULTS
     server.answer = send_plain
     now = range_reader.time.monotonic()
     monkeypatch.setattr(range_reader.time, "monotonic", lambda: now + range_reader.PAUSE_S)
@@ -178,14 +186,13 @@ def test_a_server_that_fails_is_not_asked_for_a_while(serve, monkeypatch):
 def test_behind_a_proxy_the_client_is_asked(serve, monkeypatch, variable):
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    assert not reader(serve(send_plain).url).is_usual("key")
+    assert reader(serve(send_plain).url).ask("key", [0], [10]) is None
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert read(reader(serve(send_plain).url), (3, 7)) == [DATA[3:7]]
 
 
 def test_without_an_address_the_client_is_asked():
-    assert not reader(None).is_usual("key")
-    assert read(reader(None), (0, 10)) == [None]
+    assert reader(None).ask("key", [0], [10]) is None
 
 
 def certificate(folder) -> ssl.SSLContext:
@@ -222,3 +229,10 @@ def test_secure_connections_are_read_too(serve, tmp_path, monkeypatch):
         assert read(one, *spans) == [DATA[start:stop] for start, stop in spans]
     silent = serve(UNUSUAL["silence"], context)
     assert read(reader(silent.url, stall_s=0.2), (0, 10)) == [None]
+
+
+def test_where_nobody_listens_the_client_is_asked():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    assert read(reader(f"http://127.0.0.1:{port}/x"), (0, 10)) == [None]
+    assert read(reader("http://no.such.name.invalid/x"), (0, 10)) == [None]
