@@ -42,7 +42,7 @@ class Jobs(Protocol):
 
 @dataclass(eq=False)
 class _Begun:
-    """A job whose answers are coming."""
+    """A job whose answers are coming; `n_left` of them, and one while they are asked for."""
 
     job: Job
     n_left: int
@@ -122,12 +122,11 @@ class FetchLoop(threading.Thread):
             job = self._jobs.next_job(is_idle=is_idle)
             if job is None:
                 return
-            begun = _Begun(job, 0)
+            begun = _Begun(job, n_left=1)
             self._n_begun += 1
             with self._faults(begun):
                 self._ask(begun)
-            if not begun.n_left:
-                self._end(begun)
+            self._end_one(begun)
 
     def _ask(self, begun: _Begun) -> None:
         """Ask for the chunks of a job."""
@@ -143,8 +142,8 @@ class FetchLoop(threading.Thread):
         for request, answer in zip(requests, answers or (), strict=answers is not None):
             some = missing[request.first : request.last]
             pending.append(_Pending(begun, request, some, answer, -1, 0))
-        begun.n_left = len(pending)
         for one in pending:
+            begun.n_left += 1
             if one.answer.is_over:
                 self._take(one)
             else:
@@ -166,7 +165,10 @@ class FetchLoop(threading.Thread):
         one.events = events
 
     def _go_on(self, one: _Pending) -> None:
-        if one.answer.go_on():
+        is_over = True
+        with self._faults(one.begun):
+            is_over = one.answer.go_on()
+        if is_over:
             self._selector.unregister(one.fd)
             self._take(one)
         else:
@@ -188,12 +190,13 @@ class FetchLoop(threading.Thread):
                 base = one.request.start
                 begun.job.column.keep(begun.job, one.some, base, data, self._slab)
         one.answer.release()
-        begun.n_left -= 1
-        if not begun.n_left:
-            self._end(begun)
+        self._end_one(begun)
 
-    def _end(self, begun: _Begun) -> None:
-        """All answers of a job are over: what is still to come, the client is asked for."""
+    def _end_one(self, begun: _Begun) -> None:
+        """One answer of a job is over. After the last, the client is asked for what is missing."""
+        begun.n_left -= 1
+        if begun.n_left:
+            return
         self._n_begun -= 1
         if begun.error is None and begun.job.is_missing.any():
             future = self._pool.submit(self._ask_client, begun.job)
@@ -203,7 +206,7 @@ class FetchLoop(threading.Thread):
             self._jobs.settle(begun.job, begun.error)
 
     def _ask_client(self, job: Job) -> None:
-        begun = _Begun(job, 0)
+        begun = _Begun(job, n_left=0)
         with self._faults(begun):
             job.column.fetch(job, self._slab)
         self._jobs.settle(job, begun.error)

@@ -79,6 +79,8 @@ class RangeReader:
         if until < now:
             url = self.sign(key)
             address = None if url is None else parse(url)
+            if address is None:  # nor have others one: to ask again may take long
+                self._paused_until = now + URL_S
             self._addresses[key] = now + URL_S, address
         return address
 
