@@ -128,11 +128,16 @@ class DiskCache:
             self.inventory.open_store(store)
             self._tell_of_room()
 
-    def close_store(self, store: CachedStore) -> None:
+    def keep(self, folder: Path) -> None:
         """See `Inventory`."""
         with self._changed:
+            self.inventory.keep(folder)
+
+    def close_store(self, folder: Path, store: CachedStore | None) -> None:
+        """See `Inventory`; `store` is None where opening failed."""
+        with self._changed:
             self.columns = [column for column in self.columns if column.store is not store]
-            self.inventory.close_store(store)
+            self.inventory.close_store(folder)
 
     def open_column(self, store: CachedStore, path: str, n: int) -> WritableIndex:
         """See `Inventory`."""

@@ -4,6 +4,7 @@ Columns have no files: their chunks are in the slab, and `cached_column` fetches
 """
 
 import hashlib
+import json
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from store.errors import CorruptError, FormatError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of, data_files
-from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
 from store.format.shard_table import table_bytes
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
@@ -62,9 +63,20 @@ class Source(Protocol):
     def heads(self, keys: Collection[str]) -> "Mapping[str, Size]": ...
 
 
-def state_digest(name: str, group: bytes) -> str:
-    """The name of the folder of one committed state: its source's name, and of its `zarr.json`."""
-    return name + hashlib.blake2b(name.encode() + group, digest_size=16).hexdigest()
+def state_digest(name: str, group: bytes, url: str) -> str:
+    """The name of the folder of one committed state: its source's name, and of its manifest.
+
+    Not of the bytes of its `zarr.json`: of those, some have no checksum.
+
+    Raises
+    ------
+    FormatError
+        The manifest is damaged, or of another version.
+    """
+    where = f"{url}/{GROUP_FILE}"
+    manifest = Manifest.from_attributes(group_attributes(group, where), where)
+    text = json.dumps([name, manifest.to_attributes()], sort_keys=True)
+    return name + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def is_state_of(folder: Path, other: Path, uuid: str) -> bool:

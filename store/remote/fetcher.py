@@ -175,7 +175,7 @@ class Server:
         group = b""
         if digest is None:
             group = source.get(GROUP_FILE)
-            digest = state_digest(name, group)
+            digest = state_digest(name, group, url)
         if not (digest.startswith(name) and digest.isalnum()):
             raise StoreError(f"{url}: the settings of its server were changed: open it again")
         with self.lock:
@@ -195,11 +195,10 @@ class Server:
 
     def _close_unused(self) -> None:
         with self.lock:
-            for url, opened in list(self.stores.items()):
+            for key, opened in list(self.stores.items()):
                 if not opened.n_users:
-                    if opened.store is not None:
-                        self.cache.close_store(opened.store)
-                    del self.stores[url]
+                    self.cache.close_store(self.directory / STORES_DIR / key[1], opened.store)
+                    del self.stores[key]
 
     def set_limit(self) -> None:
         """Take the smallest limit of those connected."""
@@ -252,11 +251,18 @@ class _Opened:
             if self.store is not None:
                 self.store.source = source  # with the newest of credentials that are renewed
                 return
-            with suppress(FileNotFoundError):
-                group = group or (folder / "store" / GROUP_FILE).read_bytes()
+            server.cache.keep(
+                folder
+            )  # before anything is in it, which a smaller limit would remove
+            if not group:
+                with suppress(FileNotFoundError):
+                    group = (folder / "store" / GROUP_FILE).read_bytes()
             group = group or source.get(GROUP_FILE)
-            if state_digest(digest[:SOURCE_NAME], group) != digest:
-                raise StoreError(f"{url}: it was changed meanwhile: open the store again")
+            if state_digest(digest[:SOURCE_NAME], group, url) != digest:
+                raise StoreError(
+                    f"{url}: expected the state that was opened, found another one; "
+                    "open the store again"
+                )
             store = CachedStore(url, source, folder, group)
             server.cache.open_store(store)
             self.name = f"{os.getpid()}-{time.monotonic_ns()}"

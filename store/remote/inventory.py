@@ -153,11 +153,15 @@ class Inventory:
         self.folders[store.folder] = store.fixed_bytes()
         self.resize(self.limit)
 
-    def close_store(self, store: CachedStore) -> None:
+    def keep(self, folder: Path) -> None:
+        """Have the folder of a store that is opened stay, whatever the limit is."""
+        self._open_folders.add(folder)
+
+    def close_store(self, folder: Path) -> None:
         """Have the chunks of a store without readers be evicted before others."""
-        self._open_folders.discard(store.folder)
+        self._open_folders.discard(folder)
         for file, index in self.indexes.items():
-            if store.folder in file.parents:
+            if folder in file.parents:
                 index.is_open = False
 
     def open_column(self, store: CachedStore, path: str, n: int) -> WritableIndex:
