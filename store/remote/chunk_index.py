@@ -132,6 +132,8 @@ class WritableIndex:
         int32: requests that wait for it, or whose reader is copying it.
     is_coming, coming_to
         bool: it is being fetched or checked. int64: the slot that it has meanwhile.
+    is_spoiled
+        bool: while it is coming, what its slot held was given back to the disk.
     was_here
         bool: it had been fetched before.
     is_open
@@ -162,6 +164,7 @@ class WritableIndex:
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
         self.coming_to = np.zeros(n, np.int64)
+        self.is_spoiled = np.zeros(n, bool)
         self.was_here = np.zeros(n, bool)
         self.n_here = 0
         self.n_chunks = -1

@@ -55,6 +55,7 @@ class Inventory:
         self.indexes: dict[Path, WritableIndex] = {}
         self.folders: dict[Path, int] = {}
         self._open_folders: set[Path] = set()
+        self._leaving: list[WritableIndex] = []  # forgotten, but chunks are on their way to slots
         self.slab = Slab(directory / SLAB_FILE)
         self._adopt()
 
@@ -95,7 +96,7 @@ class Inventory:
     def slots_taken(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """All slots that are taken: the number of its index, cell, start and stop of each."""
         parts = [(np.empty(0, np.int64),) * 4]
-        for number, index in enumerate(self.indexes.values()):
+        for number, index in enumerate([*self.indexes.values(), *self._leaving]):
             some = np.flatnonzero((index.words > 0) | index.is_coming)
             starts = np.where(
                 index.is_coming[some] & (index.words[some] == 0),
@@ -126,6 +127,7 @@ class Inventory:
         is_beyond = stops > n_bytes
         for number, index in enumerate(self.indexes.values()):
             beyond = cells[is_beyond & (owners == number)]
+            index.is_spoiled[beyond] = True  # of those that are coming, blocks are given back too
             beyond = beyond[~index.is_coming[beyond]]
             self._count_evicted(index, beyond)
             index.clear(beyond)
@@ -135,11 +137,16 @@ class Inventory:
     def _remove(self, folder: Path) -> None:
         """Remove a store that nobody reads."""
         for file in [file for file in self.indexes if folder in file.parents]:
-            index = self.indexes[file]
-            self.evict(index, index.movable())
-            self.indexes.pop(file).forget()
+            self._forget(self.indexes.pop(file))
         shutil.rmtree(folder, ignore_errors=True)
         del self.folders[folder]
+
+    def _forget(self, index: WritableIndex) -> None:
+        """Evict what an index has. Slots into which chunks are still coming are free after that."""
+        self.evict(index, index.movable())
+        index.forget()
+        if index.is_coming.any():
+            self._leaving.append(index)
 
     def open_store(self, store: CachedStore) -> None:
         """Keep the files of a store; take over what its other states have, if they have no reader.
@@ -170,7 +177,7 @@ class Inventory:
         index = self.indexes.get(file)
         if index is None or len(index.words) != max(1, n) or not file.exists():
             if index is not None:
-                self.evict(index, index.movable())
+                self._forget(index)
             index = self.indexes[file] = WritableIndex(file, n)
             self._take_over(store, path, index)
         index.is_open = True
@@ -213,15 +220,16 @@ class Inventory:
             self.evict(index, cells[wrong])
             is_old = index.words[cells] > 0
         index.is_coming[cells] = True
+        index.is_spoiled[cells] = False
         new = cells[~is_old]
         found = self._room(slots(sizes[~is_old]), now, needed_after)
         if found is None:
             index.is_coming[cells] = False
             return None
         index.sizes[new] = sizes[~is_old]
-        index.coming_to[new] = found
         positions = np.where(is_old, positions_of(index.words[cells]), 0)
         positions[~is_old] = found
+        index.coming_to[cells] = positions
         return positions
 
     def settle(
@@ -230,12 +238,15 @@ class Inventory:
         """Cells that were coming are there, or, where they did not come, not any more."""
         ends = positions + slots(index.sizes[cells].astype(np.int64))
         fits = ends <= self.slab.n_bytes  # the slab may have become smaller
-        fits &= came
+        is_leaving = any(one is index for one in self._leaving)
+        fits &= ~index.is_spoiled[cells] & (came and not is_leaving)
         index.publish(cells[fits], positions[fits], tick)
         gone = cells[~fits]
         index.clear(gone)
         index.is_coming[gone] = False
         self.slab.give_back(positions[~fits], (ends - positions)[~fits])
+        if is_leaving and not index.is_coming.any():
+            self._leaving = [one for one in self._leaving if one is not index]
 
     def _room(self, sizes: np.ndarray, now: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""

@@ -31,6 +31,7 @@ from store import (
 )
 from store.remote.chunk_index import ChunkIndex, positions_of
 from store.remote.range_reader import RangeReader
+from store.remote.slab import write_at
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +144,21 @@ def test_where_no_plain_connection_is_to_be_had_the_client_is_asked(node, rows, 
         assert_same_row(node.open()[3], rows[3][1])
         assert_batch(node.open().read(range(N_ROWS)), [row for _, row in rows])
         assert not any(index.is_coming.any() for index in server.cache.inventory.indexes.values())
+
+
+def test_a_limit_that_falls_and_rises_while_chunks_come(served, rows, monkeypatch):
+    """What was written is given back to the disk before it is published: it comes again."""
+    store = served.open()
+    times = iter(range(3))
+
+    def write(fd, data, position):
+        write_at(fd, data, position)
+        if next(times, None) is not None:
+            served.server.cache.set_limit(0)
+            served.server.cache.set_limit(10**8)
+
+    monkeypatch.setattr("store.remote.slab.write_at", write)
+    assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
 def test_an_interrupted_read_leaves_no_answer_for_the_next(served, rows, monkeypatch):
