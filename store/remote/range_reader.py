@@ -3,6 +3,8 @@
 The client of object stores puts each answer into new memory, which costs more processor time than
 to receive it. Here is only the plain case: an address that needs no header of its own, and an
 answer that is exactly the range. For everything else, and every fault, the client has to be asked.
+Where a server sends requests for an object on, those that follow go straight there: servers count
+what they send on, and refuse who asks too often.
 """
 
 import re
@@ -14,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 __all__ = ["Answer", "RangeReader"]
 
@@ -25,6 +27,7 @@ MOST_MEMORY = 64  # pieces that are kept
 MOST_FAULTS = 3  # in a row, then none is tried for a while
 PAUSE_S = 60.0
 _RANGE = re.compile(rb"bytes (\d+)-(\d+)/\d+")
+_MOVED = re.compile(rb"HTTP/1\.1 30[12378] ")
 _HELD = (b"transfer-encoding", b"content-encoding")  # the body is not the bytes
 
 
@@ -36,10 +39,19 @@ class Address(NamedTuple):
     port: int
     name: str  # of the server, as the request has it
     target: str
+    url: str
 
 
 class NotPlainError(OSError):
     """An answer that is not exactly what was asked for."""
+
+
+class MovedError(NotPlainError):
+    """The object is at another address, `where`, as the server says it."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__("the object is elsewhere")
+        self.where = where
 
 
 class RangeReader:
@@ -69,7 +81,7 @@ class RangeReader:
         address = self._address(key)
         if address is None:
             return None
-        return [Answer(self, address, *both) for both in zip(starts, ends, strict=True)]
+        return [Answer(self, key, address, *both) for both in zip(starts, ends, strict=True)]
 
     def _address(self, key: str) -> Address | None:
         now = time.monotonic()
@@ -83,6 +95,19 @@ class RangeReader:
                 self._paused_until = now + URL_S
             self._addresses[key] = now + URL_S, address
         return address
+
+    def follow(self, key: str, where: str) -> None:
+        """Ask for an object at the address to which its server sends requests, for a while."""
+        until, address = self._addresses.get(key, (0.0, None))
+        if address is not None:
+            with suppress(ValueError):  # it is no address
+                moved = parse(urljoin(address.url, where))
+                if moved is not None and moved.scheme in ("https", address.scheme):
+                    self._addresses[key] = until, moved
+
+    def forget(self, key: str) -> None:
+        """Have the address of an object be made again, as it may have ended."""
+        self._addresses.pop(key, None)
 
     def take_link(self, address: Address) -> "Link":
         """A connection that nobody uses, or a new one; raises OSError."""
@@ -139,11 +164,14 @@ class Answer:
         be asked for them.
     """
 
-    def __init__(self, reader: RangeReader, address: Address, start: int, stop: int) -> None:
+    def __init__(
+        self, reader: RangeReader, key: str, address: Address, start: int, stop: int
+    ) -> None:
         self.start = start
         self.stop = stop
         self.data: memoryview | None = None
         self._reader = reader
+        self._key = key
         self._began = self._came = time.monotonic()
         self._n = 0
         self._last = -1  # where the body ends, once the head is here
@@ -177,6 +205,9 @@ class Answer:
                 pass
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
+        except MovedError as moved:
+            self._reader.follow(self._key, moved.where)
+            self._end()
         except OSError:
             self._fail()
         return self.is_over
@@ -194,7 +225,7 @@ class Answer:
         if self._last < 0:
             end = self._memory.obj.find(b"\r\n\r\n", 0, self._n)  # type: ignore[attr-defined]
             if end >= 0:
-                link.check_head(bytes(self._memory[:end]).lower(), self.start, self.stop)
+                link.check_head(bytes(self._memory[:end]), self.start, self.stop)
                 self._last = end + 4 + self.stop - self.start
             elif self._n == HEAD_BYTES:
                 raise NotPlainError("no end of the head")
@@ -218,15 +249,19 @@ class Answer:
 
     def release(self) -> None:
         """Have its memory be used again; an answer that is still to come is not waited for."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        self._end()
         if len(self._memory):
             self.data = None
             self._reader.give_memory(self._memory)
             self._memory = memoryview(b"")
 
+    def _end(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
     def _fail(self) -> None:
+        self._reader.forget(self._key)
         self._reader.drop_link(self._link)
         self._link = None
 
@@ -306,10 +341,13 @@ class Link:
     def check_head(self, head: bytes, start: int, stop: int) -> None:
         """Raise NotPlainError unless it is of just the range; note whether the server goes on."""
         status, *lines = head.split(b"\r\n")
-        fields = {name: value.strip() for name, _, value in (one.partition(b":") for one in lines)}
+        parts = (line.partition(b":") for line in lines)
+        fields = {name.lower(): value.strip() for name, _, value in parts}
+        if _MOVED.match(status) and b"location" in fields:
+            raise MovedError(fields[b"location"].decode("latin-1"))
         span = _RANGE.fullmatch(fields.get(b"content-range", b""))
         is_exact = (
-            status.startswith(b"http/1.1 206")
+            status.startswith(b"HTTP/1.1 206")
             and span is not None
             and (int(span[1]), int(span[2])) == (start, stop - 1)
             and fields.get(b"content-length") == b"%d" % (stop - start)
@@ -317,7 +355,7 @@ class Link:
         )
         if not is_exact:
             raise NotPlainError("another answer than the range")
-        self.is_kept = fields.get(b"connection", b"keep-alive") == b"keep-alive"
+        self.is_kept = fields.get(b"connection", b"keep-alive").lower() == b"keep-alive"
 
     def close(self) -> None:
         """End it."""
@@ -343,4 +381,4 @@ def parse(url: str) -> Address | None:
         return None
     port = parts.port or (443 if parts.scheme == "https" else 80)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    return Address(parts.scheme, host, port, parts.netloc, target)
+    return Address(parts.scheme, host, port, parts.netloc, target, url)

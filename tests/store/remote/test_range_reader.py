@@ -128,7 +128,10 @@ UNUSUAL = {
     "cut": lambda link, a, b: send_plain(link, a, b, body=lambda data: data[:-1]) and False,
     "longer": lambda link, a, b: send_plain(link, a, b, body=lambda data: data + b"x"),
     "moved": lambda link, a, b: link.sendall(
-        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n"
+        b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n"
+    ),
+    "moved to no address": lambda link, a, b: link.sendall(
+        b"HTTP/1.1 302 Found\r\nLocation: http://[:x/\r\nContent-Length: 0\r\n\r\n"
     ),
     "in chunks": lambda link, a, b: send_plain(
         link, a, b, PLAIN.replace("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -180,6 +183,42 @@ def test_a_server_that_fails_is_not_asked_for_a_while(serve, monkeypatch):
     now = range_reader.time.monotonic()
     monkeypatch.setattr(range_reader.time, "monotonic", lambda: now + range_reader.PAUSE_S)
     assert read(one, (0, 10)) == [DATA[:10]]
+
+
+def send_on(where):
+    """A server that sends every request on."""
+
+    def answer(link, start, stop):
+        head = f"HTTP/1.1 302 Found\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n"
+        link.sendall(head.encode())
+        return True
+
+    return answer
+
+
+def test_a_server_that_sends_requests_on_is_asked_once(serve):
+    """Those that follow go there; when that address has ended, it is asked for another."""
+    there = serve(send_plain)
+    origin = serve(send_on(there.url))
+    one = reader(origin.url)
+    assert read(one, (0, 10)) == [None]
+    for start in range(5):
+        assert read(one, (start, 200_000)) == [DATA[start:200_000]]
+    assert (origin.n_links, there.n_links) == (1, 1)
+    there.answer = lambda link, a, b: link.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+    assert read(one, (0, 10), (10, 20)) == [None, None]
+    origin.answer = send_plain
+    assert read(one, (0, 10)) == [DATA[:10]]
+
+
+def test_from_a_secure_server_nobody_is_sent_to_another(serve, tmp_path, monkeypatch):
+    context = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    plain = serve(send_plain)
+    one = reader(serve(send_on(plain.url), context).url)
+    for _ in range(2):
+        assert read(one, (0, 10)) == [None]
+    assert plain.n_links == 0
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
