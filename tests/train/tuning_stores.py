@@ -18,13 +18,13 @@ def write_states(path, labels, states):
     return path
 
 
-def write_wide(path, n=2000, n_layers=8, width=384):
+def write_wide(path, n=2000, n_layers=8, width=384, strength=1.0):
     """A weak direction beside a few dimensions of huge numbers, as in a language model."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, n)
     states = rng.normal(size=(n, n_layers, width))
     direction = rng.normal(size=width)
-    direction *= 1.0 / np.linalg.norm(direction)
+    direction *= strength / np.linalg.norm(direction)
     states += labels[:, None, None] * direction * np.linspace(0.2, 1, n_layers)[:, None]
     outliers = rng.choice(width, 4, replace=False)
     states[:, :, outliers] = 200 + 50 * rng.normal(size=(n, n_layers, 4))

@@ -178,7 +178,10 @@ class Config:
 
     epochs: int = option("maximum number of passes over the training rows", 10, 1, 1_000_000)
     patience: int = option(
-        "stop after this many epochs whose loss on validation was clearly worse than the best", 10, 1, 1_000_000
+        "stop after this many epochs whose loss on validation was clearly worse than the best",
+        10,
+        1,
+        1_000_000,
     )
     batch_size: int = option("traces per batch, of all processes together", 32, 1, 1_000_000)
     grad_accum: int = option(

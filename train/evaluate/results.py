@@ -118,7 +118,7 @@ class TokenMetrics:
 class Epoch:
     """One pass over the training rows: its number from 0, mean loss, and what validation says.
 
-    `val_loss` is the mean cross-entropy on validation.
+    `val_loss` is the mean of `refined_losses`, in nats.
     """
 
     epoch: int
@@ -162,9 +162,9 @@ class TrainingFacts:
     warning: str | None = None
 
     @property
-    def least_val_loss(self) -> float:
-        """On validation, of any epoch."""
-        return min(epoch.val_loss for epoch in self.history)
+    def least(self) -> Epoch:
+        """The epoch of the least loss on validation."""
+        return min(self.history, key=lambda epoch: epoch.val_loss)
 
     @property
     def kept_start(self) -> bool:

@@ -100,6 +100,6 @@ class TrainingProgress(Progress):
             self.current, epoch=f"{number}/{self.n_epochs}", loss=epoch.loss, best=self.best
         )
 
-    def end(self) -> None:
-        """Close the bar of a training, which may have stopped early."""
-        self.update(self.current, total=self.tasks[self.current].completed)
+    def end(self, *, keep: bool = True) -> None:
+        """Close the bar of a training, which may have stopped early, or hide it."""
+        self.update(self.current, total=self.tasks[self.current].completed, visible=keep)

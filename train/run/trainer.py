@@ -203,15 +203,15 @@ class Trainer:
         name = files.name
         few = for_trials(data)
 
-        def try_out(settings: Json) -> float:
-            one = few.with_settings(**settings)
-            trial = files.trial_of(settings)
+        def try_out(settings: Json, epochs: int) -> Epoch:
+            one = few.with_settings(**settings, epochs=epochs)
+            trial = files.trial_of({**settings, "epochs": epochs})
             finished = self.read_first(trial.load_finished)
             try:
                 finished = finished or self.train_to_the_end(trial, self.begin(name, one), one)
             except DataError:  # it diverged; if the data are to blame, the training will say so
-                return math.inf
-            return finished.facts.least_val_loss
+                return Epoch(-1, math.inf, 0.5, math.inf)
+            return finished.facts.least
 
         chosen = search(name, data, try_out) if data.config.tune != "none" else {}
         return describe_settings(name, data, chosen)
@@ -297,7 +297,7 @@ class Trainer:
         with log_of as log:
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, self.progress, log, layer)
-        self.progress.end()
+        self.progress.end(keep=not files.trial)
 
 
 # of the loss of the base rate: one that lowers it by less than 1% has learned next to nothing

@@ -91,17 +91,15 @@ class Scripted(Linear):
         if self.training:
             return outputs
         signs = 2 * self.labels[batch.rows] - 1
-        return Outputs(self.strength * signs + 0.1 * torch.randn(len(signs)))
+        return Outputs(self.strength * signs + torch.randn(len(signs)))
 
 
 def test_the_best_is_the_latest_epoch_that_is_not_clearly_worse(data):
     """Than the one with the least loss; the weights of each best one are kept as it ends."""
-    detector = Scripted([1, 2, 2, 0.5, 1], data.splits.labels)
+    detector = Scripted([0.1, 3, 3.2, 0, 0.2], data.splits.labels)
     history, best, _ = run(data, detector, Config(epochs=5, lr=0.05))
     assert [epoch.epoch for epoch, _ in best] == [0, 1, 2]
-    assert [epoch.val_loss for epoch in history] == pytest.approx(
-        np.log1p(np.exp([-1, -2, -2, -0.5, -1])), rel=0.1
-    )
+    assert history[1].val_loss < 0.3 < history[3].val_loss
     weights = [one["weights.weight"] for _, one in best]
     assert not weights[1].equal(weights[2])
 
