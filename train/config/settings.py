@@ -176,7 +176,13 @@ class Config:
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
     )
 
-    epochs: int = option("maximum number of passes over the training rows", 10, 1, 1_000_000)
+    epochs: int | None = option(
+        "maximum number of passes over the training rows (default: 10, of more than 2,500 rows as "
+        "many as make 25,000, at least 5)",
+        None,
+        1,
+        1_000_000,
+    )
     patience: int = option(
         "stop after this many epochs whose loss on validation was clearly worse than the best",
         10,

@@ -137,7 +137,8 @@ class Training:
         optimizer = torch.optim.AdamW(
             detector.parameters(), config.rate, weight_decay=1e-4, fused=fused
         )
-        self.schedule = build_schedule(optimizer, config, self.n_batches)
+        n_steps = data.n_epochs * math.ceil(self.n_batches / config.grad_accum)
+        self.schedule = build_schedule(optimizer, config, n_steps)
         module = compile_detector(detector) if config.compile else detector
         self.model, self.optimizer = fabric.setup(module, optimizer)
 
@@ -161,7 +162,7 @@ class Training:
     def finished(self) -> bool:
         """Whether all epochs are done, or too many since the best one."""
         n_since_best = len(self.history) - 1 - self.best.epoch.epoch
-        return len(self.history) == self.config.epochs or n_since_best >= self.config.patience
+        return len(self.history) == self.data.n_epochs or n_since_best >= self.config.patience
 
     def run_epoch(self) -> None:
         """Make one pass over the training rows, or the rest of one, and validate."""
@@ -376,10 +377,9 @@ class Training:
         return self.seconds + time.perf_counter() - self._clock
 
 
-def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: int) -> LRScheduler:
+def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_steps: int) -> LRScheduler:
     if config.schedule == "constant":
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
-    n_steps = config.epochs * math.ceil(n_batches / config.grad_accum)
     # cycling would replace AdamW's first beta, .9, by .95 falling to .85 and rising again
     return OneCycleLR(optimizer, config.rate, total_steps=n_steps + 1, cycle_momentum=False)
 

@@ -66,7 +66,7 @@ def search(name: str, data: TrainingData, try_out: Try) -> Choices:
     """Choose the settings that are not given by trials; none of a setting without alternatives."""
     is_open = open_settings(name, data.config)
     chosen: Choices = {}
-    lengths = sorted({min(epochs, data.config.epochs) for epochs in EPOCHS})
+    lengths = sorted({min(epochs, data.config.epochs or epochs) for epochs in EPOCHS})
     for epochs in lengths if is_open else ():
         trials = Trials(try_out, epochs)
         chosen = choose_by(trials, is_open, name, data)

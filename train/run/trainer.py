@@ -292,7 +292,7 @@ class Trainer:
         n_steps = n_epochs * math.ceil(n_rows / batch_size) + position // batch_size
         title = files.name if self.data.config.seeds == 1 else f"{files.name} seed {files.seed}"
         title += files.trial.replace("-", " ")
-        self.progress.begin(title, n_rows, data.config.epochs, n_epochs * n_rows + position)
+        self.progress.begin(title, n_rows, data.n_epochs, n_epochs * n_rows + position)
         log_of = nullcontext() if files.trial else TensorBoardLog(files.log, n_steps or None)
         with log_of as log:
             layer = number_of_layer(detector, data)

@@ -1,5 +1,7 @@
 """The search: what decides is found, on validation; who chose each setting is recorded."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -140,3 +142,13 @@ def test_trials_are_of_few_traces(tmp_path):
     assert set(few.splits.train) <= set(data.splits.train)
     assert np.array_equal(few.splits.val, data.splits.val)
     assert not np.array_equal(few.splits.train, for_trials(data.with_settings(seed=1)).splits.train)
+
+
+def test_many_traces_have_fewer_epochs(tmp_path):
+    """So many that a training is not longer; a number that is given stays."""
+    path = tuning_stores.write_large(tmp_path / "s.zarr", n=100, width=4)
+    data = open_data(Config(models="lstm_solo"), path).splits[0]
+    for n_rows, n_epochs in ((1, 10), (3500, 7), (100_000, 5)):
+        splits = replace(data.splits, train=np.zeros(n_rows, int))
+        assert replace(data, splits=splits).n_epochs == n_epochs
+        assert replace(data, splits=splits).with_settings(epochs=2).n_epochs == 2
