@@ -94,7 +94,7 @@ def test_it_is_said_who_chose_each_setting():
     }
     fixed = {"halunet_layer": Choice(6, "default")}
     models = {
-        "saplma": make_entry(runs=[make_run(0.5, layer=20, settings=settings)]),
+        "saplma": make_entry(runs=[make_run(0.5, 0.6, layer=20, settings=settings)]),
         "halunet": make_entry(runs=[make_run(0.5, settings=fixed)]),
         "trilens": make_entry(alternative="first token", C=0.1),
     }
@@ -104,8 +104,9 @@ def test_it_is_said_who_chose_each_setting():
         "trilens first token, C 0.1; logreg_best layer 8, C 0.001. Given: saplma scale raw. "
         "Fixed: saplma lr 0.001; halunet layer 6; sizes of detectors."
     )
-    assert in_words("tuned", make_results({"trilens": make_entry()})) == (
-        "Chosen on validation: thresholds."
+    one_epoch = make_results({"saplma": make_entry(runs=[make_run(0.5)])})
+    assert in_words("tuned", one_epoch) == (
+        "Chosen on validation: thresholds. Fixed: sizes of detectors."
     )
 
 
