@@ -150,7 +150,7 @@ class TrainingFacts:
     seed: int
     checkpoint: str  # the name of its file
     history: list[Epoch]
-    seconds: float
+    seconds: float  # those of the search before it, if any, included
     wait_seconds: float  # of waiting for batches
     processes: int
     ms_per_trace: float

@@ -171,14 +171,14 @@ class Trainer:
         else:
             if not runs:
                 self.check_scores(self.begin(name, data), data)
-            chosen = runs[0].settings if runs else self.search(files, data)
+            chosen, seconds = (runs[0].settings, 0.0) if runs else self.search(files, data)
             data = data.with_settings(**values_of(chosen))
         detector = self.begin(name, data)
         layer = number_of_layer(detector, self.data)
         for run in runs:
             check_same_layer(files, layer, run)
         if finished is None:
-            finished = self.train_to_the_end(files, detector, data, chosen)
+            finished = self.train_to_the_end(files, detector, data, chosen, seconds)
         load_weights(detector, finished.weights, files.checkpoint)
         val = self.score(detector, data, "val")
         started_at = time.perf_counter()
@@ -194,16 +194,18 @@ class Trainer:
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 
-    def search(self, files: TrainingFiles, data: TrainingData) -> Choices:
-        """Choose the settings of a detector that are open, by short trainings.
+    def search(self, files: TrainingFiles, data: TrainingData) -> tuple[Choices, float]:
+        """Choose the settings of a detector that are open, by short trainings of so many seconds.
 
         A stopped run goes on with the trials that are not done: their files stay until the training
         that they are for has ended.
         """
         name = files.name
         few = for_trials(data)
+        seconds = 0.0
 
         def try_out(settings: Json, epochs: int) -> Epoch:
+            nonlocal seconds
             one = few.with_settings(**settings, epochs=epochs)
             trial = files.trial_of({**settings, "epochs": epochs})
             finished = self.read_first(trial.load_finished)
@@ -211,10 +213,11 @@ class Trainer:
                 finished = finished or self.train_to_the_end(trial, self.begin(name, one), one)
             except DataError:  # it diverged; if the data are to blame, the training will say so
                 return Epoch(-1, math.inf, 0.5, math.inf)
+            seconds += finished.facts.seconds
             return finished.facts.least
 
         chosen = search(name, data, try_out) if data.config.tune != "none" else {}
-        return describe_settings(name, data, chosen)
+        return describe_settings(name, data, chosen), seconds
 
     def read_first(self, read: Callable[[], Content | None]) -> Content | None:
         """What the first process reads of the run: another host may still see older files."""
@@ -244,10 +247,11 @@ class Trainer:
         detector: Detector,
         data: TrainingData,
         settings: Choices | None = None,
+        seconds: float = 0.0,
     ) -> FinishedTraining:
         """Train a detector, from its saved state if there is one, and save it.
 
-        `settings` are the record of its choices.
+        `settings` are the record of its choices, for which so many seconds were spent.
         """
         state = self.read_first(files.load_state)
         if state is not None:
@@ -258,7 +262,7 @@ class Trainer:
             seed=files.seed,
             checkpoint=files.checkpoint.name,
             history=training.history,
-            seconds=round(training.elapsed(), 1),
+            seconds=round(training.elapsed() + seconds, 1),
             wait_seconds=round(training.wait_seconds, 3),
             processes=self.fabric.world_size,
             ms_per_trace=0.0,  # which is measured later
