@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, build_scale
 from models.tokens import mean_by_trace, positions, trace_of_token
 from store import Batch
 
@@ -228,7 +228,8 @@ class Charm(Detector):
     """Tokens as nodes, attention as edges, two rounds of messages, the mean over the answer.
 
     As in the paper and its authors' code. A node has the attention of its token to itself in every
-    head, and its state at one layer, three quarters up; both are mapped to 64 and together to 64.
+    head, and its state at one layer, three quarters up unless
+    `charm_layer` is its position; both are mapped to 64 and together to 64.
     Token i receives from each token j < i to which a head of any layer attends with .05 or more; an
     edge has the attention of every head, weaker ones as 0, and says whether j is of the prompt or
     of the answer. Prompt tokens receive nothing. A round is x + MLP([x, mean of MLP([x_j, edge])]),
@@ -254,8 +255,9 @@ class Charm(Detector):
     """
 
     columns: tuple[str, ...] = ("hidden_states", "attentions", "prompt_len", "answer_len")
-    options = ("charm_threshold", "charm_dropout")
+    options = ("charm_layer", "charm_threshold", "charm_dropout", "input_scale")
     maps = "attentions"  # the column whose items are the heads (L, H)
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
     def __init__(
@@ -265,11 +267,15 @@ class Charm(Detector):
         n_heads: int,
         charm_threshold: float = 0.05,
         charm_dropout: float = 0.25,
+        charm_layer: int | None = None,
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
-        self.layer_read = max(0, round(DEPTH * n_layers) - 1)
+        if charm_layer is None:
+            charm_layer = max(0, round(DEPTH * n_layers) - 1)
+        self.layer_read = charm_layer
         self.threshold = charm_threshold
-        self.standardise = Standardise(hidden_size)
+        self.scale = build_scale(input_scale or self.default_scale, hidden_size)
         self.encoder = Encoder(hidden_size, n_heads, charm_dropout)
         self.classifier = nn.Linear(WIDTH, 1)
 
@@ -284,7 +290,7 @@ class Charm(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")
-        states = self.standardise(values[:, self.layer_read])
+        states = self.scale(values[:, self.layer_read])
         return self.run(self.encoder, states, offsets, *self.read_graph(batch, offsets))
 
     def read_graph(self, batch: Batch, offsets: Tensor) -> AttentionGraph:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, build_scale
 from store import Batch
 
 __all__ = ["Clap"]
@@ -54,10 +54,11 @@ class Clap(Detector):
     dropout .1), a linear classifier on the class token. They read the last token of the answer.
 
     Different from the paper: the states are standardised, each dimension of each layer, because
-    models have dimensions of outliers; a trained embedding says which layer a state is of, which
-    standardised states no longer show (the authors' positional encoding is off by default). The
-    run's own optimizer and learning rate (there AdamW, weight decay 1e-5, batches of 128, 50
-    epochs, warm-up and cosine, the learning rate of 5e-5 to .5 that is best on validation).
+    models have dimensions of outliers (unless `input_scale` says otherwise); a trained embedding
+    says which layer a state is of, which standardised states no longer show (the
+    authors' positional encoding is off by default). The run's own optimizer and learning rate
+    (there AdamW, weight decay 1e-5, batches of 128, 50 epochs, warm-up and cosine, the learning
+    rate of 5e-5 to .5 that is best on validation).
 
     Shapes
     ------
@@ -65,21 +66,22 @@ class Clap(Detector):
     """
 
     columns = ("hs_last",)
-    options = ()
+    options = ("input_scale",)
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
-    def __init__(self, hidden_size: int, n_layers: int) -> None:
+    def __init__(self, hidden_size: int, n_layers: int, input_scale: str | None = None) -> None:
         super().__init__()
-        self.standardise = Standardise(n_layers, hidden_size)
+        self.scale = build_scale(input_scale or self.default_scale, n_layers, hidden_size)
         self.attend = LayerAttention(hidden_size, n_layers)
 
     @classmethod
     def build(cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]) -> Clap:
         n_layers, hidden_size = item_shapes["hs_last"]
-        return cls(hidden_size, n_layers)
+        return cls(hidden_size, n_layers, settings["input_scale"])
 
     def encode(self, batch: Batch) -> Tensor:
-        return self.standardise(batch.fixed("hs_last"))
+        return self.scale(batch.fixed("hs_last"))
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.attend, features))

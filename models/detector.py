@@ -61,6 +61,8 @@ class Detector(nn.Module):
         Labels in `targets` of a training trace, on average; 1 for a label of the trace itself.
     layer_read : int or None
         Of a detector that reads one layer: its position among those that it receives.
+    default_scale : str
+        Of a detector with the option `input_scale`: what it has unless another is given or chosen.
     sample_size : int
         Training traces that `prepare` is given; 0 for none.
     recompute : bool
@@ -73,6 +75,7 @@ class Detector(nn.Module):
     options: ClassVar[tuple[str, ...]] = ()
     layer_read: int | None = None
     labels_per_trace: float = 1.0
+    default_scale: ClassVar[str] = "raw"
     sample_size: ClassVar[int] = 0
 
     def __init__(self) -> None:
@@ -103,8 +106,8 @@ class Detector(nn.Module):
         """
         was_training = self.training
         self.eval()
-        with torch.no_grad(), observing(self):
-            for batch in sample:
+        with torch.no_grad(), observing(self) as parts:
+            for batch in sample if parts else ():
                 self.encode(batch)
         self.train(was_training)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, build_scale
 from models.tokens import keep_tokens, mean_by_trace, positions, prompt_or_all_tokens
 from store import Batch, Ragged
 
@@ -52,6 +52,8 @@ class Drift(Detector):
     drift_tokens : str
         "last": the last token of the prompt; "mean": the mean over all its tokens. Where the
         prompt's length is unknown (negative), all tokens of the trace are the prompt.
+    input_scale : str, optional
+        One of `models.standardise.SCALES`; by default standard.
 
     Shapes
     ------
@@ -59,16 +61,22 @@ class Drift(Detector):
     """
 
     columns = ("hidden_states", "prompt_len")
-    options = ("dropout", "drift_tokens")
+    options = ("dropout", "drift_tokens", "input_scale")
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
     def __init__(
-        self, hidden_size: int, n_layers: int, dropout: float = 0.3, drift_tokens: str = "last"
+        self,
+        hidden_size: int,
+        n_layers: int,
+        dropout: float = 0.3,
+        drift_tokens: str = "last",
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
         self.layers = question_layers(n_layers)
         self.drift_tokens = drift_tokens
-        self.standardise = Standardise(len(self.layers), hidden_size)
+        self.scale = build_scale(input_scale or self.default_scale, len(self.layers), hidden_size)
         self.mlp = nn.Sequential(
             nn.Flatten(),
             nn.Linear(len(self.layers) * hidden_size, 512),
@@ -93,7 +101,7 @@ class Drift(Detector):
         read = self.tokens_read(batch, offsets)
         states = keep_tokens(Ragged(values, offsets), read)
         means = mean_by_trace(states.values[:, self.layers], states.offsets)
-        return self.standardise(means)  # (B, n_read, d)
+        return self.scale(means)  # (B, n_read, d)
 
     def tokens_read(self, batch: Batch, offsets: Tensor) -> Tensor:
         """Whether the state of each token is read, (n_tokens,) bool."""

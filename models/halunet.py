@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, Standardise, build_scale
 from models.tokens import (
     answer_or_all_tokens,
     keep_tokens,
@@ -95,9 +95,9 @@ class HaluNet(Detector):
     a linear map. Widths of 128, kernels of 3 and dropout .5 in the two MLPs are its choices.
 
     Different from the paper: means over all tokens of the answer (there answers are padded with
-    zeros to 50 tokens); states, mean log-probability and mean entropy are standardised; the layer,
-    which no source at hand names, is the last one unless `--halunet-layer` names another; the run's
-    own optimizer.
+    zeros to 50 tokens); states, mean log-probability and mean entropy are standardised (the states
+    unless `input_scale` says otherwise); the layer, which no source at hand names, is given or the
+    last; the run's own optimizer.
 
     Where the prompt's length is unknown, all tokens of a trace are its answer. A mean of nothing
     is the mean over all traces, the states of an empty answer are zeros.
@@ -111,7 +111,8 @@ class HaluNet(Detector):
     """
 
     columns = ("hidden_states", "logprob", "entropy", "prompt_len", "answer_len")
-    options = ("halunet_layer", "halunet_dropout")
+    options = ("halunet_layer", "halunet_dropout", "input_scale")
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
     def __init__(
@@ -120,6 +121,7 @@ class HaluNet(Detector):
         n_layers: int,
         halunet_layer: int | None = None,
         halunet_dropout: float = 0.5,
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
         if halunet_layer is None:
@@ -128,7 +130,7 @@ class HaluNet(Detector):
             raise ValueError(f"halunet_layer: expected 0 to {n_layers - 1}, found {halunet_layer}")
         self.layer_read = halunet_layer
         self.standardise_scalars = Standardise(2)
-        self.standardise_states = Standardise(hidden_size)
+        self.scale = build_scale(input_scale or self.default_scale, hidden_size)
         self.branches = Branches(hidden_size, halunet_dropout)
         self.classifier = nn.Linear(WIDTH, 1)
 
@@ -147,7 +149,7 @@ class HaluNet(Detector):
         return self.run(
             self.branches,
             self.standardise_scalars(torch.stack(means, dim=1)),
-            self.standardise_states(states.values),
+            self.scale(states.values),
             states.offsets,
         )
 

@@ -4,10 +4,16 @@
 detectors.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
+from models.standardise import SAMPLE_SIZE, build_scale
 from store import Batch
 
 __all__ = ["LayerLstm", "LstmSolo"]
@@ -57,13 +63,17 @@ class LayerLstm(nn.Module):
 class LstmSolo(Detector):
     """`hs_last` as a sequence over layers through `LayerLstm`.
 
+    `input_scale` is one of `models.standardise.SCALES`, raw by default. Standardised, each layer
+    has statistics of its own; with `n_layers` 1 all have the same.
+
     Shapes
     ------
     batch["hs_last"] (B, L, d) -> logits (B,)
     """
 
     columns = ("hs_last",)
-    options = ("lstm_hidden", "num_lstm_layers", "dropout")
+    options = ("lstm_hidden", "num_lstm_layers", "dropout", "input_scale")
+    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,
@@ -71,12 +81,25 @@ class LstmSolo(Detector):
         lstm_hidden: int = 128,
         num_lstm_layers: int = 2,
         dropout: float = 0.3,
+        input_scale: str | None = None,
+        n_layers: int = 1,
     ) -> None:
         super().__init__()
+        self.scale = build_scale(
+            input_scale or self.default_scale, n_layers, hidden_size, fills=False
+        )
         self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)
 
+    @classmethod
+    def build(
+        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
+    ) -> LstmSolo:
+        n_layers, hidden_size = item_shapes["hs_last"]
+        options = {name: settings[name] for name in cls.options}
+        return cls(hidden_size, n_layers=n_layers, **options)
+
     def encode(self, batch: Batch) -> Tensor:
-        return batch.fixed("hs_last").float()
+        return self.scale(batch.fixed("hs_last"))
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.layers, features))

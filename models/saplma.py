@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
+from models.standardise import SAMPLE_SIZE, build_scale
 from store import Batch
 
 __all__ = ["Saplma"]
@@ -22,6 +23,8 @@ class Saplma(Detector):
     saplma_layer : int, optional
         Position of the layer in `hs_last`; by default the one at 60% of the depth, the paper's 20th
         of 32.
+    input_scale : str, optional
+        One of `models.standardise.SCALES`; by default raw, as in the paper.
 
     Shapes
     ------
@@ -29,15 +32,23 @@ class Saplma(Detector):
     """
 
     columns = ("hs_last",)
-    options = ("saplma_layer",)
+    options = ("saplma_layer", "input_scale")
+    sample_size = SAMPLE_SIZE
 
-    def __init__(self, hidden_size: int, n_layers: int, saplma_layer: int | None = None) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        n_layers: int,
+        saplma_layer: int | None = None,
+        input_scale: str | None = None,
+    ) -> None:
         super().__init__()
         if saplma_layer is None:
             saplma_layer = math.ceil(3 * n_layers / 5) - 1
         elif not 0 <= saplma_layer < n_layers:
             raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
         self.layer_read = saplma_layer
+        self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -57,7 +68,7 @@ class Saplma(Detector):
         return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
-        return batch.fixed("hs_last")[:, self.layer_read].float()  # (B, d)
+        return self.scale(batch.fixed("hs_last")[:, self.layer_read])  # (B, d)
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.mlp, features))

@@ -1,4 +1,4 @@
-"""Standardisation of a detector's input by a sample of training traces.
+"""Scales of a detector's input: as it is, normalised by itself, or standardised by a sample.
 
 A few dimensions of a language model's states are a hundred times larger than the others, in every
 trace. Normalised over its dimensions (LayerNorm), a state is little but those; here each dimension
@@ -6,6 +6,9 @@ is scaled by its own spread over training rows, as the regressions of the baseli
 
 The sample is seen once, before the first step (`Detector.prepare`): the scales are constants of the
 training, the same for every batch, in every process, and after a stop.
+
+No scale is best everywhere: where what counts varies most, dividing by the spread hides it among
+all that does not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +17,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LIMIT", "SAMPLE_SIZE", "Standardise", "observing"]
+__all__ = ["LIMIT", "SAMPLE_SIZE", "SCALES", "Standardise", "build_scale", "observing"]
+
+SCALES = ("raw", "standard", "norm")  # the first is the cheapest
 
 SAMPLE_SIZE = 256  # traces: a spread is then known to some percent
 # larger values are cut: one broken trace must not decide what a step of the optimizer does
@@ -90,6 +95,39 @@ class Standardise(nn.Module):
         self.var.copy_(torch.where(n > 0, spread / n.clamp(min=1), self.var))
         self.mean.add_(delta * share)
         self.count.copy_(n)
+
+
+class Unfitted(nn.Module):
+    """States as they are, or each normalised over its dimensions; with `fills` NaN becomes 0.
+
+    Shapes
+    ------
+    (..., d) any float -> (..., d) float32
+    """
+
+    def __init__(self, norm: nn.Module, fills: bool) -> None:
+        super().__init__()
+        self.norm = norm
+        self.fills = fills
+
+    def forward(self, values: Tensor) -> Tensor:
+        scaled: Tensor = self.norm(values.float())
+        return scaled.nan_to_num(0.0, torch.inf, -torch.inf) if self.fills else scaled
+
+
+def build_scale(how: str, *shape: int, fills: bool = True) -> nn.Module:
+    """A scale of states by its name in `SCALES`: raw, by a sample, or by a state's own mean and sd.
+
+    `shape` is that of a row, d its last axis; `fills` is as in `Standardise`, but infinities and
+    large values pass unless a sample says what is large.
+    """
+    if how not in SCALES:
+        raise ValueError(f"input_scale: expected one of {', '.join(SCALES)}, found {how!r}")
+    if how == "standard":
+        return Standardise(*shape, fills=fills)
+    is_raw = how == "raw"
+    norm = nn.Identity() if is_raw else nn.LayerNorm(shape[-1], elementwise_affine=False)
+    return Unfitted(norm, fills)
 
 
 @contextmanager

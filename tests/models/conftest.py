@@ -61,6 +61,8 @@ SETTINGS = {
     "drift_tokens": "last",
     "halunet_layer": None,
     "halunet_dropout": 0.5,
+    "input_scale": None,
+    "charm_layer": None,
     "charm_threshold": 0.05,
     "charm_dropout": 0.25,
     "image_layers": 2,

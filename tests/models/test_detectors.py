@@ -109,7 +109,8 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     }
     settings |= {"saplma_layer": None, "token_layer": None, "token_hidden": 0}
     settings |= {"drift_tokens": "last", "halunet_layer": None, "halunet_dropout": 0.5}
-    settings |= {"charm_threshold": 0.05, "charm_dropout": 0.25}
+    settings |= {"charm_threshold": 0.05, "charm_dropout": 0.25, "charm_layer": None}
+    settings |= {"input_scale": None}
     settings |= {"image_layers": 8, "image_tokens": 32, "image_width": 64}
     settings |= {"channels_last": "auto", "augment": "none", "augment_strength": 0.1}
     counts = {

@@ -11,7 +11,8 @@ from models import DETECTORS
 )
 def test_the_layer_at_sixty_percent_of_the_depth(n_layers, layer):
     """By default the 20th of 32, and the like at other depths; counted from 0."""
-    detector = DETECTORS["saplma"].build({"hs_last": (n_layers, 8)}, {"saplma_layer": None})
+    settings = {"saplma_layer": None, "input_scale": None}
+    detector = DETECTORS["saplma"].build({"hs_last": (n_layers, 8)}, settings)
     assert detector.layer_read == layer
 
 

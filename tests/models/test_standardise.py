@@ -6,7 +6,7 @@ import torch
 
 from models import DETECTORS
 from models import standardise as module
-from models.standardise import EPSILON, LIMIT, Standardise, observing
+from models.standardise import EPSILON, LIMIT, Standardise, build_scale, observing
 
 STANDARDISING = [
     "gnn_det_lstm",
@@ -116,3 +116,18 @@ def test_faults_pass_where_nothing_is_filled():
     assert found[0].isnan()
     assert found[1].isinf()
     assert found[2].item() == pytest.approx(998, rel=1e-5)
+
+
+@pytest.mark.parametrize("fills", [True, False])
+def test_scales_by_name(fills):
+    """As they are, or each state by its own mean and spread; what is missing is 0 or passes."""
+    states = torch.randn(5, 2, 4, dtype=torch.float64) * 3 + 1
+    states[0] = torch.nan
+    raw, norm = (build_scale(name, 2, 4, fills=fills)(states) for name in ("raw", "norm"))
+    torch.testing.assert_close(raw[1:], states[1:].float())
+    torch.testing.assert_close(norm[1:].mean(-1), torch.zeros(4, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(norm[1:].var(-1, correction=0), torch.ones(4, 2), atol=1e-3, rtol=0)
+    assert raw[0].isnan().all() == norm[0].isnan().all() == (not fills)
+    assert isinstance(build_scale("standard", 2, 4), Standardise)
+    with pytest.raises(ValueError, match="input_scale: expected one of raw, standard, norm, found"):
+        build_scale("other", 2, 4)

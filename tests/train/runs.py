@@ -19,6 +19,7 @@ from train.files import read_json
 from train.run.results import FinishedRun
 
 SMALL = ["--epochs=2", "--gnn-hidden=8", "--latent-dim=8", "--lstm-hidden=8", "--force-cpu"]
+SMALL += ["--tune=none"]
 
 
 def train(store, out, *flags):

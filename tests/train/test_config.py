@@ -218,8 +218,8 @@ def test_settings_of_a_file(tmp_path):
         ("[1]", "expected a JSON object of at most 1,000,000 bytes, found: list"),
         ('{"config": [1]}', "expected an object of settings, found list"),
         ('{"epoch": 3}', "expected settings of python -m train --help, found 'epoch'"),
-        ('{"epochs": "3"}', "epochs: expected int, found '3'"),
-        ('{"epochs": true}', "epochs: expected int, found True"),
+        ('{"seeds": "3"}', "seeds: expected int, found '3'"),
+        ('{"seeds": true}', "seeds: expected int, found True"),
         ('{"top_k": 1.5}', "top_k: expected int | None, found 1.5"),
         ('{"lr": NaN}', "--lr: expected above 0 and at most 10, found nan"),
         (

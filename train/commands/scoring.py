@@ -41,7 +41,7 @@ from train.fit.token_scores import detector_tokens, probe_tokens
 from train.outside.methods import load_chosen
 from train.outside.records import recorded_place
 from train.run.checkpoint import RunDirectory, load_checkpoint, load_weights
-from train.run.detectors import build_detector, hidden_size, layers_of_training, read_layers
+from train.run.detectors import build_detector, hidden_size, read_layers, settings_of_training
 from train.run.results import read_results
 
 __all__ = [
@@ -292,7 +292,7 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
             f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
             f"found {shapes}; give traces of the same model, with the same layers"
         )
-    detector = build_detector(name, data.with_settings(**layers_of_training(trained.config)))
+    detector = build_detector(name, data.with_settings(**settings_of_training(trained.config)))
     load_weights(detector, trained.weights, files.checkpoint)
     return detector
 

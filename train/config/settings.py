@@ -113,6 +113,7 @@ def off_flag(detector: str) -> str:
 DEFAULT_MODELS = (*SWITCHES, "saplma")
 PATHS = ("store", "output_dir")
 MAX_INT32 = 2**31 - 1
+DEFAULT_RATE = 1e-3
 LAYER: Any = {"low": -65_535, "high": 65_535, "layer": True}
 
 
@@ -175,19 +176,41 @@ class Config:
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
     )
 
-    epochs: int = option("maximum number of passes over the training rows", 10, 1, 1_000_000)
+    epochs: int | None = option(
+        "maximum number of passes over the training rows (default: 10, of more than 2,500 rows as "
+        "many as make 25,000, at least 5)",
+        None,
+        1,
+        1_000_000,
+    )
     patience: int = option(
-        "stop after this many epochs without a better validation AUROC", 10, 1, 1_000_000
+        "stop after this many epochs whose loss on validation was clearly worse than the best",
+        10,
+        1,
+        1_000_000,
     )
     batch_size: int = option("traces per batch, of all processes together", 32, 1, 1_000_000)
     grad_accum: int = option(
         "batches whose gradients are added up for one optimizer step", 1, 1, 1_000_000
     )
-    lr: float = option("learning rate; with one-cycle, its maximum", 1e-3, 0, 10, low_open=True)
-    tune_lr: bool = option(
-        "train each detector with a third of --lr, with --lr and with three times it, and keep the "
-        "best on validation: three times the time",
-        False,
+    lr: float | None = option(
+        "learning rate; with one-cycle, its maximum (default: chosen on validation)",
+        None,
+        0,
+        10,
+        low_open=True,
+    )
+    tune: str = option(
+        "search of each detector's scale of states, layer and learning rate, of those that are not "
+        "given, by short trainings at the first seed, chosen on validation: small, or none",
+        "small",
+        choices=("none", "small"),
+    )
+    input_scale: str | None = option(
+        "scale of the states that a detector reads: as stored (raw), each dimension by its spread "
+        "over training traces (standard), each state by its own (norm) (default: chosen on "
+        "validation)",
+        choices=("raw", "standard", "norm"),
     )
     schedule: str = option(
         "schedule of the learning rate", "one-cycle", choices=("one-cycle", "constant")
@@ -290,13 +313,11 @@ class Config:
     dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
     kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
     saplma_layer: int | None = option(
-        "layer that saplma reads, numbered as in the model (default: that of the regression on one "
-        "layer that is best on validation)",
+        "layer that saplma reads, numbered as in the model (default: chosen on validation)",
         **LAYER,
     )
     token_layer: int | None = option(
-        "layer that token_probe reads, numbered as in the model (default: that of the regression "
-        "on tokens of one layer that is best on validation)",
+        "layer that token_probe reads, numbered as in the model (default: chosen on validation)",
         **LAYER,
     )
     token_hidden: int = option(
@@ -308,9 +329,15 @@ class Config:
         choices=("last", "mean"),
     )
     halunet_layer: int | None = option(
-        "layer that halunet reads, numbered as in the model (default: the last)", **LAYER
+        "layer that halunet reads, numbered as in the model (default: chosen on validation)",
+        **LAYER,
     )
     halunet_dropout: float = option("dropout probability of halunet", 0.5, 0, 0.99)
+    charm_layer: int | None = option(
+        "layer that charm and charm_edges read, numbered as in the model (default: chosen on "
+        "validation)",
+        **LAYER,
+    )
     charm_threshold: float = option(
         "keep the edges of charm and charm_edges where a head attends with at least this",
         0.05,
@@ -366,6 +393,11 @@ class Config:
     def left_out(self) -> list[str]:
         """Names that a --no-run- flag removes."""
         return [name for name, switch in SWITCHES.items() if getattr(self, switch) is False]
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, given or by default."""
+        return DEFAULT_RATE if self.lr is None else self.lr
 
     @property
     def replaced(self) -> dict[str, str]:

@@ -19,6 +19,10 @@ from train.data.splits import Splits
 __all__ = ["TrainingData"]
 
 
+ROWS_OF_TRAINING = 25_000  # in all epochs
+FEWEST_EPOCHS, MOST_EPOCHS = 5, 10
+
+
 class RoleLoader(TraceLoader):
     """A loader whose batches name columns as detectors do, by role.
 
@@ -67,6 +71,12 @@ class TrainingData:
     config: Config = field(default_factory=Config)
     # float64 (n_rows,) or None: log-odds that the logits of detectors are added to; None for 0
     base_margin: NDArray[np.float64] | None = None
+
+    @property
+    def n_epochs(self) -> int:
+        """The most passes over the training rows: as given, or fewer the more rows there are."""
+        by_rows = ROWS_OF_TRAINING // max(1, len(self.splits.train))
+        return self.config.epochs or min(max(by_rows, FEWEST_EPOCHS), MOST_EPOCHS)
 
     def with_settings(self, **changes: Any) -> "TrainingData":
         """The same rows, read with other settings."""

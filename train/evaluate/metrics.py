@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.sparse import csr_array
+from scipy.special import expit, logit
 from scipy.stats import rankdata
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, roc_curve
 
@@ -35,6 +37,7 @@ __all__ = [
     "prediction_rejection_ratio",
     "rank_rows",
     "ranking",
+    "refined_losses",
     "risk_coverage",
     "roc_points",
     "youden_threshold",
@@ -47,12 +50,37 @@ Curve = tuple[NDArray, NDArray]  # x, y
 Questions = NDArray[np.int64]  # equal for rows of the same question
 
 BLOCK = 1 << 18  # numbers of resamples that are drawn at once
+EPSILON = np.finfo(np.float64).eps
+STEEPEST = 50.0  # slope of standardised log-odds: labels that are told apart would ask for infinity
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
 
 
 def ranking(scores: Scores) -> bytes:
     """Equal for scores (n,) that put the rows in the same order, ties included."""
     return rankdata(scores).tobytes()
+
+
+def refined_losses(labels: Labels, scores: Scores) -> Scores:
+    """Cross-entropy of each row (n,), in nats, once scores are recalibrated on the same rows.
+
+    How well scores tell labels apart: as smooth as a loss and, like an AUROC, the same whether they
+    are too confident or not (Berta et al., 2025, arXiv:2501.19195; two parameters as in Platt
+    scaling, of which the slope is never negative).
+    """
+    log_odds = logit(scores.clip(EPSILON, 1 - EPSILON))
+    scaled = (log_odds - log_odds.mean()) / (log_odds.std() or 1.0)
+    signs = np.where(labels == 1, -1.0, 1.0)
+
+    def mean_and_gradient(line: NDArray) -> tuple[float, NDArray]:
+        wrong = signs * (line[0] * scaled + line[1])
+        slopes = signs * expit(wrong)
+        return np.logaddexp(0.0, wrong).mean(), np.array([slopes @ scaled, slopes.sum()]) / len(
+            signs
+        )
+
+    bounds = [(0.0, STEEPEST), (-STEEPEST, STEEPEST)]
+    fitted = minimize(mean_and_gradient, [1.0, 0.0], jac=True, bounds=bounds, method="L-BFGS-B")
+    return np.logaddexp(0.0, signs * (fitted.x[0] * scaled + fitted.x[1]))
 
 
 def auroc(labels: Labels, scores: Scores) -> float:

@@ -18,6 +18,8 @@ import numpy as np
 from train.files import Json
 
 __all__ = [
+    "Choice",
+    "Choices",
     "Costs",
     "Counts",
     "Cut",
@@ -114,11 +116,31 @@ class TokenMetrics:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training rows: its number from 0, mean loss and validation AUROC."""
+    """One pass over the training rows: its number from 0, mean loss, and what validation says.
+
+    `val_loss` is the mean of `refined_losses`, in nats.
+    """
 
     epoch: int
     loss: float
     val_auroc: float
+    val_loss: float = np.inf
+
+
+@dataclass
+class Choice:
+    """A setting of a training: its value, and whether validation, the user or nobody chose it.
+
+    Of validation with the values that were tried, and the loss of each.
+    """
+
+    value: Any  # a number or a text
+    by: str  # "validation", "user" or "default"
+    tried: list[Any] = field(default_factory=list)
+    val_loss: list[float | None] = field(default_factory=list)  # None: not a finite number
+
+
+Choices = dict[str, Choice]  # by setting
 
 
 @dataclass
@@ -128,27 +150,26 @@ class TrainingFacts:
     seed: int
     checkpoint: str  # the name of its file
     history: list[Epoch]
-    seconds: float
+    seconds: float  # those of the search before it, if any, included
     wait_seconds: float  # of waiting for batches
     processes: int
     ms_per_trace: float
+    best_epoch: int = 0  # whose weights were kept; -1: those before the first
     # on top of a baseline: the AUROC on validation before the first epoch
     start_val_auroc: float | None = None
-    # with `tune_lr` the learning rate that was chosen, and (rate, AUROC) of each
-    lr: float | None = None
-    lr_val_auroc: list[list[float]] | None = None
+    settings: dict[str, Choice] = field(default_factory=dict)
     layer: int | None = None
     warning: str | None = None
 
     @property
-    def best_val_auroc(self) -> float:
-        """On validation, of the weights that were kept."""
-        return max([self.start_val_auroc or 0.0, *(epoch.val_auroc for epoch in self.history)])
+    def least(self) -> Epoch:
+        """The epoch of the least loss on validation."""
+        return min(self.history, key=lambda epoch: epoch.val_loss)
 
     @property
     def kept_start(self) -> bool:
         """Whether it ended with the weights that it began with."""
-        return self.start_val_auroc is not None and self.best_val_auroc <= self.start_val_auroc
+        return self.best_epoch < 0
 
 
 @dataclass(kw_only=True)

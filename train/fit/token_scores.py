@@ -1,8 +1,9 @@
-"""Scores of single tokens by what was trained, and the layer of a probe on tokens."""
+"""Scores of single tokens by what was trained."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from models import DETECTORS, Detector, FittedProbe, Probe
 from models.token_scores import STATES
@@ -10,10 +11,9 @@ from train.data import token_labels
 from train.data.batches import TrainingData
 from train.data.requirements import columns_of, missing_columns, reader_of
 from train.errors import DataError
-from train.evaluate.metrics import auroc
+from train.evaluate.metrics import Labels, Scores
 
 __all__ = [
-    "choose_layer",
     "detector_tokens",
     "probe_tokens",
     "token_columns",
@@ -21,7 +21,6 @@ __all__ = [
 ]
 
 TokenScores = NDArray[np.float32]  # (n_tokens,)
-MAX_TOKENS = 4000  # of train and of validation that choose a layer: 1 GB at 32 layers of 4,096
 
 
 def token_columns(name: str, data: TrainingData) -> tuple[str, ...]:
@@ -72,8 +71,8 @@ def detector_tokens(
     return torch.cat(parts).numpy()
 
 
-def validation_of_tokens(detector: Detector, data: TrainingData) -> float:
-    """AUROC of a detector's scores over the labelled tokens of validation.
+def validation_of_tokens(detector: Detector, data: TrainingData) -> tuple[Labels, Scores]:
+    """Labels (n,) and probabilities (n,) of the labelled tokens of validation.
 
     Raises DataError for a score that is not finite.
     """
@@ -88,7 +87,7 @@ def validation_of_tokens(detector: Detector, data: TrainingData) -> float:
             f"finite number, found {scores[place]}; look for values that are not finite in that "
             "trace, or lower --lr"
         )
-    return auroc(tokens.labels[places].astype(np.int64), scores[places])
+    return tokens.labels[places].astype(np.int64), expit(scores[places])
 
 
 def probe_tokens(probe: Probe, fitted: FittedProbe, data: TrainingData, split: str) -> TokenScores:
@@ -100,47 +99,3 @@ def probe_tokens(probe: Probe, fitted: FittedProbe, data: TrainingData, split: s
         # the loader may reuse the memory of a batch, of which scores may be a view
         parts.append(scores.clone())
     return torch.cat(parts).numpy()
-
-
-def choose_layer(data: TrainingData) -> int | None:
-    """The layer whose regression on tokens ranks those of validation best, as the model numbers it.
-
-    The regressions are of a sample of the labelled tokens: those of traces drawn by the seed until
-    there are enough. None if such a sample has a single class.
-    """
-    train, labels = draw_tokens(data, "train")
-    val, val_labels = draw_tokens(data, "val")
-    if len(np.unique(labels)) < 2 or len(np.unique(val_labels)) < 2:
-        return None
-    probe = Probe((STATES,), lambda batch: batch.ragged(STATES).values)
-    fitted = probe.fit(train, labels, val, val_labels)
-    return data.layers_or_count(STATES, train.shape[1])[fitted.alternative]
-
-
-def draw_tokens(data: TrainingData, split: str) -> tuple[torch.Tensor, NDArray[np.int64]]:
-    """States (n, L, d), as stored, and labels (n,) of labelled tokens of a split.
-
-    Raises DataError for a state that is not finite.
-    """
-    rows = np.random.default_rng([data.config.seed, MAX_TOKENS]).permutation(
-        data.splits.rows(split)
-    )
-    states: list[torch.Tensor] = []
-    labels: list[torch.Tensor] = []
-    n_drawn = 0
-    for row in rows.tolist():
-        batch = data.read([row], [STATES, token_labels.ROLE])
-        label = batch.ragged(token_labels.ROLE).values
-        is_labelled = label >= 0
-        states.append(batch.ragged(STATES).values[is_labelled])
-        if not states[-1].isfinite().all():
-            raise DataError(
-                f"{data.store.path}: column {data.column(STATES)!r}, trace "
-                f"{data.store.ids[row]!r}: expected finite states of its tokens, found others; "
-                "mend that trace or leave it out"
-            )
-        labels.append(label[is_labelled])
-        n_drawn += len(labels[-1])
-        if n_drawn >= MAX_TOKENS:
-            break
-    return torch.cat(states)[:MAX_TOKENS], torch.cat(labels)[:MAX_TOKENS].numpy().astype(np.int64)

@@ -130,9 +130,12 @@ class Evidence:
 
 
 def read_history(run: TrainingFacts) -> NDArray:
-    numbers = [(epoch.epoch + 1, epoch.loss, epoch.val_auroc) for epoch in run.history]
+    """By epoch: its number from 1, loss, AUROC on validation, and whether its weights were kept."""
+    numbers = [
+        (one.epoch + 1, one.loss, one.val_auroc, one.epoch == run.best_epoch) for one in run.history
+    ]
     if run.start_val_auroc is not None:
-        numbers.insert(0, (0, np.nan, run.start_val_auroc))
+        numbers.insert(0, (0, np.nan, run.start_val_auroc, run.kept_start))
     return np.array(numbers, np.float64).T
 
 

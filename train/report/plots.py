@@ -301,14 +301,11 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
         line = dict(styles[name])
         if len(runs) > 1:
             line["linewidth"] = 0.9
-        for epochs, loss, val_auroc in runs:
+        for epochs, loss, val_auroc, is_best in runs:
+            best = is_best == 1
             for axes, values in ((loss_axes, loss), (auroc_axes, val_auroc)):
                 axes.plot(epochs, values, **line)
-                if np.isfinite(val_auroc).any():
-                    best = np.nanargmax(val_auroc)
-                    axes.plot(
-                        epochs[best], values[best], marker="o", markersize=4, color=line["color"]
-                    )
+                axes.plot(epochs[best], values[best], "o", markersize=4, color=line["color"])
             losses.extend(loss[np.isfinite(loss)])
     for axes, title in ((loss_axes, "training loss"), (auroc_axes, "validation AUROC")):
         axes.set_title(title)

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from store.reports import count
-from train.evaluate.results import Results
+from train.evaluate.results import Entry, Results
 from train.report.numbers import (
     clean_text,
     decimals,
@@ -117,7 +117,11 @@ def environment(*, escapes_html: bool = False) -> Environment:
     filters = (clean_text, count, decimals, equals, p_value, sentence, short, with_interval)
     templates.filters |= {one.__name__: one for one in filters}
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
-    templates.globals |= {"FEW": FEW, "imputed_by_count": imputed_by_count}
+    templates.globals |= {
+        "FEW": FEW,
+        "imputed_by_count": imputed_by_count,
+        "settings_by": settings_by,
+    }
     return templates
 
 
@@ -136,6 +140,26 @@ def tidy(text: str) -> str:
 def sentence(text: str) -> str:
     line = text.strip()
     return f"{line[:1].upper()}{line[1:]}."
+
+
+def settings_by(entry: Entry, by: str) -> list[str]:
+    """The settings of a method that "validation", the "user" or nobody ("default") chose, in words.
+
+    Of a probe all are of validation; trainings of several seeds have the same.
+    """
+    if entry.runs:
+        settings = entry.runs[0].settings.items()
+        return [words_of(name, one.value) for name, one in settings if one.by == by]
+    found = {"alternative": entry.alternative, "layer": entry.layer, "C": entry.C}
+    chosen = [words_of(name, value) for name, value in found.items() if value is not None]
+    return chosen if by == "validation" else []
+
+
+def words_of(setting: str, value: float | str) -> str:
+    """A setting and its value, as "layer 20" or "lr 0.001"."""
+    text = f"{value:.2g}" if isinstance(value, float) else str(value)
+    name = "layer" if setting.endswith("layer") else setting.removeprefix("input_")
+    return text if setting == "alternative" else f"{name} {text}"
 
 
 def imputed_by_count(parts: Iterable[Results]) -> dict[int, list[str]]:

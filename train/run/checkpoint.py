@@ -107,6 +107,7 @@ class FinishedTraining:
     facts: TrainingFacts
 
 
+TRIAL = "-try-"
 CONTENT = ("weights", "shapes", "config")  # of a checkpoint, beside the facts
 HERE = ("seed", "checkpoint", "ms_per_trace")  # facts that the file's name or its reader tells
 
@@ -145,9 +146,10 @@ class TrainingFiles:
     def stem(self) -> str:
         return f"{self.name}-seed{self.seed}{self.trial}"
 
-    def trial_of(self, lr: float) -> TrainingFiles:
-        """The files of a training that competes with others for being this one."""
-        return replace(self, trial=f"-lr{lr:.3g}")
+    def trial_of(self, settings: Json) -> TrainingFiles:
+        """The files of a short training with some settings, which decides about this one's."""
+        texts = [f"{one:.3g}" if isinstance(one, float) else str(one) for one in settings.values()]
+        return replace(self, trial=TRIAL + "-".join(texts))
 
     @property
     def owner(self) -> Json:
@@ -177,11 +179,12 @@ class TrainingFiles:
         return load_checkpoint(self.state, self.owner)
 
     def finish(self, finished: FinishedTraining) -> None:
-        """Save the best weights and facts of the training, and remove its state."""
+        """Save the best weights and facts of the training, and remove its state and its trials."""
         content = {key: getattr(finished, key) for key in CONTENT}
         facts = {key: value for key, value in as_json(finished.facts).items() if key not in HERE}
         save_checkpoint(self.checkpoint, self.owner, content | facts)
-        self.state.unlink(missing_ok=True)
+        for file in (self.state, *self.run.path.glob(f"{self.stem}{TRIAL}*.pt")):
+            file.unlink(missing_ok=True)
 
     def load_finished(self) -> FinishedTraining | None:
         """What `finish` wrote in this run; None if the training has not ended yet."""

@@ -2,35 +2,33 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
+from typing import Any
 
-from models import BASELINES, DETECTORS, Detector
+from models import DETECTORS, Detector
 from models.losses import ClassificationLoss
 from store import StoreError
 from store.traces.layers import choose_layers
 from train.config import Config, flag_of
+from train.config.settings import is_of_type
 from train.data.batches import TrainingData
 from train.data.requirements import columns_of, settings_for
 from train.data.token_labels import labelled_in_train
 from train.errors import CheckpointError, ConfigError
-from train.evaluate.judge import ScoredByName
 from train.evaluate.metrics import Labels
 from train.files import Json
-from train.fit.token_scores import choose_layer
 
 __all__ = [
     "build_criterion",
     "build_detector",
-    "choose_layers_of",
     "hidden_size",
-    "layers_of_training",
+    "layer_settings",
     "number_of_layer",
     "numbers_of_layers",
     "read_layers",
     "set_loss",
+    "settings_of_training",
 ]
 
-# its regressions, one a layer, choose the layer of detectors that read one layer of its column
-LAYER_JUDGE = "logreg_best"
 LOSS_SETTINGS = ("focal_loss", "label_smoothing", "class_weights")
 
 
@@ -85,41 +83,17 @@ def layer_positions(name: str, data: TrainingData) -> dict[str, int]:
     return positions
 
 
-def choose_layers_of(
-    detectors: list[str], baselines: ScoredByName, data: TrainingData
-) -> dict[str, int | None]:
-    """The layers that validation chooses, by the settings of which the user gave none.
-
-    A detector that reads one layer is given that of the best regression on the same column. Where
-    that baseline was not fitted, the detector's own default stays. One that learns from tokens is
-    given the layer of the best regression on tokens.
-    """
-    kinds = [DETECTORS[name] for name in detectors]
-    columns = BASELINES[LAYER_JUDGE].columns
-    of_column = open_layers(data.config, [kind for kind in kinds if kind.columns == columns])
-    judged = baselines[LAYER_JUDGE].facts.layer if LAYER_JUDGE in baselines else None
-    chosen: dict[str, int | None] = dict.fromkeys(of_column if judged is not None else (), judged)
-    of_tokens = open_layers(data.config, [kind for kind in kinds if kind.targets])
-    of_tokens = [name for name in of_tokens if name not in chosen]
-    return chosen | dict.fromkeys(of_tokens, choose_layer(data) if of_tokens else None)
-
-
-def open_layers(config: Config, kinds: Iterable[type[Detector]]) -> list[str]:
-    """Settings of detectors that are the number of a layer which the user did not name."""
-    options = {name for kind in kinds for name in kind.options}
-    return [name for name in layer_settings() if name in options and getattr(config, name) is None]
-
-
-def layers_of_training(config: Json) -> dict[str, int | None]:
-    """The layers that a finished training read, by setting, from the settings in its checkpoint."""
-    layers = {name: config.get(name) for name in layer_settings()}
-    for name, number in layers.items():
-        if type(number) not in (int, type(None)):
+def settings_of_training(config: Json) -> dict[str, Any]:
+    """What a finished training was built with, by setting, from the settings in its checkpoint."""
+    kinds = {"input_scale": "str | None"} | dict.fromkeys(layer_settings(), "int | None")
+    found = {name: config.get(name) for name in kinds}
+    for name, value in found.items():
+        if not is_of_type(value, kinds[name]):
             raise CheckpointError(
-                f"checkpoint: {flag_of(name)}: expected the number of a layer, "
-                f"found {number!r:.80}; train again"
+                f"checkpoint: {flag_of(name)}: expected {kinds[name]}, found {value!r:.80}; "
+                "train again"
             )
-    return layers
+    return found
 
 
 def layer_settings() -> list[str]:

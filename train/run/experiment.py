@@ -40,7 +40,6 @@ from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_s
 from train.run.checkpoint import RunDirectory
 from train.run.detectors import (
     build_detector,
-    choose_layers_of,
     hidden_size,
     read_layers,
 )
@@ -109,21 +108,18 @@ def run_split(
     config = data.config
     is_first = fabric.is_global_zero
     widest = max((hidden_size(name, data) for name in work.detectors), default=0)
-    progress = TrainingProgress(len(data.splits.train), config.epochs, visible=is_first)
+    progress = TrainingProgress(visible=is_first)
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
         truth = read_token_truth(data)
         trainer = Trainer(directory, data, fabric, progress, truth is not None)
         for remark in find_remarks(data):
             progress.say(remark)
         scored: ScoredByName = {}
-        chosen: dict[str, int | None] = {}
         if is_first:  # what takes seconds before what takes hours
             for name in work.probes:
                 scored[name] = trainer.fit_probe(name, reader_of(name, data))
             baselines, left_out = trainer.fit_baselines()
-            chosen = choose_layers_of(work.detectors, baselines, data)
-        tuned = replace(trainer, data=data.with_settings(**fabric.broadcast(chosen)))
-        scored |= {name: tuned.train_detector(name) for name in work.detectors}
+        scored |= {name: trainer.train_detector(name) for name in work.detectors}
     if not is_first:
         return None
     scored = {name: scored[name] for name in work.names} | baselines

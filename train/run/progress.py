@@ -26,14 +26,12 @@ class _RowsPerSecond(ProgressColumn):
 class TrainingProgress(Progress):
     """One bar per training; `on_step` and `on_epoch` are called from the loop.
 
-    `n_rows` are the training rows of one epoch, `n_epochs` the most of one training. Only one of
-    several processes is `visible`, and shows what all of them do. `clock` gives seconds.
+    Only one of several processes is `visible`, and shows what all of them do. `clock` gives
+    seconds.
     """
 
     def __init__(
         self,
-        n_rows: int,
-        n_epochs: int,
         visible: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -48,13 +46,15 @@ class TrainingProgress(Progress):
             console=Console(stderr=True),
             disable=not visible,
         )
-        self.n_rows = n_rows
-        self.n_epochs = n_epochs
-        self.n_rows_total = n_rows * n_epochs
         self.clock = clock
 
-    def begin(self, name: str, rows_done: int = 0) -> None:
-        """Start the bar of a training, of which an earlier process may have done some rows."""
+    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> None:
+        """Start the bar of a training, of which an earlier process may have done some rows.
+
+        `n_rows` are the training rows of one epoch, `n_epochs` its most epochs.
+        """
+        self.n_epochs = n_epochs
+        self.n_rows_total = n_rows * n_epochs
         self.best = 0.0
         self.begun_at = self.clock()
         self.logged_at = self.begun_at
@@ -63,7 +63,7 @@ class TrainingProgress(Progress):
             name,
             total=self.n_rows_total,
             completed=rows_done,
-            epoch=f"{rows_done // self.n_rows + 1}/{self.n_epochs}",
+            epoch=f"{rows_done // n_rows + 1}/{n_epochs}",
             loss=0.0,
             best=0.0,
         )
@@ -100,6 +100,6 @@ class TrainingProgress(Progress):
             self.current, epoch=f"{number}/{self.n_epochs}", loss=epoch.loss, best=self.best
         )
 
-    def end(self) -> None:
-        """Close the bar of a training, which may have stopped early."""
-        self.update(self.current, total=self.tasks[self.current].completed)
+    def end(self, *, keep: bool = True) -> None:
+        """Close the bar of a training, which may have stopped early, or hide it."""
+        self.update(self.current, total=self.tasks[self.current].completed, visible=keep)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored, ScoredByName
 from train.evaluate.metrics import Scores, auroc, bootstrap_auroc
-from train.evaluate.results import Epoch, Facts, TrainingFacts
+from train.evaluate.results import Choices, Epoch, Facts, TrainingFacts
 from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Hooks, Training, fit, predict
@@ -34,11 +34,12 @@ from train.run.checkpoint import (
 )
 from train.run.detectors import (
     build_detector,
-    layers_of_training,
     number_of_layer,
     set_loss,
+    settings_of_training,
 )
 from train.run.progress import TrainingProgress
+from train.run.search import describe_settings, for_trials, search, values_of
 from train.run.tensorboard import TensorBoardLog
 
 __all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning"]
@@ -52,16 +53,18 @@ class TrainingHooks(Hooks):
 
     files: TrainingFiles
     progress: TrainingProgress
-    log: TensorBoardLog
+    log: TensorBoardLog | None
     layer: int | None  # that the detector reads, where it reads one
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
         self.progress.on_step(n_rows, loss)
-        self.log.on_step(step - 1, loss, lr)
+        if self.log is not None:
+            self.log.on_step(step - 1, loss, lr)
 
     def on_epoch(self, epoch: Epoch) -> None:
         self.progress.on_epoch(epoch)
-        self.log.on_epoch(epoch)
+        if self.log is not None:
+            self.log.on_epoch(epoch)
 
     def on_save(self, training: Training) -> None:
         self.files.save_state({**training.state_dict(), "layer": self.layer})
@@ -156,19 +159,26 @@ class Trainer:
     def train_once(self, name: str, seed: int, earlier: Sequence[Scored] = ()) -> Scored:
         """Train a detector with one seed, unless that is done; score it with its best weights.
 
-        Raises CheckpointError, before it trains, if `earlier` seeds read another layer.
+        It has the settings of the `earlier` seeds; without any they are searched.
+        Raises CheckpointError, before it trains, if an earlier seed read another layer.
         """
-        data = self.data.with_settings(seed=seed)
         files = self.directory.training(name, seed)
+        runs = [run for other in earlier for run in other.facts.runs or []]
         finished = self.read_first(files.load_finished)
+        data = self.data.with_settings(seed=seed)
         if finished is not None:
-            data = data.with_settings(**layers_of_training(finished.config))
+            data = data.with_settings(**settings_of_training(finished.config))
+        else:
+            if not runs:
+                self.check_scores(self.begin(name, data), data)
+            chosen, seconds = (runs[0].settings, 0.0) if runs else self.search(files, data)
+            data = data.with_settings(**values_of(chosen))
         detector = self.begin(name, data)
         layer = number_of_layer(detector, self.data)
-        for run in [run for other in earlier for run in other.facts.runs or []]:
+        for run in runs:
             check_same_layer(files, layer, run)
         if finished is None:
-            finished = self.train_with_best_lr(files, detector, data)
+            finished = self.train_to_the_end(files, detector, data, chosen, seconds)
         load_weights(detector, finished.weights, files.checkpoint)
         val = self.score(detector, data, "val")
         started_at = time.perf_counter()
@@ -184,6 +194,31 @@ class Trainer:
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 
+    def search(self, files: TrainingFiles, data: TrainingData) -> tuple[Choices, float]:
+        """Choose the settings of a detector that are open, by short trainings of so many seconds.
+
+        A stopped run goes on with the trials that are not done: their files stay until the training
+        that they are for has ended.
+        """
+        name = files.name
+        few = for_trials(data)
+        seconds = 0.0
+
+        def try_out(settings: Json, epochs: int) -> Epoch:
+            nonlocal seconds
+            one = few.with_settings(**settings, epochs=epochs)
+            trial = files.trial_of({**settings, "epochs": epochs})
+            finished = self.read_first(trial.load_finished)
+            try:
+                finished = finished or self.train_to_the_end(trial, self.begin(name, one), one)
+            except DataError:  # it diverged; if the data are to blame, the training will say so
+                return Epoch(-1, math.inf, 0.5, math.inf)
+            seconds += finished.facts.seconds
+            return finished.facts.least
+
+        chosen = search(name, data, try_out) if data.config.tune != "none" else {}
+        return describe_settings(name, data, chosen), seconds
+
     def read_first(self, read: Callable[[], Content | None]) -> Content | None:
         """What the first process reads of the run: another host may still see older files."""
         content = read() if self.fabric.is_global_zero else None
@@ -196,40 +231,10 @@ class Trainer:
         set_loss(detector, data)
         return detector
 
-    def train_with_best_lr(
-        self, files: TrainingFiles, detector: Detector, data: TrainingData
-    ) -> FinishedTraining:
-        """Train a detector; with `tune_lr` at each of three rates, the best on validation is kept.
-
-        A stopped run goes on with the rates that are not done.
-        """
-        if not data.config.tune_lr:
-            return self.train_to_the_end(files, detector, data)
-        given = data.config.lr
-        trials: dict[float, FinishedTraining] = {}
-        for lr in (given / 3, given, 3 * given):
-            trial = files.trial_of(lr)
-            one = data.with_settings(lr=lr)
-            finished = self.read_first(trial.load_finished)
-            if finished is None:
-                finished = self.train_to_the_end(trial, self.begin(files.name, one), one)
-            trials[lr] = finished
-        areas = {lr: one.facts.best_val_auroc for lr, one in trials.items()}
-        # of equal ones the rate that was given
-        chosen = max(areas, key=lambda lr: (areas[lr], lr == given))
-        facts = replace(
-            trials[chosen].facts,
-            checkpoint=files.checkpoint.name,
-            lr=chosen,
-            lr_val_auroc=[[lr, area] for lr, area in areas.items()],
-            seconds=round(sum(one.facts.seconds for one in trials.values()), 1),
-        )
-        best = replace(trials[chosen], facts=facts)
-        if self.fabric.is_global_zero:
-            files.finish(best)
-            for lr in trials:
-                files.trial_of(lr).checkpoint.unlink(missing_ok=True)
-        return best
+    def check_scores(self, detector: Detector, data: TrainingData) -> None:
+        """Raise now what would stop the scoring after hours of training: NaN, too little memory."""
+        for split in ("val", "test"):
+            self.score(detector, data, split)
 
     def score(self, detector: Detector, data: TrainingData, split: str) -> np.ndarray:
         """Scores of a split, (n_split,)."""
@@ -237,28 +242,35 @@ class Trainer:
         return predict(self.fabric, detector, data, split)
 
     def train_to_the_end(
-        self, files: TrainingFiles, detector: Detector, data: TrainingData
+        self,
+        files: TrainingFiles,
+        detector: Detector,
+        data: TrainingData,
+        settings: Choices | None = None,
+        seconds: float = 0.0,
     ) -> FinishedTraining:
-        """Train a detector, from its saved state if there is one, and save it."""
+        """Train a detector, from its saved state if there is one, and save it.
+
+        `settings` are the record of its choices, for which so many seconds were spent.
+        """
         state = self.read_first(files.load_state)
         if state is not None:
             check_state(files, state, number_of_layer(detector, data))
-        else:
-            # raises now what would stop the scoring after hours of training: NaN, too little memory
-            for split in ("val", "test"):
-                self.score(detector, data, split)
-        with self.watch(files, state, detector) as hooks:
+        with self.watch(files, state, detector, data) as hooks:
             training = fit(self.fabric, detector, data, hooks, state)
         facts = TrainingFacts(
             seed=files.seed,
             checkpoint=files.checkpoint.name,
             history=training.history,
-            seconds=round(training.elapsed(), 1),
+            seconds=round(training.elapsed() + seconds, 1),
             wait_seconds=round(training.wait_seconds, 3),
             processes=self.fabric.world_size,
             ms_per_trace=0.0,  # which is measured later
-            start_val_auroc=None if data.base_margin is None else training.start.val_auroc,
+            settings=settings or {},
+            best_epoch=training.best.epoch.epoch,
         )
+        if data.base_margin is not None:
+            facts.start_val_auroc = training.start.val_auroc
         shapes = {role: list(shape) for role, shape in data.item_shapes(detector.columns).items()}
         weights = training.best.weights
         finished = FinishedTraining(weights, shapes, asdict(data.config), facts)
@@ -268,7 +280,7 @@ class Trainer:
 
     @contextmanager
     def watch(
-        self, files: TrainingFiles, state: Json | None, detector: Detector
+        self, files: TrainingFiles, state: Json | None, detector: Detector, data: TrainingData
     ) -> Iterator[Hooks]:
         """The hooks of a training, which may continue from a state: its bar and its log.
 
@@ -277,18 +289,19 @@ class Trainer:
         if not self.fabric.is_global_zero:
             yield Hooks()
             return
-        n_rows = len(self.data.splits.train)
-        batch_size = self.data.config.batch_size
+        n_rows = len(data.splits.train)
+        batch_size = data.config.batch_size
         n_epochs = len(state["history"]) if state else 0
         position = state["batches"]["position"] if state else 0
         n_steps = n_epochs * math.ceil(n_rows / batch_size) + position // batch_size
         title = files.name if self.data.config.seeds == 1 else f"{files.name} seed {files.seed}"
         title += files.trial.replace("-", " ")
-        self.progress.begin(title, n_epochs * n_rows + position)
-        with TensorBoardLog(files.log, purge_step=n_steps or None) as log:
-            layer = number_of_layer(detector, self.data)
+        self.progress.begin(title, n_rows, data.n_epochs, n_epochs * n_rows + position)
+        log_of = nullcontext() if files.trial else TensorBoardLog(files.log, n_steps or None)
+        with log_of as log:
+            layer = number_of_layer(detector, data)
             yield TrainingHooks(files, self.progress, log, layer)
-        self.progress.end()
+        self.progress.end(keep=not files.trial)
 
 
 # of the loss of the base rate: one that lowers it by less than 1% has learned next to nothing

@@ -239,7 +239,7 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     command = [sys.executable, "-m", "train", "--store", store_path, "--output-dir", out]
     foreground = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a job in the background ignores it
     with subprocess.Popen(
-        [*command, "--epochs=5000", "--patience=5000"],
+        [*command, "--epochs=5000", "--patience=5000", "--tune=none"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn import metrics as reference
 
 from train.evaluate.metrics import (
@@ -16,6 +17,7 @@ from train.evaluate.metrics import (
     measure,
     pr_points,
     prediction_rejection_ratio,
+    refined_losses,
     risk_coverage,
     youden_threshold,
 )
@@ -214,3 +216,18 @@ def test_confidence_error_equals_its_definition(scores):
         sums[min(14, int(confidence_of_row * 15))] += 1, predicted == label, confidence_of_row
     expected = sum(abs(right - total) for _, right, total in sums) / 300
     assert confidence_error(LABELS, scores) == pytest.approx(expected)
+
+
+def test_refined_losses_do_not_mind_how_sure_scores_are():
+    """Of a line of the log-odds they are the same; of what ranks nothing, or backwards, as large as
+    those of the base rate."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 400)
+    log_odds = 1.5 * labels + rng.normal(size=400)
+    losses = refined_losses(labels, expit(log_odds))
+    assert losses.mean() < 0.6
+    np.testing.assert_allclose(refined_losses(labels, expit(6 * log_odds + 2)), losses, atol=1e-3)
+    rate = labels.mean()
+    entropy = -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
+    for scores in (np.full(400, 0.9), expit(-log_odds)):
+        assert refined_losses(labels, scores).mean() == pytest.approx(entropy, abs=1e-4)

@@ -6,6 +6,7 @@ import pytest
 from runs import make_entry, make_results
 
 from train.evaluate.results import (
+    Choice,
     Counts,
     Difference,
     Epoch,
@@ -68,7 +69,7 @@ def test_what_detectors_add_to_what_they_stand_on():
     """Nothing where the start was kept; probes and runs without a base say nothing."""
     models = {
         "lstm_solo": make_entry(runs=[make_run(0.71, 0.69, start_val_auroc=0.7)]),
-        "saplma": make_entry(runs=[make_run(0.7, 0.69, start_val_auroc=0.7)]),
+        "saplma": make_entry(runs=[make_run(0.7, 0.69, start_val_auroc=0.7, best_epoch=-1)]),
         "lapeigvals": make_entry(),
     }
     comparisons = [
@@ -84,17 +85,28 @@ def test_what_detectors_add_to_what_they_stand_on():
     assert in_words("on_top", results) == ""
 
 
-def test_features_layers_and_penalties_are_named():
-    """Of the methods that have them, in the order of the table."""
+def test_it_is_said_who_chose_each_setting():
+    """Validation, the user or nobody, as the record has it, in the order of the table."""
+    settings = {
+        "saplma_layer": Choice(20, "validation", [10, 20], [0.6, 0.5]),
+        "input_scale": Choice("raw", "user"),
+        "lr": Choice(0.001, "default"),
+    }
+    fixed = {"halunet_layer": Choice(6, "default")}
     models = {
-        "saplma": make_entry(runs=[make_run(0.5, layer=20)]),
+        "saplma": make_entry(runs=[make_run(0.5, 0.6, layer=20, settings=settings)]),
+        "halunet": make_entry(runs=[make_run(0.5, settings=fixed)]),
         "trilens": make_entry(alternative="first token", C=0.1),
     }
     baselines = {"majority": make_entry(), "logreg_best": make_entry(layer=8, C=1e-3)}
     assert in_words("tuned", make_results(models, baselines)) == (
-        "Chosen on validation: thresholds and epochs; saplma layer 20; "
-        "trilens first token, C 0.1; logreg_best layer 8, C 0.001. "
-        "As given: learning rates and sizes of detectors."
+        "Chosen on validation: thresholds; epochs; saplma layer 20; "
+        "trilens first token, C 0.1; logreg_best layer 8, C 0.001. Given: saplma scale raw. "
+        "Fixed: saplma lr 0.001; halunet layer 6; sizes of detectors."
+    )
+    one_epoch = make_results({"saplma": make_entry(runs=[make_run(0.5)])})
+    assert in_words("tuned", one_epoch) == (
+        "Chosen on validation: thresholds. Fixed: sizes of detectors."
     )
 
 

@@ -246,15 +246,15 @@ def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels,
 
 @pytest.mark.parametrize("layer", [1, 2])
 def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_path, capsys):
-    """A detector of one layer reads the one that the regressions find best, unless a flag names
-    another; what was chosen is in the results, under the table, and used by `predict`."""
+    """A detector of one layer reads the one that knows the labels, unless a flag names another;
+    what was chosen is in the results, under the table, and used by `predict`."""
 
     def silence(number, row):
         row["hs_last"][2 - layer] = np.random.default_rng(number).normal(size=8)
 
     path = make_store(labels, change=silence)
     out = tmp_path / "out"
-    flags = ["--models=saplma", "--seed=1"]
+    flags = ["--models=saplma", "--seed=1", "--tune=small"]
     results = train(path, out, *flags)
     best = results["baselines"]["logreg_best"]
     assert results["models"]["saplma"]["runs"][0]["layer"] == best["layer"] == layer

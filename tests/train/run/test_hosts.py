@@ -156,7 +156,7 @@ def process(host="a", config=None, **store):
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"config": Config(lr=0.2)}, ["expected --lr 0.001 as in process 0 on a, found 0.2; give"]),
+        ({"config": Config(lr=0.2)}, ["expected --lr None as in process 0 on a, found 0.2; give"]),
         ({"generation": 2, "rows": 9}, ["store: generation 3 as in", "found 2", "store: rows 10"]),
         ({"config": Config(num_workers=3)}, []),
     ],

@@ -12,10 +12,10 @@ def run_steps(n_steps, seconds_a_step, is_terminal=False, rows_done=0):
     """What is written while a training makes steps of 10 rows, of two epochs of 1,000."""
     now = [100.0]
     out = io.StringIO()
-    progress = TrainingProgress(1000, 2, clock=lambda: now[0])
+    progress = TrainingProgress(clock=lambda: now[0])
     progress.live.console = Console(file=out, force_terminal=is_terminal, width=200)
     with progress:
-        progress.begin("lstm_solo", rows_done)
+        progress.begin("lstm_solo", 1000, 2, rows_done)
         progress.on_epoch(Epoch(epoch=0, loss=0.5, val_auroc=0.75))
         for _ in range(n_steps):
             now[0] += seconds_a_step

@@ -183,20 +183,3 @@ def test_splits_of_ones_own_are_kept_everywhere(make_store, labels, tmp_path, ca
     file.write_text(file.read_text().replace("q3,test", "q3,val"))
     command = ["--store", store, "--output-dir", out, *SMALL, *flags]
     assert "splits: digest" in fail(capsys, *command, "--resume")
-
-
-def test_the_learning_rate_is_chosen_on_validation(store_path, tmp_path, capsys):
-    """Of three, and the training that is kept is that of its rate."""
-    flags = ["--models", "lstm_solo"]
-    tuned = train(store_path, tmp_path / "tuned", *flags, "--tune-lr")
-    (found,) = tuned["models"]["lstm_solo"]["runs"]
-    areas = dict(found["lr_val_auroc"])
-    assert list(areas) == pytest.approx([1e-3 / 3, 1e-3, 3e-3])
-    assert areas[found["lr"]] == max(areas.values())
-    assert f"lstm_solo lr {found['lr']:.2g}" in " ".join(capsys.readouterr().out.split())
-    assert len(list((tmp_path / "tuned").glob("lstm_solo*.pt"))) == 1
-    alone = train(store_path, tmp_path / "alone", *flags, "--lr", repr(found["lr"]))
-    for split in ("val", "test"):
-        assert tuned["models"]["lstm_solo"][split] == alone["models"]["lstm_solo"][split]
-    command = predict(tmp_path / "tuned", store_path, "--models", "lstm_solo")
-    assert call(capsys, *command)[0] == 0

@@ -21,7 +21,7 @@ SMALL = (
     "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --threads 1 --batch-size 16"
 )
 FLAGS = f"{SMALL} --epochs 2 --save-every 2 --mixup 0.3 --seeds 2 --splits 2".split()
-FLAGS += ["--models", "lstm_solo,drift"]
+FLAGS += ["--models", "lstm_solo,drift", "--tune", "none"]
 TIMES = ("seconds", "wait_seconds", "ms_per_trace")
 
 
@@ -64,7 +64,7 @@ MERGED = ["store_path", pytest.param("merged_path", marks=pytest.mark.slow)]
 def whole(request, tmp_path_factory):
     """Directory of a run of two splits that never stopped, and its command without the directory.
 
-    A detector that takes scales from a sample is in it, and one whose layer validation chooses.
+    A detector that takes scales from a sample is in it.
     """
     path = tmp_path_factory.mktemp("whole") / "out"
     arguments = ["--store", str(request.getfixturevalue(request.param)), *FLAGS]
@@ -170,7 +170,7 @@ def test_other_settings_and_another_store_are_refused(whole, tmp_path, capsys, m
     before = snapshot(out)
     resume = ["--output-dir", str(out), "--resume"]
     line = fail(capsys, [*arguments, *resume, "--lr", "0.5", "--dropout", "0.1"])
-    assert "found --lr 0.5 (the run: 0.001); --dropout 0.1 (the run: 0.3)" in line
+    assert "found --lr 0.5 (the run: None); --dropout 0.1 (the run: 0.3)" in line
     line = fail(capsys, ["--store", str(make_store(labels[:150])), *FLAGS, *resume])
     assert "store: uuid" in line
     assert "rows 150 (the run: 200)" in line
@@ -284,7 +284,7 @@ def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys):
 def test_seeds_of_several_layers_are_refused(whole, tmp_path, capsys):
     """Their mean would be called the result of one layer."""
     _, arguments = whole
-    arguments = [*arguments, "--models", "saplma"]
+    arguments = [*arguments, "--models", "saplma", "--tune", "small"]
     out = tmp_path / "out"
     assert main([*arguments, "--output-dir", str(out)]) == 0
     first, second = sorted(out.glob("saplma-seed*.pt"))

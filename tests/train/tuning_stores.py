@@ -1,0 +1,70 @@
+"""Small stores in which one choice of a training decides: the scale, the layer, how long."""
+
+import numpy as np
+
+from store import Column, Schema, StoreWriter
+
+STATES = {"axis_names": ("layers", "hidden")}
+
+
+def write_states(path, labels, states):
+    """Write the last token's states (n, L, d); every trace is of a question of its own."""
+    column = Column("float16", item_shape=states.shape[1:], **STATES)
+    columns = {"question_id": Column("utf8"), "label": Column("int8"), "hs_last": column}
+    with StoreWriter.create(path, Schema(columns)) as writer:
+        for i, label in enumerate(labels):
+            row = {"question_id": f"q{i}", "label": int(label)}
+            writer.append(f"t{i}", row | {"hs_last": states[i].astype(np.float16)})
+    return path
+
+
+def write_wide(path, n=2000, n_layers=8, width=384, strength=1.0):
+    """A weak direction beside a few dimensions of huge numbers, as in a language model."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, n)
+    states = rng.normal(size=(n, n_layers, width))
+    direction = rng.normal(size=width)
+    direction *= strength / np.linalg.norm(direction)
+    states += labels[:, None, None] * direction * np.linspace(0.2, 1, n_layers)[:, None]
+    outliers = rng.choice(width, 4, replace=False)
+    states[:, :, outliers] = 200 + 50 * rng.normal(size=(n, n_layers, 4))
+    return write_states(path, labels, states)
+
+
+def write_large(path, n=1200, n_layers=4, width=384):
+    """What counts are the few dimensions that vary most; the others are small noise."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, n)
+    states = 0.1 * rng.normal(size=(n, n_layers, width))
+    states[:, :, :3] = rng.normal(size=(n, n_layers, 3))
+    states[:, -1, :3] += 1.8 * labels[:, None]
+    return write_states(path, labels, states)
+
+
+def write_xor(path, n=2000, n_layers=4, width=32):
+    """The label is whether two layers lean to the same side, which no single one tells."""
+    rng = np.random.default_rng(0)
+    signs = rng.integers(0, 2, (2, n))
+    states = rng.normal(size=(n, n_layers, width))
+    for sign, layer in zip(signs, (0, n_layers - 1), strict=True):
+        states[:, layer, :8] += 1.2 * (2 * sign[:, None] - 1)
+    return write_states(path, signs[0] ^ signs[1], states)
+
+
+def write_one_layer(path, n=600, n_layers=8, width=32, layer=3):
+    """The answer's tokens of one layer, `layer` from 0, know the label; no other does."""
+    rng = np.random.default_rng(0)
+    columns = {name: Column("int32") for name in ("prompt_len", "answer_len")}
+    columns |= {name: Column("float32", axis="tokens") for name in ("logprob", "entropy")}
+    columns |= {"question_id": Column("utf8"), "label": Column("int8")}
+    states = Column("float16", axis="tokens", item_shape=(n_layers, width), **STATES)
+    columns["hidden_states"] = states
+    with StoreWriter.create(path, Schema(columns)) as writer:
+        for i in range(n):
+            label = int(rng.integers(0, 2))
+            values = rng.normal(size=(5, n_layers, width))
+            values[2:, layer, :6] += 0.8 * label
+            row = {"question_id": f"q{i}", "label": label, "prompt_len": 2, "answer_len": 3}
+            row |= {name: -rng.random(5).astype(np.float32) for name in ("logprob", "entropy")}
+            writer.append(f"t{i}", row | {"hidden_states": values.astype(np.float16)})
+    return path
