@@ -18,6 +18,9 @@ from store.read.shard import RESTORE, CompressedShard, RawShard
 
 __all__ = ["FileArray"]
 
+# of each item, not to be read: less is not worth a call of the kernel for each
+APART_BYTES = 16 * 1024
+
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 
 
@@ -169,10 +172,26 @@ class FileArray(Array, Generic[ShardType]):
     def advise_kernel(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
         """Have the kernel fetch what it lacks of ranges of places."""
         planes = self.planes(select).ravel()
+        low, high = self._part_of_item(select)
+        item_bytes = self.layout.plane_item_bytes
+        lies_apart = item_bytes - (high - low) >= APART_BYTES
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
             shard = self.shard(number)
             for first, last in shard.byte_ranges(start, stop, planes):
-                shard.file.advise(first, last, mmap.MADV_WILLNEED)
+                parts = [(first, last)]
+                if lies_apart:
+                    parts = [(at + low, at + high) for at in range(first, last, item_bytes)]
+                for begin, end in parts:
+                    shard.file.advise(begin, end, mmap.MADV_WILLNEED)
+
+    def _part_of_item(self, select: Select) -> tuple[int, int]:
+        """From which byte of a raw item to which the selected part of its first axis lies."""
+        item_bytes = self.layout.plane_item_bytes
+        if self.layout.codec is not None or self.layout.n_planes > 1 or not select:
+            return 0, item_bytes
+        size = self.layout.item_shape[0]
+        chosen = range(size)[select[0]]
+        return min(chosen) * item_bytes // size, (max(chosen) + 1) * item_bytes // size
 
     def is_place_cached(self, place: int) -> bool:
         """See `Array`."""
