@@ -268,6 +268,7 @@ class Charm(Detector):
     ) -> None:
         super().__init__()
         self.layer_read = max(0, round(DEPTH * n_layers) - 1)
+        self.layers_read = [self.layer_read]
         self.threshold = charm_threshold
         self.standardise = Standardise(hidden_size)
         self.encoder = Encoder(hidden_size, n_heads, charm_dropout)
@@ -284,7 +285,7 @@ class Charm(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")
-        states = self.standardise(values[:, self.layer_read])
+        states = self.standardise(self.states(values)[:, 0])
         return self.run(self.encoder, states, offsets, *self.read_graph(batch, offsets))
 
     def read_graph(self, batch: Batch, offsets: Tensor) -> AttentionGraph:

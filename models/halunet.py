@@ -113,6 +113,7 @@ class HaluNet(Detector):
     columns = ("hidden_states", "logprob", "entropy", "prompt_len", "answer_len")
     options = ("halunet_layer", "halunet_dropout")
     sample_size = SAMPLE_SIZE
+    tokens_read = "answer"
 
     def __init__(
         self,
@@ -127,6 +128,7 @@ class HaluNet(Detector):
         elif not 0 <= halunet_layer < n_layers:
             raise ValueError(f"halunet_layer: expected 0 to {n_layers - 1}, found {halunet_layer}")
         self.layer_read = halunet_layer
+        self.layers_read = [self.layer_read]
         self.standardise_scalars = Standardise(2)
         self.standardise_states = Standardise(hidden_size)
         self.branches = Branches(hidden_size, halunet_dropout)
@@ -142,7 +144,7 @@ class HaluNet(Detector):
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")
         in_answer = answer_or_all_tokens(batch, offsets)
-        states = keep_tokens(Ragged(values[:, self.layer_read], offsets), in_answer)
+        states = keep_tokens(Ragged(self.states(values)[:, 0], offsets), in_answer)
         means = [mean_of(batch.ragged(name), in_answer) for name in ("logprob", "entropy")]
         return self.run(
             self.branches,

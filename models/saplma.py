@@ -38,6 +38,7 @@ class Saplma(Detector):
         elif not 0 <= saplma_layer < n_layers:
             raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
         self.layer_read = saplma_layer
+        self.layers_read = [self.layer_read]
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -57,7 +58,7 @@ class Saplma(Detector):
         return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
-        return batch.fixed("hs_last")[:, self.layer_read].float()  # (B, d)
+        return self.states(batch.fixed("hs_last"))[:, 0].float()  # (B, d)
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.mlp, features))
