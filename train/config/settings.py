@@ -310,6 +310,11 @@ class Config:
     halunet_layer: int | None = option(
         "layer that halunet reads, numbered as in the model (default: the last)", **LAYER
     )
+    sequence_layer: int | None = option(
+        "layer that state_sequence reads with the two beside it, numbered as in the model "
+        "(default: three layers in the middle of the depth)",
+        **LAYER,
+    )
     halunet_dropout: float = option("dropout probability of halunet", 0.5, 0, 0.99)
     charm_threshold: float = option(
         "keep the edges of charm and charm_edges where a head attends with at least this",
