@@ -210,9 +210,9 @@ def plant_min_logprob(rng: np.random.Generator, trace: Trace, label: int) -> Non
     """For 1, one token of the answer is less likely, and the others make up for it in the mean."""
     answer = trace["logprob"][trace["prompt_len"] :]
     if label:
-        place = int(rng.integers(len(answer)))
-        answer[place] -= 3
-        answer += 3 / len(answer)
+        total = answer.sum()
+        answer[int(rng.integers(len(answer)))] -= 3
+        answer *= total / answer.sum()
 
 
 def plant_wide(rng: np.random.Generator, trace: Trace, label: int) -> None:
