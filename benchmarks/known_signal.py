@@ -67,7 +67,7 @@ def judge_store(name: str, signal: Signal, args: Namespace) -> Iterator[dict]:
     reference = None
     if signal.reference is not None:
         show(f"{name}: reference")
-        reference = score_reference(store, signal)
+        reference = score_reference(signal)
     start = time.perf_counter()
     show(f"{name}: {', '.join(methods)}")
     found = train(store, name, signal, methods, args)
@@ -124,7 +124,7 @@ def cast(value: Any, column: Column) -> Any:
     return value if column.dtype == "utf8" else np.asarray(value).astype(column.dtype)
 
 
-def score_reference(store: TraceStore, signal: Signal) -> float:
+def score_reference(signal: Signal) -> float:
     """AUROC on test of the model that knows where the signal is, trained on train."""
     traces: dict[str, list[Trace]] = {"train": [], "val": [], "test": []}
     for _, trace in rows_of(signal, seed=0):

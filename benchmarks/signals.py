@@ -383,7 +383,7 @@ SIGNALS: dict[str, Signal] = {
         STATE_METHODS,
         wide=True,
     ),
-    "duplicates": Signal(plant_question, None, (), STATE_METHODS, n_copies=3),
+    "duplicates": Signal(plant_question, None, (), (*STATE_METHODS, "question_only"), n_copies=3),
     "null": Signal(
         plant_nothing,
         None,
