@@ -343,7 +343,7 @@ SIGNALS: dict[str, Signal] = {
     "one_token": Signal(
         plant_one_token,
         partial(network, Extremes),
-        ("token_sequence", "halunet", "state_sequence"),
+        ("token_sequence", "state_sequence"),  # a mean, as halunet has, dilutes it
         STATE_METHODS,
     ),
     "order": Signal(plant_order, partial(network, Gru), ("state_sequence",), BAGS),
