@@ -86,6 +86,7 @@ JOBS = (
     Job("graphs"),
     Job("training"),
     Job("images"),
+    Job("known_signal"),
     Job("view", needs=("starlette", "uvicorn", "Chromium")),
 )
 FOUND: Mapping[str, Callable[[], bool]] = {

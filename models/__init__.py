@@ -57,6 +57,7 @@ DETECTORS: Registry[type[Detector]] = Registry(
         "halunet": "models.halunet:HaluNet",
         "clap": "models.clap:Clap",
         "token_sequence": "models.token_sequence:TokenSequence",
+        "state_sequence": "models.state_sequence:StateSequence",
         "los_net": "models.los_net:LosNet",
         "charm": "models.charm:Charm",
         "charm_edges": "models.charm:CharmEdges",

@@ -10,6 +10,8 @@ the tokens before it, so the entries at the answer's tokens are about the answer
 predicted token 0: NaN there.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -174,20 +176,20 @@ def first_layer(batch: Batch) -> Tensor:
 
 
 MAJORITY = Probe(("question_id",), constant)
+ANSWER = ("prompt_len", "answer_len")
+of_answer = partial(Probe, tokens_read="answer")
 # scores of tokens only once: those of the other log-probabilities and entropies would be the same
-MEAN_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), mean_logprob, of_tokens=surprise)
-PERPLEXITY = Probe(("logprob", "prompt_len", "answer_len"), perplexity)
-ENTROPY = Probe(("entropy", "prompt_len", "answer_len"), mean_entropy, of_tokens=token_entropy)
-SUM_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), sum_logprob)
-MIN_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), min_logprob)
-FIRST_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), first_logprob)
-MARGIN = Probe(("topk_logprob", "prompt_len", "answer_len"), mean_margin, of_tokens=closeness)
-MAX_ENTROPY = Probe(("entropy", "prompt_len", "answer_len"), max_entropy)
-LOGREG_FIRST = Probe(("hs_last",), first_layer)
-LOGREG_BEST = Probe(("hs_last",), every_layer)
-LOGREG_MEAN = Probe(("hs_mean",), answer_mean)
-UNCERTAINTY = Probe(
-    ("logprob", "entropy", "topk_logprob", "prompt_len", "answer_len"),
-    uncertainty,
-    optional=("eos_logprob",),
+MEAN_LOGPROB = of_answer(("logprob", *ANSWER), mean_logprob, of_tokens=surprise)
+PERPLEXITY = of_answer(("logprob", *ANSWER), perplexity)
+ENTROPY = of_answer(("entropy", *ANSWER), mean_entropy, of_tokens=token_entropy)
+SUM_LOGPROB = of_answer(("logprob", *ANSWER), sum_logprob)
+MIN_LOGPROB = of_answer(("logprob", *ANSWER), min_logprob)
+FIRST_LOGPROB = Probe(("logprob", *ANSWER), first_logprob, tokens_read="first of answer")
+MARGIN = of_answer(("topk_logprob", *ANSWER), mean_margin, of_tokens=closeness)
+MAX_ENTROPY = of_answer(("entropy", *ANSWER), max_entropy)
+LOGREG_FIRST = Probe(("hs_last",), first_layer, layers_read=(0,))
+LOGREG_BEST = Probe(("hs_last",), every_layer, by_layer=True)
+LOGREG_MEAN = Probe(("hs_mean",), answer_mean, by_layer=True)
+UNCERTAINTY = of_answer(
+    ("logprob", "entropy", "topk_logprob", *ANSWER), uncertainty, optional=("eos_logprob",)
 )

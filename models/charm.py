@@ -274,6 +274,7 @@ class Charm(Detector):
         if charm_layer is None:
             charm_layer = max(0, round(DEPTH * n_layers) - 1)
         self.layer_read = charm_layer
+        self.layers_read = [charm_layer]
         self.threshold = charm_threshold
         self.scale = build_scale(input_scale or self.default_scale, hidden_size)
         self.encoder = Encoder(hidden_size, n_heads, charm_dropout)
@@ -290,7 +291,7 @@ class Charm(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")
-        states = self.scale(values[:, self.layer_read])
+        states = self.scale(self.states(values)[:, 0])
         return self.run(self.encoder, states, offsets, *self.read_graph(batch, offsets))
 
     def read_graph(self, batch: Batch, offsets: Tensor) -> AttentionGraph:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from models.probe import Probe
+from models.tokens import positions_in_trace, trace_of_token
 from store import Batch
 
 __all__ = ["ANSWER_LENGTH", "PROMPT_STATE"]
@@ -30,17 +31,19 @@ def prompt_state(batch: Batch) -> Tensor:
     not known, is 0, or is larger than the number of tokens.
     """
     states, offsets = batch.ragged("hidden_states")
-    length = batch.fixed("prompt_len").long()
-    is_known = (length > 0) & (length <= offsets.diff())
-    chosen = torch.full((len(length), *states.shape[1:]), torch.nan, dtype=states.dtype)
-    last = offsets[:-1] + length - 1
-    chosen[is_known] = states[last[is_known]]
+    trace = trace_of_token(offsets)
+    is_last = positions_in_trace(batch, offsets) == batch.fixed("prompt_len").long()[trace] - 1
+    chosen = torch.full((len(batch), *states.shape[1:]), torch.nan, dtype=states.dtype)
+    chosen[trace[is_last]] = states[is_last]
     return chosen
 
 
 PROMPT_STATE = Probe(
     ("hs_prompt",),
     stored_prompt_state,
-    otherwise=Probe(("hidden_states", "prompt_len"), prompt_state),
+    otherwise=Probe(
+        ("hidden_states", "prompt_len"), prompt_state, tokens_read="prompt end", by_layer=True
+    ),
+    by_layer=True,
 )
 ANSWER_LENGTH = Probe(("answer_len",), answer_length)

@@ -10,7 +10,7 @@ positive logit means hallucination.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -60,9 +60,15 @@ class Detector(nn.Module):
     labels_per_trace : float
         Labels in `targets` of a training trace, on average; 1 for a label of the trace itself.
     layer_read : int or None
-        Of a detector that reads one layer: its position among those that it receives.
+    layer_read : int or None
+        Of a detector that reads one layer: its position among those of the first column.
     default_scale : str
         Of a detector with the option `input_scale`: what it has unless another is given or chosen.
+    layers_read : sequence of int or None
+        Positions in the first column of the layers that are read, rising; None for all. Batches may
+        hold these alone: `states` has them of either kind.
+    tokens_read : str
+        Tokens of a trace that are read, of `models.tokens.TOKENS_READ`. Batches may lack others.
     sample_size : int
         Training traces that `prepare` is given; 0 for none.
     recompute : bool
@@ -74,6 +80,8 @@ class Detector(nn.Module):
     targets: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[str, ...]] = ()
     layer_read: int | None = None
+    layers_read: Sequence[int] | None = None
+    tokens_read: str = "all"
     labels_per_trace: float = 1.0
     default_scale: ClassVar[str] = "raw"
     sample_size: ClassVar[int] = 0
@@ -130,6 +138,12 @@ class Detector(nn.Module):
         if found is None:
             raise NotImplementedError(f"{type(self).__name__} has no reduce")
         return found
+
+    def states(self, values: Tensor) -> Tensor:
+        """Of values (n, L, d), or of values that lack other layers, those read: (n, n_read, d)."""
+        layers = self.layers_read
+        is_read = layers is None or values.shape[1] == len(layers)
+        return values if is_read else values[:, layers]
 
     def encode(self, batch: Batch) -> Tensor:
         """Features of each trace, (B, ...) float32."""

@@ -13,7 +13,14 @@ from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
 from models.standardise import SAMPLE_SIZE, build_scale
-from models.tokens import keep_tokens, mean_by_trace, positions, prompt_or_all_tokens
+from models.tokens import (
+    keep_tokens,
+    mean_by_trace,
+    positions,
+    positions_in_trace,
+    prompt_or_all_tokens,
+    trace_of_token,
+)
 from store import Batch, Ragged
 
 __all__ = ["Drift", "question_layers"]
@@ -74,12 +81,14 @@ class Drift(Detector):
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
-        self.layers = question_layers(n_layers)
+        self.layers_read = question_layers(n_layers)
         self.drift_tokens = drift_tokens
-        self.scale = build_scale(input_scale or self.default_scale, len(self.layers), hidden_size)
+        self.tokens_read = "prompt end" if drift_tokens == "last" else "prompt"
+        n_read = len(self.layers_read)
+        self.scale = build_scale(input_scale or self.default_scale, n_read, hidden_size)
         self.mlp = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(len(self.layers) * hidden_size, 512),
+            nn.Linear(len(self.layers_read) * hidden_size, 512),
             nn.LeakyReLU(),
             nn.Dropout(dropout),
             nn.Linear(512, 128),
@@ -98,19 +107,20 @@ class Drift(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")
-        read = self.tokens_read(batch, offsets)
-        states = keep_tokens(Ragged(values, offsets), read)
-        means = mean_by_trace(states.values[:, self.layers], states.offsets)
+        read = self.is_read(batch, offsets)
+        states = keep_tokens(Ragged(self.states(values), offsets), read)
+        means = mean_by_trace(states.values, states.offsets)
         return self.scale(means)  # (B, n_read, d)
 
-    def tokens_read(self, batch: Batch, offsets: Tensor) -> Tensor:
+    def is_read(self, batch: Batch, offsets: Tensor) -> Tensor:
         """Whether the state of each token is read, (n_tokens,) bool."""
-        in_prompt = prompt_or_all_tokens(batch, offsets)
         if self.drift_tokens == "mean":
-            return in_prompt
-        # the prompt ends where the next token is of the answer, or of the next trace
-        goes_on = in_prompt & (positions(offsets) > 0)
-        return in_prompt & ~torch.cat([goes_on[1:], goes_on.new_zeros(1)])
+            return prompt_or_all_tokens(batch, offsets)
+        trace = trace_of_token(offsets)
+        prompt_len = batch.fixed("prompt_len").long()[trace]
+        is_last = positions(offsets) == offsets.diff()[trace] - 1
+        is_end = positions_in_trace(batch, offsets) == prompt_len - 1
+        return torch.where(prompt_len < 0, is_last, is_end)
 
     @classmethod
     def columns_for_tokens(cls, columns: tuple[str, ...]) -> tuple[str, ...]:

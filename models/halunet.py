@@ -114,6 +114,7 @@ class HaluNet(Detector):
     options = ("halunet_layer", "halunet_dropout", "input_scale")
     default_scale = "standard"
     sample_size = SAMPLE_SIZE
+    tokens_read = "answer"
 
     def __init__(
         self,
@@ -129,6 +130,7 @@ class HaluNet(Detector):
         elif not 0 <= halunet_layer < n_layers:
             raise ValueError(f"halunet_layer: expected 0 to {n_layers - 1}, found {halunet_layer}")
         self.layer_read = halunet_layer
+        self.layers_read = [self.layer_read]
         self.standardise_scalars = Standardise(2)
         self.scale = build_scale(input_scale or self.default_scale, hidden_size)
         self.branches = Branches(hidden_size, halunet_dropout)
@@ -144,7 +146,7 @@ class HaluNet(Detector):
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")
         in_answer = answer_or_all_tokens(batch, offsets)
-        states = keep_tokens(Ragged(values[:, self.layer_read], offsets), in_answer)
+        states = keep_tokens(Ragged(self.states(values)[:, 0], offsets), in_answer)
         means = [mean_of(batch.ragged(name), in_answer) for name in ("logprob", "entropy")]
         return self.run(
             self.branches,

@@ -102,9 +102,12 @@ def logit_scores(batch: Batch) -> Tensor:
 
 
 LLM_CHECK = Probe(("attn_diag",), attention_score)
-LLM_CHECK_HIDDEN = Probe(("hidden_states", "prompt_len", "answer_len"), hidden_score)
+LLM_CHECK_HIDDEN = Probe(
+    ("hidden_states", "prompt_len", "answer_len"), hidden_score, tokens_read="answer"
+)
 LLM_CHECK_LOGIT = Probe(
     ("logprob", "entropy", "topk_logprob", "prompt_len", "answer_len"),
     logit_scores,
     alternatives=("perplexity", "window entropy", "top-k entropy"),
+    tokens_read="answer",
 )

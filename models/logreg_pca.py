@@ -9,4 +9,4 @@ from models.probe import Probe
 
 __all__ = ["LOGREG_PCA"]
 
-LOGREG_PCA = Probe(("hs_last",), every_layer, n_components=64)
+LOGREG_PCA = Probe(("hs_last",), every_layer, n_components=64, by_layer=True)

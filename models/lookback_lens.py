@@ -13,7 +13,7 @@ its own row.
 from torch import Tensor
 
 from models.probe import Probe
-from models.tokens import mean_over_answer, positions, trace_of_token
+from models.tokens import mean_over_answer, positions_in_trace, trace_of_token
 from store import Batch
 
 __all__ = ["LOOKBACK_LENS", "lookback_ratios"]
@@ -27,7 +27,7 @@ def lookback_ratios(batch: Batch) -> Tensor:
     column = batch.ragged("attn_pmass")  # (n_tokens, L, H), (B + 1,)
     n_prompt = batch.fixed("prompt_len").float()[trace_of_token(column.offsets)]  # (n_tokens,)
     # (n_tokens,), below 1 within the prompt, which does not count
-    n_answer = positions(column.offsets) - n_prompt + 1
+    n_answer = positions_in_trace(batch, column.offsets) - n_prompt + 1
     mass = column.values.float().clamp(0, 1)  # half precision may round it out of the range
     on_prompt = mass / n_prompt[:, None, None]
     on_answer = (1 - mass) / n_answer[:, None, None]
@@ -35,4 +35,6 @@ def lookback_ratios(batch: Batch) -> Tensor:
     return mean_over_answer(batch, column._replace(values=ratio)).flatten(1)[:, None]
 
 
-LOOKBACK_LENS = Probe(("attn_pmass", "prompt_len", "answer_len"), lookback_ratios)
+LOOKBACK_LENS = Probe(
+    ("attn_pmass", "prompt_len", "answer_len"), lookback_ratios, tokens_read="answer"
+)

@@ -136,6 +136,7 @@ class LosNet(Detector):
 
     columns = ("topk_logprob", "topk_id", "logprob", "tokens", "prompt_len", "answer_len")
     options = ("dropout",)
+    tokens_read = "answer"
 
     def __init__(self, n_candidates: int, dropout: float = 0.3) -> None:
         super().__init__()

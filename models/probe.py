@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import roc_auc_score
@@ -31,12 +32,22 @@ from models.regularisation import build_regression, choose_strength
 from models.token_scores import STATES, columns_for_tokens, tokens_as_traces
 from store import Batch
 
-__all__ = ["FittedProbe", "Probe", "build_pipeline", "check_numbers", "fold_pipeline"]
+__all__ = ["Features", "FittedProbe", "Probe", "build_pipeline", "check_numbers", "fold_pipeline"]
 
 Floats = NDArray[np.float64]
 AffineMap = tuple[Floats, Floats, float]  # fill, weight, bias
 # of scikit-learn: for one feature, whose weight changes no rank
 DEFAULT_STRENGTH = 1.0
+AT_ONCE = 512  # features that are imputed and scaled together
+
+
+class Features(Protocol):
+    """Features (n, A, k): a tensor, or what gives `features[:, i]`, (n, k), as it is read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, index: Any) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +75,11 @@ class FittedProbe:
     val_auroc: tuple[float, ...]
     strength: float = DEFAULT_STRENGTH
 
-    def predict(self, features: Tensor) -> Floats:
+    def predict(self, features: Features) -> Floats:
         """Probability of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
         return expit(self.logits(features))
 
-    def logits(self, features: Tensor) -> Floats:
+    def logits(self, features: Features) -> Floats:
         """Log-odds of hallucination (n,) from features (n, A, k)."""
         expected = len(self.val_auroc), len(self.weight)
         if features.shape[1:] != expected:
@@ -145,6 +156,11 @@ class Probe:
         with an axis of layers.
     alternatives : tuple of str
         Names of the A alternatives; empty where they are the layers of the first column.
+    layers_read, tokens_read
+        What `features` reads of the first column and of the columns of tokens, as of `Detector`.
+    by_layer : bool
+        Whether each alternative is of a layer of the first column and depends on that alone, so
+        that layers may be read one by one.
     of_tokens : callable or None
         Packed batch with `columns` -> a number (n_tokens,) for each token, larger where a
         hallucination is more likely; NaN where it is missing.
@@ -158,13 +174,16 @@ class Probe:
     optional: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
     of_tokens: Callable[[Batch], Tensor] | None = None
+    layers_read: tuple[int, ...] | None = None
+    tokens_read: str = "all"
+    by_layer: bool = False
     targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from labels of traces alone
 
     def fit(
         self,
-        train: Tensor,
+        train: Features,
         train_labels: NDArray[np.int64],
-        val: Tensor,
+        val: Features,
         val_labels: NDArray[np.int64],
     ) -> FittedProbe:
         """Fit one regression per alternative on train (n, A, k); the best AUROC on val wins.
@@ -172,28 +191,34 @@ class Probe:
         The first of several that are equally good is kept. One alternative at a time is in memory
         as float64.
         """
-        maps: list[AffineMap] = []
-        areas: list[float] = []
-        strengths: list[float] = []
-        for alternative in range(train.shape[1]):
-            numbers = to_numpy(train, alternative)
-            val_numbers = to_numpy(val, alternative)
-            pipeline = build_pipeline(self.n_components, numbers.shape, penalty=self.penalty)
-            fit_pipeline(pipeline, numbers, train_labels, val_numbers, val_labels, self.penalty)
-            affine = fold_pipeline(pipeline)
-            scores = expit(_logits(val_numbers, *affine))
-            maps.append(affine)
-            areas.append(float(roc_auc_score(val_labels, scores)))
-            strengths.append(pipeline[-1].C)
+        fits = [
+            self.fit_alternative(to_numpy(train, i), train_labels, to_numpy(val, i), val_labels)
+            for i in range(train.shape[1])
+        ]
+        areas = tuple(area for _, area, _ in fits)
         best = int(np.argmax(areas))
-        fill, weight, bias = maps[best]
-        return FittedProbe(best, fill, weight, bias, tuple(areas), strengths[best])
+        affine, _, strength = fits[best]
+        return FittedProbe(best, *affine, areas, strength)
+
+    def fit_alternative(
+        self,
+        train: Floats,
+        labels: NDArray[np.int64],
+        val: Floats,
+        val_labels: NDArray[np.int64],
+    ) -> tuple[AffineMap, float, float]:
+        """The regression on train (n, k), which it overwrites, its AUROC on val, and its C."""
+        pipeline = build_pipeline(self.n_components, train.shape, penalty=self.penalty)
+        fit_pipeline(pipeline, train, labels, val, val_labels, self.penalty)
+        affine = fold_pipeline(pipeline)
+        area = float(roc_auc_score(val_labels, expit(_logits(val, *affine))))
+        return affine, area, float(pipeline[-1].C)
 
     def load(self, saved: Mapping[str, Any]) -> FittedProbe:
         """What `fit` returned, from its `to_dict`; raises as `FittedProbe.from_dict` does."""
         return FittedProbe.from_dict(saved)
 
-    def refit(self, fitted: FittedProbe, train: Tensor, labels: NDArray[np.int64]) -> FittedProbe:
+    def refit(self, fitted: FittedProbe, train: Features, labels: NDArray[np.int64]) -> FittedProbe:
         """Fit on other rows (n, A, k), with the alternative and the penalty of a fitted probe."""
         numbers = to_numpy(train, fitted.alternative)
         pipeline = build_pipeline(self.n_components, numbers.shape, fitted.strength, self.penalty)
@@ -258,26 +283,51 @@ def build_pipeline(
     The solver of the components is scikit-learn's choice by shape: exact for small ones, randomised
     with a fixed random state for large ones, so equal features give equal bits.
     """
-    impute = SimpleImputer(keep_empty_features=True, copy=False)
-    scale = StandardScaler(copy=False)
+    scale = ImputeAndScale()
     regress = build_regression(penalty, strength)
     if n_components is None:
-        return make_pipeline(impute, scale, regress)
+        return make_pipeline(scale, regress)
     reduce = PCA(min(n_components, *shape), random_state=0)
-    return make_pipeline(impute, scale, reduce, regress)
+    return make_pipeline(scale, reduce, regress)
+
+
+class ImputeAndScale(TransformerMixin, BaseEstimator):
+    """scikit-learn's two steps, in place and some columns at a time, whose copies stay small."""
+
+    def fit(self, X: Floats, y: object = None) -> ImputeAndScale:
+        self.parts_ = [
+            make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler()).fit(X[:, part])
+            for part in self.cuts(X)
+        ]
+        return self
+
+    def transform(self, X: Floats) -> Floats:
+        for fitted, part in zip(self.parts_, self.cuts(X), strict=True):
+            X[:, part] = fitted.transform(X[:, part])
+        return X
+
+    def cuts(self, X: Floats) -> list[slice]:
+        return [slice(first, first + AT_ONCE) for first in range(0, X.shape[1], AT_ONCE)]
+
+    def fitted(self) -> tuple[Floats, Floats, Floats]:
+        """What replaces a missing number, mean and scale of each feature, (k,) each."""
+        steps = [(one[0].statistics_, one[1].mean_, one[1].scale_) for one in self.parts_]
+        fill, mean, scale = map(np.concatenate, zip(*steps, strict=True))
+        return fill, mean, scale
 
 
 def fold_pipeline(pipeline: Pipeline) -> AffineMap:
     """Fold a fitted `build_pipeline` into (fill (k,), weight (k,), bias) of one affine map."""
-    imputer, scaler, *components, regression = (step for _, step in pipeline.steps)
+    scaler, *components, regression = (step for _, step in pipeline.steps)
+    fill, mean, scale = scaler.fitted()
     # of the components, or the scaled features
     weight = regression.coef_[0]
     bias = regression.intercept_[0]
     for pca in components:
         weight = weight @ pca.components_
         bias = bias - pca.mean_ @ weight
-    weight = weight / scaler.scale_
-    return imputer.statistics_, weight, float(bias - scaler.mean_ @ weight)
+    weight = weight / scale
+    return fill, weight, float(bias - mean @ weight)
 
 
 def check_numbers(what: str, numbers: Floats, shape: tuple[int, ...]) -> None:
@@ -288,9 +338,10 @@ def check_numbers(what: str, numbers: Floats, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{what}: expected finite numbers, found others")
 
 
-def to_numpy(features: Tensor, alternative: int) -> Floats:
+def to_numpy(features: Features, alternative: int) -> Floats:
     """(n, A, k) -> (n, k) float64 of one alternative, a copy."""
-    return features[:, alternative].to(torch.float64, copy=True).numpy()
+    numbers: Floats = features[:, alternative].to(torch.float64, copy=True).numpy()
+    return numbers
 
 
 def _logits(

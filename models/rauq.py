@@ -18,10 +18,11 @@ from torch import Tensor
 
 from models.probe import Probe
 from models.tokens import (
+    SKIPPED,
     answer_tokens,
     count_by_trace,
     mean_by_trace,
-    positions,
+    positions_in_trace,
     trace_of_token,
 )
 from store import Batch
@@ -60,10 +61,10 @@ def recurrent_uncertainty(batch: Batch, alpha: float = ALPHA) -> Tensor:
 
 def spans_of_answers(batch: Batch, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """First token of each answer in the batch, and number of its tokens, both (B,) int64."""
+    counted = answer_tokens(batch, offsets) & (positions_in_trace(batch, offsets) > 0)
     start = batch.fixed("prompt_len").long().clamp(min=1)
-    first = offsets[:-1] + start
-    counted = answer_tokens(batch, offsets) & (positions(offsets) > 0)
-    return first, count_by_trace(counted, offsets)
+    n_lacking = batch.fixed(SKIPPED) if SKIPPED in batch else 0
+    return offsets[:-1] + start - n_lacking, count_by_trace(counted, offsets)
 
 
 def attention_of_chosen_heads(batch: Batch) -> Tensor:
@@ -76,7 +77,7 @@ def attention_of_chosen_heads(batch: Batch) -> Tensor:
     values = column.values.float()
     trace = trace_of_token(column.offsets)
     start = batch.fixed("prompt_len").long()[trace]
-    is_later = positions(column.offsets) > start
+    is_later = positions_in_trace(batch, column.offsets) > start
     counted = answer_tokens(batch, column.offsets) & is_later
     counted = counted[:, None, None].expand_as(values)
     mean = mean_by_trace(values, column.offsets, counted)  # (B, L, H), NaN where none counts
@@ -91,4 +92,8 @@ def middle_third(by_layer: Tensor) -> Tensor:
     return by_layer[:, n_layers // 3 : math.ceil(n_layers * 2 / 3) + 1]
 
 
-RAUQ = Probe(("attn_prev", "logprob", "prompt_len", "answer_len"), recurrent_uncertainty)
+RAUQ = Probe(
+    ("attn_prev", "logprob", "prompt_len", "answer_len"),
+    recurrent_uncertainty,
+    tokens_read="answer",
+)

@@ -39,6 +39,8 @@ __all__ = [
 STRENGTHS = tuple(float(f"{10 ** (half / 2):.3g}") for half in range(-12, 7))
 # with an L1 penalty and fewer than 20,000 rows, all weights are 0 below
 LEAST_SPARSE_STRENGTH = 1e-4
+# of the gradient times C, which is 1 where the first weight leaves 0: the bias moves that a little
+SURELY_ZERO = 0.9
 # of liblinear, which has the bias pay a penalty: its weight is of a feature with this value
 BIAS_SCALE = 100.0
 CLEARLY_WORSE = 1.5  # of the lowest validation loss so far: the path ends
@@ -151,8 +153,11 @@ def fit_sparse_regression(
     """Weights and bias (k + 1,) of the L1 logistic regression, and whether liblinear has converged.
 
     Where the penalty is so weak that it hardly counts, and features depend on each other, it goes
-    on for minutes without a result.
+    on for minutes without a result. Where the penalty keeps all weights at 0 it is not asked.
     """
+    steepest = np.abs((labels - labels.mean()).astype(np.float32) @ features).max()
+    if strength * steepest < SURELY_ZERO:
+        return start_weights(features.shape[1], labels), True
     regression = build_regression("l1", strength).set_params(max_iter=MAX_SPARSE_ITERATIONS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is returned

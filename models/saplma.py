@@ -49,6 +49,7 @@ class Saplma(Detector):
             raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
         self.layer_read = saplma_layer
         self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
+        self.layers_read = [self.layer_read]
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -68,7 +69,7 @@ class Saplma(Detector):
         return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
-        return self.scale(batch.fixed("hs_last")[:, self.layer_read])  # (B, d)
+        return self.scale(self.states(batch.fixed("hs_last"))[:, 0])  # (B, d)
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.mlp, features))

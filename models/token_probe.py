@@ -74,6 +74,7 @@ class TokenProbe(Detector):
         elif not 0 <= token_layer < n_layers:
             raise ValueError(f"token_layer: expected 0 to {n_layers - 1}, found {token_layer}")
         self.layer_read = token_layer
+        self.layers_read = [self.layer_read]
         self.standardise = Standardise(hidden_size, fills=False)
         hidden = [nn.Linear(hidden_size, token_hidden), nn.ReLU()] if token_hidden else []
         output = nn.Linear(token_hidden or hidden_size, 1)
@@ -103,7 +104,7 @@ class TokenProbe(Detector):
         n_wrong = n = 0
         for batch in sample:
             labels = batch.ragged("token_label").values
-            states = batch.ragged("hidden_states").values[labels >= 0, self.layer_read]
+            states = self.states(batch.ragged("hidden_states").values)[labels >= 0, 0]
             self.standardise.update(states)
             n += len(states)
             n_wrong += int((labels == 1).sum())
@@ -117,7 +118,7 @@ class TokenProbe(Detector):
 
         def logits() -> Tensor:
             # the batch is in memory anyway: of it a copy in float32 of one layer need not be kept
-            return self.probe(self.standardise(states[:, self.layer_read])).squeeze(1)
+            return self.probe(self.standardise(self.states(states)[:, 0])).squeeze(1)
 
         return self.run(logits).float()
 

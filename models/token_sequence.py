@@ -56,8 +56,8 @@ class AnswerTokens(NamedTuple):
     offsets: Tensor
 
 
-def gather_states(column: Ragged, in_answer: Tensor, layers: list[int]) -> AnswerTokens:
-    """The states of the answers' tokens and of the tokens right before them, at some layers."""
+def gather_states(column: Ragged, in_answer: Tensor) -> AnswerTokens:
+    """The states of the answers' tokens and of the tokens right before them."""
     follows = positions(column.offsets) > 0  # (n_all,)
     is_before = torch.cat([(in_answer & follows)[1:], in_answer.new_zeros(1)])
     read = in_answer | is_before
@@ -65,7 +65,7 @@ def gather_states(column: Ragged, in_answer: Tensor, layers: list[int]) -> Answe
     here = row[in_answer]
     n_before = torch.cat([here.new_zeros(1), in_answer.cumsum(0)])
     return AnswerTokens(
-        column.values[read][:, layers],
+        column.values[read],
         here,
         (here - 1).clamp(min=0),
         follows[in_answer],
@@ -145,17 +145,18 @@ class TokenSequence(Detector):
     )
     options = ("dropout",)
     sample_size = SAMPLE_SIZE
+    tokens_read = "answer and before"
 
     def __init__(
         self, hidden_size: int, n_layers: int, n_candidates: int, dropout: float = 0.3
     ) -> None:
         super().__init__()
-        self.layers = middle_layers(n_layers)
+        self.layers_read = middle_layers(n_layers)
         self.n_candidates = min(n_candidates, N_CANDIDATES)
         n_numbers = 2 + self.n_candidates + (self.n_candidates > 1)
-        self.standardise_states = Standardise(len(self.layers), hidden_size)
+        self.standardise_states = Standardise(len(self.layers_read), hidden_size)
         self.standardise_numbers = Standardise(n_numbers)
-        self.reader = TokenReader(len(self.layers) * hidden_size, n_numbers, dropout)
+        self.reader = TokenReader(len(self.layers_read) * hidden_size, n_numbers, dropout)
         self.head = nn.Sequential(nn.Linear(2 * WIDTH, WIDTH), nn.GELU(), nn.Dropout(dropout))
         self.classifier = nn.Linear(WIDTH, 1)
 
@@ -171,7 +172,7 @@ class TokenSequence(Detector):
     def encode(self, batch: Batch) -> Tensor:
         column = batch.ragged("hidden_states")
         in_answer = answer_or_all_tokens(batch, column.offsets)
-        tokens = gather_states(column, in_answer, self.layers)
+        tokens = gather_states(column._replace(values=self.states(column.values)), in_answer)
         numbers = self.standardise_numbers(self.numbers(batch)[in_answer])
         states = self.standardise_states(tokens.states)
         return self.run(self.reader, states, numbers, *tokens[1:])

@@ -6,7 +6,11 @@ not known has no answer to average over: sources leave the two columns out, and 
 says so for one trace.
 """
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
@@ -14,6 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from store import Batch, Ragged
 
 __all__ = [
+    "SKIPPED",
+    "TOKENS_READ",
     "answer_or_all_tokens",
     "answer_tokens",
     "count_by_trace",
@@ -24,12 +30,28 @@ __all__ = [
     "mean_or_zero",
     "mean_over_answer",
     "positions",
+    "positions_in_trace",
     "prompt_or_all_tokens",
     "reduce_over_answer",
     "softmax_by_trace",
     "sum_by_trace",
     "trace_of_token",
 ]
+
+
+Numbers = NDArray[np.int64]
+# Column of a batch that lacks tokens: int64 (B,), those of each trace before the first that it has.
+SKIPPED = "n_skipped"
+# What may be read of a trace -> its first and its last token but one, from prompt_len and
+# answer_len; where the prompt's length is unknown, that of "prompt end" is the last, of all others
+# all tokens.
+TOKENS_READ: dict[str, Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]] = {
+    "answer": lambda prompt, answer: (prompt, prompt + answer),
+    "answer and before": lambda prompt, answer: ((prompt - 1).clip(0), prompt + answer),
+    "first of answer": lambda prompt, answer: (prompt, prompt + answer.clip(max=1)),
+    "prompt": lambda prompt, answer: (0 * prompt, prompt),
+    "prompt end": lambda prompt, answer: ((prompt - 1).clip(0), prompt),
+}
 
 
 def trace_of_token(offsets: Tensor) -> Tensor:
@@ -41,6 +63,14 @@ def positions(offsets: Tensor) -> Tensor:
     """Position of each token in its trace from 0 on, (n_tokens,) int64."""
     trace = trace_of_token(offsets)
     return torch.arange(len(trace), device=offsets.device) - offsets[trace]
+
+
+def positions_in_trace(batch: Batch, offsets: Tensor) -> Tensor:
+    """As `positions`, of a batch that may lack the first tokens of its traces."""
+    place = positions(offsets)
+    if SKIPPED not in batch:
+        return place
+    return place + batch.fixed(SKIPPED)[trace_of_token(offsets)]
 
 
 def mean_by_trace(values: Tensor, offsets: Tensor, counted: Tensor | None = None) -> Tensor:
@@ -110,7 +140,7 @@ def largest_by_trace(column: Ragged, top_k: int) -> Tensor:
 def answer_tokens(batch: Batch, offsets: Tensor, n_tokens: int | None = None) -> Tensor:
     """Whether each token is of its trace's answer, or of its first tokens, (n_tokens,) bool."""
     trace = trace_of_token(offsets)
-    position = positions(offsets)
+    position = positions_in_trace(batch, offsets)
     length = batch.fixed("answer_len").long()
     if n_tokens is not None:
         length = length.clamp(max=n_tokens)
@@ -134,7 +164,7 @@ def prompt_or_all_tokens(batch: Batch, offsets: Tensor) -> Tensor:
     Returns (n_tokens,) bool.
     """
     prompt_len = batch.fixed("prompt_len").long()[trace_of_token(offsets)]  # (n_tokens,)
-    return (prompt_len < 0) | (positions(offsets) < prompt_len)
+    return (prompt_len < 0) | (positions_in_trace(batch, offsets) < prompt_len)
 
 
 def keep_tokens(column: Ragged, keep: Tensor) -> Ragged:

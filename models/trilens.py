@@ -52,6 +52,12 @@ def reduced(batch: Batch, name: str) -> Tensor:
 TRILENS = Probe(
     (*PARTS, *ANSWER),
     entropies_of_parts,
-    otherwise=Probe((*STREAM, *ANSWER), entropies_by_layer, alternatives=tuple(REDUCTIONS)),
+    otherwise=Probe(
+        (*STREAM, *ANSWER),
+        entropies_by_layer,
+        alternatives=tuple(REDUCTIONS),
+        tokens_read="answer",
+    ),
     alternatives=tuple(REDUCTIONS),
+    tokens_read="answer",
 )

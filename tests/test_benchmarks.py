@@ -40,13 +40,14 @@ SIZES = {
     "--timed-tokens 40 --timed-layers 1 --questions 8",
     "view": "--rows 3000 --scored 50 --points 2000 --tokens 5 --layers 2 --hidden-size 8",
     "training": "--size-mb 1 --threads 1",
+    "known_signal": "--stores min_logprob --methods mean_logprob",
     "images": "--size-mb 1 --threads 1 --image-tokens 8",
     "remote": "--size-mb 8",
     "mirrored": "--size-mb 8",
 }
 SHARED = ("__init__", "all", "changes", "data", "epochs", "figures", "flat_copy", "harness")
 SHARED += ("object_server", "program", "readme", "revision_worker", "tables", "view_page")
-SHARED += ("view_stores",)  # no benchmarks
+SHARED += ("signals", "view_stores")  # no benchmarks
 # tables of questions that nobody asks any more; the command is that of their commit
 SETTLED = ("cache_sizes", "launch", "long_prompts")
 SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in SHARED]

@@ -18,6 +18,9 @@ from store.read.shard import RESTORE, CompressedShard, RawShard
 
 __all__ = ["FileArray"]
 
+# of each item, not to be read: less is not worth a call of the kernel for each
+APART_BYTES = 16 * 1024
+
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 
 
@@ -169,10 +172,32 @@ class FileArray(Array, Generic[ShardType]):
     def advise_kernel(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
         """Have the kernel fetch what it lacks of ranges of places."""
         planes = self.planes(select).ravel()
+        wanted = self._parts_of_item(select)
+        item_bytes = self.layout.plane_item_bytes
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
             shard = self.shard(number)
             for first, last in shard.byte_ranges(start, stop, planes):
-                shard.file.advise(first, last, mmap.MADV_WILLNEED)
+                parts = [(first, last)]
+                if wanted:
+                    items = range(first, last, item_bytes)
+                    parts = [(at + low, at + high) for at in items for low, high in wanted]
+                for begin, end in parts:
+                    shard.file.advise(begin, end, mmap.MADV_WILLNEED)
+
+    def _parts_of_item(self, select: Select) -> list[tuple[int, int]]:
+        """Where in a raw item the selected parts of its first axis lie; empty for all of it, or
+        where so little lies between them that they are best read together."""
+        layout = self.layout
+        if layout.codec is not None or layout.n_planes > 1 or not select:
+            return []
+        size = layout.item_shape[0]
+        part_bytes = layout.plane_item_bytes // size
+        chosen = np.arange(size)[select[0]]
+        firsts, stops = join_ranges(chosen * part_bytes, (chosen + 1) * part_bytes)
+        gaps = np.append(firsts[1:], firsts[0] + layout.plane_item_bytes) - stops
+        if gaps.min() < APART_BYTES:
+            return []
+        return list(zip(firsts.tolist(), stops.tolist(), strict=True))
 
     def is_place_cached(self, place: int) -> bool:
         """See `Array`."""

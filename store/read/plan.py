@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,49 +12,66 @@ from store.format.schema import Column, Schema
 from store.format.values import is_integer
 from store.traces.layers import LAYERS_AXIS, choose_layers, layer_numbers
 
-__all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "cover", "plan_read", "slice_ranges"]
+__all__ = ["ColumnPart", "ReadPlan", "RowRanges", "Select", "Span", "plan_read", "runs"]
+__all__ += ["slice_ranges"]
 
-AxisPart = slice | int | str
+
+@dataclass(frozen=True, eq=False)
+class RowRanges:
+    """Items of each row of the store: `row[start:stop]`, both int64 `(n_rows,)`.
+
+    Columns of one axis that are to share their offsets are given the same object.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
+
+
+AxisPart = slice | int | str | RowRanges
 Select = Mapping[str, Mapping[str, AxisPart]]
-"""Column -> axis -> what is read of it: a slice, an index, or layers as the model numbers them."""
+"""Column -> axis -> what is read of it: a slice, an index, or layers as the model numbers them; of
+a ragged axis also a range for each row."""
 
 
 class Span(NamedTuple):
-    """Which items of each row are read: `row[start:stop]`; the axis of fixed columns is None."""
+    """Which items of each row are read: `row[start:stop]`, or what `rows` says of each; the axis of
+    fixed columns is None."""
 
     axis: str | None
     start: int | None = None
     stop: int | None = None
+    rows: RowRanges | None = None
 
 
 class ColumnPart(NamedTuple):
-    """What is read of one column: a slice for each item axis (empty: whole items); and where a
-    slice holds more than was asked for, the item axis, and which of its positions are kept."""
+    """What is read of one column: a slice for each item axis (empty: whole items). Layers at uneven
+    distances are several such selections, whose items are joined along the item axis `joined`."""
 
     name: str
     column: Column
     span: Span
-    select: tuple[slice, ...]
-    picked: tuple[tuple[int, tuple[int, ...]], ...] = ()
-
-    def pick(self, items: np.ndarray) -> np.ndarray:
-        """Keep what was asked for of `(n, *selected item)`; a copy if that is less."""
-        for axis, positions in self.picked:
-            items = np.take(items, positions, axis=axis + 1)
-        return items
+    selects: tuple[tuple[slice, ...], ...] = ((),)
+    joined: int = 0
 
     def row_bytes(self, mean_items: float) -> float:
         """Bytes that are read of a row that has so many items."""
+        ranges = self.span.rows
+        if ranges is not None and len(ranges.starts):
+            # of a negative range, counted from the end, as many as of the whole row
+            asked = float(np.clip(ranges.stops - ranges.starts, 0, None).mean())
+            return min(mean_items, asked or mean_items) * self.item_bytes
         n = max(1, round(mean_items))
         return mean_items * len(range(n)[self.span.start : self.span.stop]) / n * self.item_bytes
 
     @property
     def item_bytes(self) -> float:
         """Bytes that are read of an item."""
-        fraction = 1.0
-        for part, size in zip(self.select, self.column.item_shape, strict=False):
-            fraction *= len(range(size)[part]) / size
-        return self.column.item_bytes * fraction
+        shape = self.column.item_shape
+        shares = (
+            math.prod(len(range(n)[part]) / n for part, n in zip(select, shape, strict=False))
+            for select in self.selects
+        )
+        return self.column.item_bytes * sum(shares)
 
 
 class ReadPlan(NamedTuple):
@@ -107,62 +125,66 @@ def _part(
             )
     span = Span(schema.axis_of(name))
     if column.axis is not None and column.axis in select:
-        part = _as_span(select.pop(column.axis), f"{where}, axis {column.axis!r}")
-        span = Span(column.axis, part.start, part.stop)
+        span = _as_span(select.pop(column.axis), column.axis, where)
     if not select:
-        return ColumnPart(name, column, span, ())
-    slices: list[slice] = []
-    picked: list[tuple[int, tuple[int, ...]]] = []
+        return ColumnPart(name, column, span)
+    selects: list[tuple[slice, ...]] = [()]
+    joined = 0
     for i, (key, size) in enumerate(zip(column.axis_names, column.item_shape, strict=True)):
         wanted = select.get(key, slice(None))
+        parts = [wanted]
         if isinstance(wanted, str) and key == LAYERS_AXIS:
-            numbers = layer_numbers(provenance, size)
-            wanted, positions = cover(choose_layers(wanted, numbers, where))
-            if positions:
-                picked.append((i, positions))
-        slices.append(_as_slice(wanted, size, f"{where}, axis {key!r}"))
-    return ColumnPart(name, column, span, tuple(slices), tuple(picked))
+            parts = runs(choose_layers(wanted, layer_numbers(provenance, size), where))
+            joined = i
+        slices = [_as_slice(part, size, f"{where}, axis {key!r}") for part in parts]
+        selects = [(*select, part) for select in selects for part in slices]
+    return ColumnPart(name, column, span, tuple(selects), joined)
 
 
-def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:
-    """The smallest slice that holds some rising positions, and where in it they are (empty: they
-    are all of it)."""
-    first = positions[0]
-    last = positions[-1]
-    distances = [position - first for position in positions]
-    step = math.gcd(*distances) or 1
-    covering = slice(first, last + 1, step)
-    if len(distances) == distances[-1] // step + 1:
-        return covering, ()
-    return covering, tuple(distance // step for distance in distances)
+def runs(positions: Sequence[int]) -> list[AxisPart]:
+    """The fewest slices, found from the left, that hold these rising positions and no others."""
+    first, *rest = positions
+    step = rest[0] - first if rest else 1
+    n = 1
+    while n < len(positions) and positions[n] == first + n * step:
+        n += 1
+    run = slice(first, positions[n - 1] + 1, step)
+    return [run, *(runs(positions[n:]) if n < len(positions) else [])]
 
 
 def slice_ranges(
-    starts: np.ndarray, stops: np.ndarray, span: Span
+    starts: np.ndarray, stops: np.ndarray, span: Span, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The part of each item range that a span reads, as Python slices a list.
+    """The part of the item range of each row that a span reads, as Python slices a list.
 
-    `starts` and `stops` are int64 `(n,)`, as are those returned.
+    `starts`, `stops` and `rows` are int64 `(n,)`, as are those returned.
     """
-    if span.start is None and span.stop is None:
+    if span.rows is None and span.start is None and span.stop is None:
         return starts, stops
     lengths = stops - starts
-    first = _end(span.start or 0, lengths)
-    last = lengths if span.stop is None else _end(span.stop, lengths)
+    if span.rows is None:
+        first = _end(span.start or 0, lengths)
+        last = lengths if span.stop is None else _end(span.stop, lengths)
+    else:
+        first = _end(span.rows.starts[rows], lengths)
+        last = _end(span.rows.stops[rows], lengths)
     return starts + first, starts + np.maximum(first, last)
 
 
-def _end(end: int, lengths: np.ndarray) -> np.ndarray:
+def _end(end: int | np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """An end of a slice inside rows of these lengths; negative: from the rows' ends."""
-    return np.clip(end if end >= 0 else lengths + end, 0, lengths)
+    return np.clip(np.where(np.less(end, 0), lengths + end, end), 0, lengths)
 
 
-def _as_span(part: AxisPart, where: str) -> slice:
+def _as_span(part: AxisPart, axis: str, where: str) -> Span:
     """A selection of a ragged axis, applied to each row as Python's slicing does."""
-    wanted = _slice_of(part, where)
+    if isinstance(part, RowRanges):
+        return Span(axis, rows=part)
+    wanted = _slice_of(part, f"{where}, axis {axis!r}")
     if wanted.step not in (None, 1):
-        raise IndexError(f"{where}: expected a slice of step 1, found {_text(wanted)}")
-    return wanted
+        expected = f"{where}, axis {axis!r}: expected a slice of step 1"
+        raise IndexError(f"{expected}, found {_text(wanted)}")
+    return Span(axis, wanted.start, wanted.stop)
 
 
 def _as_slice(part: AxisPart, n: int, where: str) -> slice:

@@ -7,6 +7,7 @@ through the kernel, never this object's state.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from store.read.chunk_cache import ChunkCache
 from store.read.id_table import IdTable
 from store.read.location import LocatedRows, Offsets, locate, pairs
 from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
-from store.read.read_options import ReadOptions, Schedule
+from store.read.read_options import ReadOptions, Schedule, Select
 from store.read.source import LocalSource
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class RowReader:
         self.check = check
         # when the manifest that was read last was written, and whether it is another one
         self._looked_at = (0, False)
+        self.n_bytes_read = 0  # of items, decoded, that reads of rows asked for in this process
         self._forget()
 
     def _forget(self) -> None:
@@ -63,6 +65,7 @@ class RowReader:
         self.cache = ChunkCache(self.cache_bytes)
         self.id_table = IdTable(self.source, self.manifest, self.check)
         self.pool = BufferPool(most_bytes=MOST_BYTES)
+        self._count = Lock()
         self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
         self._pid = os.getpid()  # last: another thread trusts the rest from here on
@@ -130,7 +133,7 @@ class RowReader:
         if span.axis is None:
             return rows, rows + 1
         starts, stops = self.offsets(span.axis).item_ranges(rows)
-        return slice_ranges(starts, stops, span)
+        return slice_ranges(starts, stops, span, rows)
 
     def _ranges_of(
         self, plan: ReadPlan, rows: np.ndarray
@@ -144,18 +147,27 @@ class RowReader:
         options = options or self.recycled()
         values: dict[str, ColumnValues | np.ndarray] = {}
         for part in plan.parts:
-            axis = part.span.axis
-            array = self.column(part.name)
             try:
-                if axis is None:
-                    items = array.take(located.rows, part.select, options)
-                else:
-                    places = located.places[part.name]
-                    items = array.read_located(places, part.select, self._timed(options, axis))
+                items = [self._read_part(part, select, located, options) for select in part.selects]
             except CorruptError as error:
-                raise self.explain(error, axis) from error
+                raise self.explain(error, part.span.axis) from error
             values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
         return Batch(located.rows, values)
+
+    def _read_part(
+        self, part: ColumnPart, select: Select, located: LocatedRows, options: ReadOptions
+    ) -> np.ndarray:
+        """The items of one selection of a column."""
+        axis = part.span.axis
+        array = self.column(part.name)
+        if axis is None:
+            items = array.take(located.rows, select, options)
+        else:
+            timed = self._timed(options, axis)
+            items = array.read_located(located.places[part.name], select, timed)
+        with self._count:
+            self.n_bytes_read += items.nbytes
+        return items
 
     def value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
@@ -217,7 +229,8 @@ class RowReader:
                 offsets = self.offsets(part.span.axis)
                 next_use = offsets.next_use_of_items(schedule.next_use)
                 times = schedule._replace(next_use=next_use)
-            self.column(part.name).advise(*ranges[part.span], part.select, times)
+            for select in part.selects:
+                self.column(part.name).advise(*ranges[part.span], select, times)
 
     def is_here(self, plan: ReadPlan) -> bool:
         """Whether all chunks of what a plan reads are on this machine."""
@@ -228,7 +241,7 @@ class RowReader:
         ranges = self._ranges_of(plan, rows)
         arrays = ((self.column(part.name), part) for part in plan.parts)
         return any(
-            array.reads_files(*array.places(*ranges[part.span]), part.select)
+            array.reads_files(*array.places(*ranges[part.span]), part.selects[0])
             for array, part in arrays
         )
 
@@ -284,11 +297,12 @@ class RowReader:
 
 
 def _packed(
-    part: ColumnPart, items: np.ndarray, cuts: np.ndarray | None, options: ReadOptions
+    part: ColumnPart, read: list[np.ndarray], cuts: np.ndarray | None, options: ReadOptions
 ) -> "ColumnValues | np.ndarray":
-    """The items that were read of a column: what was asked for of them, or texts."""
-    if part.picked:
-        items = options.place(part.pick(items))
+    """The items that were read of a column, joined, or texts."""
+    items = read[0]
+    if len(read) > 1:
+        items = options.place(np.concatenate(read, axis=part.joined + 1))
     if part.column.is_text and cuts is not None:
         return decode_texts(items, cuts, f"column {part.name!r}")
     values = as_numbers(items, part.column.dtype)

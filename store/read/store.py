@@ -236,9 +236,9 @@ class TraceStore(Tabular):
             Names; all columns of the schema if None.
         select
             Column -> axis name -> slice or index, e.g. `{"hidden_states": {"tokens": -1, "layers":
-            slice(16, 20)}}`; only these bytes are read (of layers at uneven distances the smallest
-            slice that holds them). A slice or index of length one keeps its axis. The ragged axis
-            is sliced row by row as a list is: a row too short gives fewer items. Slices and indices
+            slice(16, 20)}}`; only these bytes are read. A slice or index of length one keeps its
+            axis. The ragged axis is sliced row by row as a list is: a row too short gives fewer
+            items; or it has a range for each row of the store, a `RowRanges`. Slices and indices
             are positions, from 0; layers may also be named as the model numbers them, by a text:
             `{"hs_last": {"layers": "8,16,24"}}` (the forms are those of `store.traces.layers`).
         arrays

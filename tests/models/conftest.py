@@ -60,6 +60,7 @@ SETTINGS = {
     "token_hidden": 0,
     "drift_tokens": "last",
     "halunet_layer": None,
+    "sequence_layer": None,
     "halunet_dropout": 0.5,
     "input_scale": None,
     "charm_layer": None,

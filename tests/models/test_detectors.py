@@ -12,6 +12,8 @@ from models.standardise import Standardise
 
 LABELS = torch.tensor([1, 0, 1, 0, 0])
 
+LEARNING = ["drift", "halunet", "clap", "token_sequence", "state_sequence", "los_net", "charm"]
+
 every_detector = pytest.mark.parametrize("name", DETECTORS)
 
 
@@ -48,7 +50,7 @@ def test_the_state_is_all_there_is(name, build, pack, traces):
     assert not torch.allclose(logits[0], build(name).eval()(pack(traces)).logits)
 
 
-@pytest.mark.parametrize("name", ["drift", "halunet", "clap", "token_sequence", "los_net", "charm"])
+@pytest.mark.parametrize("name", LEARNING)
 def test_it_learns(name, build, pack, traces):
     """A few traces are told apart after some steps of an optimizer."""
     batch, labels = pack([*traces[:1], *traces[2:]]), torch.tensor([1, 0, 1, 0])
@@ -110,7 +112,7 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     settings |= {"saplma_layer": None, "token_layer": None, "token_hidden": 0}
     settings |= {"drift_tokens": "last", "halunet_layer": None, "halunet_dropout": 0.5}
     settings |= {"charm_threshold": 0.05, "charm_dropout": 0.25, "charm_layer": None}
-    settings |= {"input_scale": None}
+    settings |= {"sequence_layer": None, "input_scale": None}
     settings |= {"image_layers": 8, "image_tokens": 32, "image_width": 64}
     settings |= {"channels_last": "auto", "augment": "none", "augment_strength": 0.1}
     counts = {
@@ -121,7 +123,7 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     expected |= {"token_probe": 4097}
     expected |= {"drift": 12.6e6, "halunet": 1.67e6, "clap": 0.86e6, "token_sequence": 1.6e6}
     expected |= {"los_net": 0.177e6, "charm": 0.501e6, "charm_edges": 0.501e6}
-    expected |= {"act_conv": 0.37e6, "act_vit": 0.36e6}
+    expected |= {"act_conv": 0.37e6, "act_vit": 0.36e6, "state_sequence": 0.853e6}
     assert counts == pytest.approx(expected, rel=0.04)
 
 

@@ -16,6 +16,7 @@ STANDARDISING = [
     "halunet",
     "clap",
     "token_sequence",
+    "state_sequence",
     "charm",
     "charm_edges",
     "act_conv",

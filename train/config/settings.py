@@ -332,6 +332,11 @@ class Config:
         "layer that halunet reads, numbered as in the model (default: chosen on validation)",
         **LAYER,
     )
+    sequence_layer: int | None = option(
+        "layer that state_sequence reads with the two beside it, numbered as in the model "
+        "(default: three layers in the middle of the depth)",
+        **LAYER,
+    )
     halunet_dropout: float = option("dropout probability of halunet", 0.5, 0, 0.99)
     charm_layer: int | None = option(
         "layer that charm and charm_edges read, numbered as in the model (default: chosen on "

@@ -5,12 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from models.tokens import SKIPPED, TOKENS_READ
 from store import Batch, TraceLoader, TraceStore
 from store.read.location import LocatedRows
+from store.read.plan import RowRanges
 from store.read.read_options import ReadOptions
+from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
 from train.data.features import FeatureCache
@@ -37,10 +41,12 @@ class RoleLoader(TraceLoader):
         store: TraceStore,
         names: Mapping[str, str],
         kept: FeatureCache | None = None,
+        ranges: RowRanges | None = None,
         **options: Any,
     ) -> None:
         super().__init__(store, list(names.values()), **options)
         self._names = names
+        self._ranges = ranges
         self._kept = kept
 
     def unread(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -48,16 +54,26 @@ class RoleLoader(TraceLoader):
 
     def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch:
         if self._kept is None:
-            return as_roles(super().read_located(located, options), self._names)
+            return as_roles(super().read_located(located, options), self._names, self._ranges)
         missing = self.unread(located.rows)
         read = None
         if len(missing):
-            read = as_roles(self.store.read_batch(self._plan, missing, options), self._names)
+            read = self.store.read_batch(self._plan, missing, options)
+            read = as_roles(read, self._names, self._ranges)
         return self._kept.complete(located.rows, read, options)
 
 
-def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
-    return Batch(batch.rows, {role: batch[name] for role, name in names.items()})
+def as_roles(batch: Batch, names: Mapping[str, str], ranges: RowRanges | None) -> Batch:
+    """The batch by roles, and where the tokens that were read begin, if not all were."""
+    columns = {role: batch[name] for role, name in names.items()}
+    if ranges is not None:
+        columns[SKIPPED] = torch.from_numpy(ranges.starts[batch.rows.numpy()])
+    return Batch(batch.rows, columns)
+
+
+def is_of_tokens(role: str) -> bool:
+    known = TRACE_COLUMNS.get(role)
+    return known is not None and known.axis == "tokens"
 
 
 @dataclass(frozen=True)
@@ -69,6 +85,10 @@ class TrainingData:
     # among its settings the columns that are read instead of those that detectors name, and the
     # layers to read of columns that have an axis `layers`
     config: Config = field(default_factory=Config)
+    # what is read of the columns of tokens, and of one column the layers, by their positions; None
+    # for all of them
+    ranges: RowRanges | None = None
+    layers_of: tuple[str, Sequence[int] | None] = ("", None)
     # float64 (n_rows,) or None: log-odds that the logits of detectors are added to; None for 0
     base_margin: NDArray[np.float64] | None = None
 
@@ -82,6 +102,32 @@ class TrainingData:
         """The same rows, read with other settings."""
         return replace(self, config=replace(self.config, **changes))
 
+    def reading(self, reader: Any, layers: Sequence[int] | None = None) -> "TrainingData":
+        """The same rows, of which only what a detector or a probe reads is read.
+
+        With `layers` only these of its first column, by position.
+        """
+        ranges = None
+        if reader.tokens_read != "all":
+            ranges = self.ranges_of(reader.tokens_read)
+        layers = reader.layers_read if layers is None else layers
+        return replace(self, ranges=ranges, layers_of=(reader.columns[0], layers))
+
+    def ranges_of(self, tokens: str) -> RowRanges:
+        """The tokens of each row of the store that are of some kind; see `TOKENS_READ`."""
+        # a control of the prompt may be there without the length of the answer
+        prompt_len, answer_len = (
+            np.asarray(self.store.column_array(name), np.int64)
+            if name in self.store.schema.columns
+            else np.zeros(len(self.store), np.int64)
+            for name in self.names(("prompt_len", "answer_len")).values()
+        )
+        starts, stops = TOKENS_READ[tokens](prompt_len, answer_len)
+        is_known = prompt_len >= 0
+        first = -1 if tokens == "prompt end" else 0
+        stops = np.where(is_known, stops, np.iinfo(np.int64).max)
+        return RowRanges(np.where(is_known, starts, first), stops)
+
     def loader(
         self,
         split: str,
@@ -90,8 +136,9 @@ class TrainingData:
         *,
         shuffle: bool = False,
         kept: FeatureCache | None = None,
+        rows: NDArray[np.int64] | None = None,
     ) -> TraceLoader:
-        """Packed batches of a split, in its order unless shuffled by the seed of the settings.
+        """Packed batches of a split, or of some `rows` of it, in order unless shuffled by the seed.
 
         With a `fabric`, this process's part of each batch of `batch_size` rows, ready for its
         device. With `kept`, features instead of columns, which it keeps.
@@ -103,10 +150,11 @@ class TrainingData:
             self.store,
             self.names(roles),
             kept,
+            self.ranges,
             batch_size=config.batch_size // world_size,
             shuffle=shuffle,
             seed=config.seed,
-            rows=self.splits.rows(split),
+            rows=self.splits.rows(split) if rows is None else rows,
             num_workers=config.num_workers,
             select=self.select(roles),
             pin_memory=fabric is not None and fabric.device.type == "cuda",
@@ -118,7 +166,7 @@ class TrainingData:
         """Some rows, as `loader` gives them."""
         names = self.names(roles)
         batch = self.store.read(rows, list(names.values()), select=self.select(roles))
-        return as_roles(batch, names)
+        return as_roles(batch, names, self.ranges)
 
     def names(self, roles: Iterable[str]) -> dict[str, str]:
         """Role -> column of the store."""
@@ -128,13 +176,21 @@ class TrainingData:
         """The column of the store that is read for a role."""
         return self.config.replaced.get(role, role)
 
-    def select(self, roles: Iterable[str]) -> dict[str, dict[str, str]]:
+    def select(self, roles: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What to read of the columns, in the form of `TraceStore.read`."""
-        layers = self.config.layers
-        if layers is None:
-            return {}
-        names = self.names(roles).values()
-        return {name: {LAYERS_AXIS: layers} for name in names if self.store.layers(name)}
+        found: dict[str, dict[str, Any]] = {}
+        narrowed, positions = self.layers_of
+        for role, name in self.names(roles).items():
+            parts = found.setdefault(name, {})
+            numbers = self.layer_numbers(role)
+            if role == narrowed and positions is not None and numbers:
+                parts[LAYERS_AXIS] = ",".join(str(numbers[i]) for i in positions)
+            elif self.config.layers is not None and numbers:
+                parts[LAYERS_AXIS] = self.config.layers
+            column = self.store.schema.columns[name]
+            if self.ranges is not None and is_of_tokens(role) and column.axis is not None:
+                parts[column.axis] = self.ranges
+        return found
 
     def layer_numbers(self, role: str) -> list[int]:
         """The layers read of a column, as the model numbers them; [] without an axis `layers`."""

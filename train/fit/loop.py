@@ -115,7 +115,7 @@ class Training:
     ) -> None:
         self.fabric = fabric
         self.detector = detector
-        self.data = data
+        self.data = data = data.reading(detector)
         self.config = config = data.config
         self.hooks = hooks
 
@@ -408,6 +408,7 @@ def predict(
     The arithmetic is float32 whatever the training's precision is: half precision would let scores
     tie. Rows that `kept` has are not read.
     """
+    data = data.reading(detector)
     rows = data.splits.rows(split)
     detector.eval()
     parts = [torch.zeros(0, dtype=torch.float64)]  # a process may have no row

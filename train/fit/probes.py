@@ -1,6 +1,7 @@
 """Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
 import time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,45 @@ Numbers = torch.Tensor | NDArray[np.object_]  # (n, A, k), or texts (n,)
 Features = dict[str, Any]  # split -> the features that a probe is fitted on
 
 
+@dataclass(frozen=True, eq=False)
+class LayerFeatures:
+    """Features (n, A, k) of some rows by layer, of which one layer at a time is in memory.
+
+    `features[:, i]`, (n, k), reads a layer of the store; `features[mask]` has some of the rows.
+    """
+
+    name: str
+    probe: Probe
+    data: TrainingData
+    split: str
+    rows: NDArray[np.int64]  # (n,)
+    shape: tuple[int, ...]
+    # layer -> the numbers that some row of those first read has, bool (k,): those of train
+    known: dict[int, torch.Tensor] = field(default_factory=dict)
+    incomplete: set[int] = field(default_factory=set)  # rows that lacked such a number when read
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, tuple):
+            rows = self.rows[index]
+            return replace(self, rows=rows, shape=(len(rows), *self.shape[1:]))
+        _, layer = index
+        data = self.data.reading(self.probe, [layer])
+        numbers = compute_features(self.name, self.probe, data, self.split, self.rows)[:, 0]
+        is_missing = numbers.isnan()
+        known = self.known.setdefault(layer, ~is_missing.all(dim=0))
+        self.incomplete.update(self.rows[(is_missing & known).any(1).numpy()].tolist())
+        return numbers
+
+
 def score_probe(name: str, probe: AnyProbe, data: TrainingData) -> tuple[Scored, AnyFitted]:
     """Fit a probe on train, choose its layer on validation, and score validation and test."""
     started_at = time.perf_counter()
-    features = {split: read_features(name, probe, data, split) for split in ("train", "val")}
+    features: Features = {"train": read_features(name, probe, data, "train")}
+    features["val"] = read_features(name, probe, data, "val", features["train"])
     fitted = fit_probe(probe, features, data.splits)
     val = predict_probe(name, fitted, features["val"], data, "val")[None]
     fitted_at = time.perf_counter()
-    features["test"] = read_features(name, probe, data, "test")
+    features["test"] = read_features(name, probe, data, "test", features["train"])
     test = predict_probe(name, fitted, features["test"], data, "test")[None]
     ended_at = time.perf_counter()
     facts = describe_fit(probe, fitted, features, data)
@@ -88,14 +120,19 @@ def describe_fit(
 
 
 def count_imputed(features: Features) -> int:
-    """Number of traces that lack a number which some trace of train has."""
+    """Number of traces that lack a number which some trace of train has, of the numbers read."""
+    if isinstance(features["train"], LayerFeatures):
+        return len(features["train"].incomplete)
     known = ~features["train"].isnan().all(dim=0)  # (A, k)
     return sum(int((split.isnan() & known).any((1, 2)).sum()) for split in features.values())
 
 
 def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Features:
     """Split -> features (n_split, A, k), or texts (n_split,)."""
-    return {split: read_features(name, probe, data, split) for split in SPLITS}
+    features: Features = {}
+    for split in SPLITS:
+        features[split] = read_features(name, probe, data, split, features.get("train"))
+    return features
 
 
 def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
@@ -105,21 +142,37 @@ def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
     )
 
 
-def read_features(name: str, probe: AnyProbe, data: TrainingData, split: str) -> Any:
+def read_features(
+    name: str, probe: AnyProbe, data: TrainingData, split: str, train: Any = None
+) -> Any:
     """What a probe is fitted on or scores, of the rows of a split.
 
-    Returns a tensor (n_split, A, k); of a control that reads texts, an object array of them,
-    (n_split,). Raises DataError for infinite numbers.
+    Returns a tensor (n_split, A, k), or `LayerFeatures` that follow those of `train`; of a control
+    that reads texts, an object array of them, (n_split,). Raises DataError for infinite numbers,
+    which `LayerFeatures` find as they read.
     """
     if isinstance(probe, TextProbe):
         return read_texts(probe, data, split)
+    rows = data.splits.rows(split)
+    if not probe.by_layer or not data.layer_numbers(probe.columns[0]):
+        return compute_features(name, probe, data.reading(probe), split, rows)
+    if isinstance(train, LayerFeatures):
+        return replace(train, split=split, rows=rows, shape=(len(rows), *train.shape[1:]))
+    shape = (len(rows), *data.item_shape(probe.columns[0]))
+    return LayerFeatures(name, probe, data, split, rows, shape)
+
+
+def compute_features(
+    name: str, probe: Probe, data: TrainingData, split: str, rows: NDArray[np.int64]
+) -> torch.Tensor:
+    """Features (n, A, k) of some rows; raises DataError for infinite numbers."""
     optional = [role for role in probe.optional if not missing_columns(data, [role])]
-    batches = data.loader(split, [*probe.columns, *optional])
+    batches = data.loader(split, [*probe.columns, *optional], rows=rows)
     # A loader may reuse memory for its next batch, and features may be views of it.
     features = torch.cat([probe.features(batch).clone() for batch in batches])
     infinite = features.isinf().any((1, 2)).nonzero()
     if len(infinite):
-        row = int(data.splits.rows(split)[int(infinite[0])])
+        row = int(rows[int(infinite[0])])
         column = data.column(probe.columns[0])
         raise DataError(
             f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "

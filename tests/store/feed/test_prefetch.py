@@ -3,9 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from store import TraceStore
+from store import Column, Schema, StoreWriter, TraceStore
 from store.feed.order import Batches, EpochOrder
 from store.feed.prefetch import Readahead, row_bytes
+from store.read.mapped_file import MappedFile
 from store.read.row_reader import RowReader
 
 
@@ -54,6 +55,21 @@ def test_advice_on_every_kind_of_column_is_harmless(store_path):
     plan = store.plan(select={"hidden_states": {"layers": 1}, "planes": {"layers": 0}})
     store.reader.advise(plan, np.arange(40))
     assert store.reader.is_cached(plan, np.arange(40))
+
+
+def test_the_kernel_is_asked_for_the_layers_that_are_read(tmp_path, monkeypatch):
+    """Where they lie so far apart that what is between them would cost more than a call."""
+    states = Column("float16", (10, 4096), axis="t", axis_names=("layers", "hidden"))
+    with StoreWriter.create(tmp_path / "long.zarr", Schema({"x": states})) as writer:
+        for i in range(3):
+            writer.append(f"t{i}", {"x": np.zeros((2, 10, 4096), np.float16)})
+    asked = []
+    monkeypatch.setattr(MappedFile, "advise", lambda _, start, stop, __: asked.append(stop - start))
+    store = TraceStore.open(tmp_path / "long.zarr")
+    for text, expected in (("2,5,9", [8192] * 18), ("2", [8192] * 6), ("1-9", [6 * 81920])):
+        asked.clear()
+        store.reader.advise(store.plan(["x"], {"x": {"layers": text}}), np.arange(3))
+        assert asked == expected
 
 
 def test_row_bytes_counts_what_is_read(store_path):

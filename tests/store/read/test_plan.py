@@ -11,7 +11,7 @@ from oracle import SCHEMA, assert_same_row
 from torch.utils.data import DataLoader
 
 from store import Column, NotFoundError, Schema, StoreWriter, TraceDataset, TraceStore
-from store.read.plan import Span, cover, plan_read, slice_ranges
+from store.read.plan import RowRanges, Span, plan_read, runs, slice_ranges
 
 ENDS = [None, *range(-5, 6)]
 
@@ -21,7 +21,8 @@ ENDS = [None, *range(-5, 6)]
 def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
     lengths = np.arange(6)
     stops = np.cumsum(lengths)
-    first, last = slice_ranges(stops - lengths, stops, Span("t", start, stop))
+    rows = np.arange(6)
+    first, last = slice_ranges(stops - lengths, stops, Span("t", start, stop), rows)
     items = list(range(stops[-1]))
     for i, n in enumerate(lengths):
         row = items[stops[i] - n : stops[i]]
@@ -55,6 +56,24 @@ def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop
             "planes": expected["planes"][part][:, slice(None) if layer is None else [1]],
         }
         assert_same_row(found, expected)
+
+
+def test_each_row_may_have_a_range_of_its_own(store_path, rows):
+    """Only these bytes are read, of these layers alone; columns with one object share offsets."""
+    store = TraceStore.open(store_path)
+    n_tokens = store.lengths("hidden_states")
+    ranges = RowRanges(np.arange(len(n_tokens)) % 4 - 1, np.arange(len(n_tokens)) % 7)
+    select = {"tokens": {"tokens": ranges}, "hidden_states": {"tokens": ranges, "layers": "1,3"}}
+    before = store.reader.n_bytes_read
+    batch = store.read([5, 39, 0, 5, 17], list(select), select)
+    read = [batch.ragged(name) for name in select]
+    assert store.reader.n_bytes_read - before == sum(one.values.nbytes for one in read)
+    assert read[0].offsets is read[1].offsets
+    for found, row in zip(batch, (5, 39, 0, 5, 17), strict=True):
+        part = slice(ranges.starts[row], ranges.stops[row])
+        assert np.array_equal(found["tokens"].numpy(), rows[row][1]["tokens"][part])
+        expected = rows[row][1]["hidden_states"][part][:, [0, 2]]
+        assert np.array_equal(found["hidden_states"].numpy(), expected)
 
 
 @pytest.mark.parametrize("token", [0, 2, -1, -3])
@@ -184,11 +203,10 @@ def test_layers_that_are_not_there_and_other_axes(numbered):
 
 
 @given(positions=st.sets(st.integers(0, 40), min_size=1).map(sorted))
-def test_a_cover_is_the_smallest_slice(positions):
-    covering, inside = cover(positions)
-    found = list(range(41))[covering]
-    assert [found[i] for i in inside or range(len(found))] == positions
-    assert (found[0], found[-1]) == (positions[0], positions[-1])
+def test_runs_hold_what_was_asked_for_and_no_more(positions):
+    found = runs(positions)
+    assert [i for run in found for i in range(41)[run]] == positions
+    assert len(found) <= -(-len(positions) // 2)
 
 
 def test_columns_of_a_kind(store_path):

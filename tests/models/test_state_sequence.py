@@ -1,0 +1,58 @@
+"""The sequence of states: it tells which token came first, and which layers it reads."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.state_sequence import StateSequence
+from store import Batch, Ragged
+
+LABELS = torch.arange(40) % 2
+
+
+def orders():
+    """Answers of 8 tokens behind 2 of the prompt, with a token A and a token B; 1: A is first."""
+    generator = torch.Generator().manual_seed(0)
+    states = 0.3 * torch.randn(40, 10, 1, 4, generator=generator)
+    for i, label in enumerate(LABELS.tolist()):
+        first, last = (2 + torch.randperm(8, generator=generator)[:2]).sort().values
+        states[i, first, 0, 1 - label] += 2
+        states[i, last, 0, label] += 2
+    columns = {
+        "hidden_states": Ragged(states.flatten(0, 1), 10 * torch.arange(41)),
+        "prompt_len": torch.full((40,), 2),
+        "answer_len": torch.full((40,), 8),
+    }
+    return Batch(torch.arange(40), columns)
+
+
+def test_it_learns_which_token_came_first():
+    """The mean and the maximum over the tokens say nothing of it."""
+    torch.manual_seed(0)
+    detector, batch = StateSequence(4, 1, dropout=0.0), orders()
+    optimizer = torch.optim.AdamW(detector.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(detector(batch).logits, LABELS.float())
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05
+
+
+@pytest.mark.parametrize(
+    "layer, n_layers, expected",
+    [
+        (None, 10, [3, 5, 7]),
+        (4, 10, [3, 4, 5]),
+        (0, 10, [0, 1, 2]),
+        (9, 10, [7, 8, 9]),
+        (1, 2, [0, 1]),
+    ],
+)
+def test_a_layer_is_read_with_its_neighbours(layer, n_layers, expected):
+    assert StateSequence(4, n_layers, layer).layers_read == expected
+
+
+def test_a_layer_that_is_not_there():
+    with pytest.raises(ValueError, match="sequence_layer: expected 0 to 2, found 3"):
+        StateSequence(4, 3, 3)
