@@ -18,6 +18,7 @@ import numpy as np
 from train.files import Json
 
 __all__ = [
+    "Contrast",
     "Costs",
     "Counts",
     "Cut",
@@ -222,18 +223,37 @@ class PairedTest(Difference, Generic[Key]):
     differences: list[float] | None = None
     control: bool = False
     what: str | None = None
+    # of the difference, were questions drawn and methods trained anew; None where it is unknown
+    error: float | None = None
+    df: float | None = None  # degrees of freedom of its t distribution
 
-    def as_difference(self) -> dict[str, Any]:
-        """The fields of `Difference`."""
-        return {one.name: getattr(self, one.name) for one in fields(Difference)}
+
+@dataclass
+class Contrast:
+    """AUROC of a detector less that of a rival, and what is found of it.
+
+    The finding is "better" or "worse" by more than the margin, "equal" for a difference that is
+    less, or "undecided".
+    """
+
+    rival: str
+    difference: float
+    ci: Interval
+    p: float  # that a finding of no effect would have; Holm's for baselines
+    finding: str
 
 
-@dataclass(kw_only=True)
-class Verdict(Difference):
-    """The detector that is best on validation against the baseline that is."""
+@dataclass
+class Verdict:
+    """The detector that is best on validation against the baseline that is, and a control.
+
+    The control is the one that is hardest to beat on test; None without controls.
+    """
 
     detector: str
-    baseline: str
+    margin: float  # the smallest difference of AUROC that is of interest
+    baseline: Contrast
+    control: Contrast | None
 
 
 @dataclass
@@ -327,7 +347,7 @@ class TokenCounts:
 class Findings:
     """What was found on one split, or over several.
 
-    Controls are in no verdict. `strata` and `explained` are None where there is no control.
+    `strata` and `explained` are None where there is no control.
     """
 
     models: Entries

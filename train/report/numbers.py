@@ -13,8 +13,8 @@ from train.evaluate.results import Difference
 __all__ = [
     "clean_text",
     "decimals",
-    "equals",
     "p_value",
+    "share",
     "short",
     "short_count",
     "short_ms",
@@ -36,6 +36,11 @@ def with_interval(number: float | None, interval: Sequence[float] | None) -> str
 def decimals(number: float) -> str:
     """Two decimals without the leading zero: .62, -.04, 1.00."""
     return f"{number:.2f}".replace("0.", ".", 1)
+
+
+def share(number: float) -> str:
+    """A setting from 0 to 1 as it was given, without the leading zero: .01, .005, 1."""
+    return f"{number:g}".replace("0.", ".", 1)
 
 
 def short_ms(number: float) -> str:
@@ -78,11 +83,6 @@ def p_value(test: Difference) -> str:
     least = test.p_bootstrap_least or 0
     is_least = test.p_bootstrap is not None and test.p_bootstrap <= least
     return f"≤{short(p)}" if is_least else short_p(p)
-
-
-def equals(p: str) -> str:
-    """A short p value after its sign."""
-    return f"{p[0]} {p[1:]}" if p[0] in "≤<" else f"= {p}"
 
 
 def clean_text(text: str, n_shown: int = N_SHOWN) -> str:

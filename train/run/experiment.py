@@ -169,7 +169,7 @@ def build_results(
     entries = {name: judge(frame, name, one.facts, strata) for name, one in scored.items()}
     models = {name: entries[name] for name in names}
     baselines = {name: entry for name, entry in entries.items() if name not in models}
-    comparisons, verdict = compare_all(models, baselines, frame.test)
+    comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
     results = Results(
         run=trainer.directory.id,
         split=count_splits(data.splits),

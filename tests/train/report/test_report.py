@@ -14,7 +14,7 @@ from train.errors import OutputError
 from train.evaluate.results import Cut, Epoch
 from train.report import build_sections, write_pages
 
-SMALL = ["--epochs", "2", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
+SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo"]
 ALWAYS = [
     "Verdict",
     "Metrics on test",

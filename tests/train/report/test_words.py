@@ -6,6 +6,7 @@ import pytest
 from runs import make_entry, make_results
 
 from train.evaluate.results import (
+    Contrast,
     Counts,
     Difference,
     Epoch,
@@ -23,41 +24,85 @@ def make_run(*areas, **facts):
     return TrainingFacts(0, "x.pt", history, 1.0, 0.0, 1, 0.1, **facts)
 
 
-def make_verdict(low, high, **few):
+def make_verdict(finding="better", control="better", runs=3, **few):
+    """Results with this finding of the best baseline, and of a control."""
     counts = {"rows": 400, "hallucinations": 200, "questions": 400} | few
-    tests = {"p_bootstrap": 0.01, "p_delong": 0.01, "p_holm": 0.02}
     verdict = Verdict(
-        detector="saplma", baseline="entropy", difference=0.1, ci=[low, high], **tests
+        detector="saplma",
+        margin=0.01,
+        baseline=Contrast("entropy", 0.1, [0.05, 0.2], 0.01, finding),
+        control=control and Contrast("question_only", 0.2, [0.1, 0.3], 0.01, control),
     )
-    return make_results(test=Counts(**counts), verdict=verdict)
+    models = {"saplma": make_entry(runs=[make_run(0.5)] * runs)}
+    baselines = {name: make_entry() for name in ("entropy", "question_only")}
+    return make_results(models, baselines, Counts(**counts), verdict=verdict)
+
+
+NUMBERS = "AUROC .500 against .500, a difference of .100 (95% interval .050 to .200)."
+COUNTS = "Answers do count: question_only, which does not read them, reaches AUROC .500."
 
 
 @pytest.mark.parametrize(
-    "low, high, words",
+    "finding, words, do_next",
     [
-        (0.05, 0.2, "the detector is better"),
-        (-0.3, -0.1, "the detector is worse"),
-        (-0.1, 0.1, "they cannot be told apart"),
+        (
+            "better",
+            "The best detector, saplma, is better than the best baseline, entropy, by more than "
+            ".01:",
+            "Next, test saplma on other data (train evaluate).",
+        ),
+        (
+            "worse",
+            "The best detector, saplma, is worse than the best baseline, entropy, by more than "
+            ".01:",
+            "Next, use entropy.",
+        ),
+        (
+            "equal",
+            "The best detector, saplma, and the best baseline, entropy, are equally good, with no "
+            "difference of .01 or more:",
+            "Next, use whichever costs less (report.html has a table of costs).",
+        ),
+        (
+            "undecided",
+            "Whether the best detector, saplma, and the best baseline, entropy, differ by .01 or "
+            "more is undecided:",
+            "Next, test on more questions: 400 are too few to tell.",
+        ),
     ],
 )
-def test_the_interval_decides(low, high, words):
-    assert words in in_words("verdict", make_verdict(low, high))
+def test_the_verdict_has_three_sentences(finding, words, do_next):
+    """Who is best and by how much; what sees no answer and reaches what; what to do next."""
+    lines = in_words("verdict", make_verdict(finding)).splitlines()
+    assert lines == [f"{words} {NUMBERS}", COUNTS, do_next]
+
+
+@pytest.mark.parametrize("finding", ["equal", "worse", "undecided"])
+def test_a_control_that_is_as_good_comes_first(finding):
+    """Whatever is found of the baselines, and the next step is about the data."""
+    first, second, third = in_words("verdict", make_verdict(control=finding)).splitlines()
+    assert first == (
+        "This data cannot show what a detector knows of answers: question_only, which does not "
+        "read them, reaches AUROC .500, and saplma is not shown to be better by more than .01."
+    )
+    assert second.startswith("The best detector, saplma, is better")
+    assert third.startswith("Next, take several answers to each question")
+
+
+def test_a_verdict_without_a_control_says_so():
+    assert "No control could be fitted" in in_words("verdict", make_verdict(control=None))
+
+
+def test_one_training_asks_for_more():
+    assert "Next, train with --seeds 3" in in_words("verdict", make_verdict(runs=1))
 
 
 @pytest.mark.parametrize("few", [{"questions": 3}, {"hallucinations": 29}, {"rows": 210}])
 def test_few_traces_decide_nothing(few):
     """Of a class, or of questions, whatever the interval says."""
-    text = in_words("verdict", make_verdict(0.05, 0.2, **few))
-    assert "too few traces to tell" in text
+    text = in_words("verdict", make_verdict(**few))
+    assert "The test split is too small for a verdict" in text
     assert "better" not in text
-
-
-def test_the_verdict_has_three_lines():
-    assert in_words("verdict", make_verdict(0.05, 0.2)).splitlines() == [
-        "Best on validation: detector saplma, baseline entropy.",
-        "On test the detector is better: difference .100 [.050, .200], p = .010",
-        "(of AUROC, with 95% interval; paired bootstrap over questions).",
-    ]
 
 
 def test_nothing_to_compare_with():
