@@ -159,6 +159,8 @@ class Costs:
     parameters: float  # number of trained ones
     seconds: float
     ms_per_trace: float | None = None  # milliseconds to score a trace, reading included
+    bytes_per_trace: float | None = None  # that are read to score a trace
+    also_needs: str | None = None  # further generations that its columns were made from
 
 
 @dataclass(kw_only=True)

@@ -18,6 +18,7 @@ SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu", "--models=
 ALWAYS = [
     "Verdict",
     "Metrics on test",
+    "Costs",
     "Paired tests",
     "ROC",
     "Precision and recall",
