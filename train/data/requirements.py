@@ -319,16 +319,13 @@ def bytes_per_trace(name: str, data: TrainingData) -> float:
 
     A score of samples is counted as what it is made from, of all answers to the question.
     """
-    total = 0.0
-    for role in read_to_score(name, data):
-        if role not in NEEDS:
-            total += column_bytes(role, data)
-            continue
-        made_from = [one for one in NEEDS[role] if not missing_columns(data, [one])]
-        total += answers_per_question(data) * sum(
-            column_bytes(one, data, n_layers=1 if one == STATES else None) for one in made_from
-        )
-    return total
+    roles = read_to_score(name, data)
+    scores = [role for role in roles if role in NEEDS]
+    made_from = [one for role in scores for one in NEEDS[role] if not missing_columns(data, [one])]
+    own = sum(column_bytes(role, data) for role in roles if role not in scores)
+    n_layers = {STATES: 1}
+    of_answer = sum(column_bytes(role, data, n_layers.get(role)) for role in made_from)
+    return own + answers_per_question(data) * of_answer
 
 
 def also_needed(name: str, data: TrainingData) -> str | None:

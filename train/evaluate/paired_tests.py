@@ -121,6 +121,7 @@ def compare_pairs(
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
     p_delong = {(a, b): delong_test(labels, scores[a], scores[b], questions).p for a, b in pairs}
     p_holm = holm_of_rivals(p_delong, controls)
+    errors = {(a, b): error_of_trainings(labels, scores[a], scores[b], questions) for a, b in pairs}
     return [
         PairedTest(
             a=a,
@@ -132,22 +133,16 @@ def compare_pairs(
             p_delong=p_delong[a, b],
             p_holm=p_holm[a, b],
             control=b in controls,
-            **error_of_trainings(labels, scores[a], scores[b], questions)._asdict(),
+            error=errors[a, b][0],
+            df=errors[a, b][1],
         )
         for a, b in pairs
     ]
 
 
-class ErrorOfDifference(NamedTuple):
-    """Standard error of a difference, and the degrees of freedom of its t; None if unknown."""
-
-    error: float | None
-    df: float | None
-
-
 def error_of_trainings(
     labels: Labels, a: Scores, b: Scores, questions: Questions
-) -> ErrorOfDifference:
+) -> tuple[float | None, float | None]:
     """How far the difference of mean AUROCs would vary with new questions and new trainings.
 
     The variance is the sum of that over questions, of `delong_test`, and for each method that was
@@ -156,11 +151,12 @@ def error_of_trainings(
     The degrees of freedom are those of Welch and Satterthwaite (doi:10.2307/3002019), of n - 1 and
     of the trainings less 1: few trainings that differ make a wide interval.
 
-    `a` and `b` are (n_runs, n); the other parameters are those of `delong_test`.
+    `a` and `b` are (n_runs, n); the other parameters are those of `delong_test`. Returns the
+    standard error and its degrees of freedom; None where the variance is unknown.
     """
     variance = _difference(labels, a, b, questions)[1]
     if variance is None:
-        return ErrorOfDifference(None, None)
+        return None, None
     n = min(len(np.unique(questions[labels == label])) for label in (0, 1))
     parts = [(max(variance, 1 / n**2), n - 1)]
     for runs in (a, b):
@@ -168,7 +164,7 @@ def error_of_trainings(
             spread = float(np.var([auroc(labels, run) for run in runs], ddof=1))
             parts.append((spread / len(runs), len(runs) - 1))
     total = sum(part for part, _ in parts)
-    return ErrorOfDifference(math.sqrt(total), total**2 / sum(part**2 / df for part, df in parts))
+    return math.sqrt(total), total**2 / sum(part**2 / df for part, df in parts)
 
 
 def find_verdict(

@@ -24,6 +24,7 @@ from train.report.numbers import (
     p_value,
     share,
     short,
+    short_p,
     with_interval,
 )
 from train.report.plots import INK
@@ -114,7 +115,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    filters = (clean_text, count, decimals, p_value, sentence, share, short, with_interval)
+    filters = (clean_text, count, decimals, p_value, sentence, share, short, short_p, with_interval)
     templates.filters |= {one.__name__: one for one in filters}
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
     templates.globals |= {"FEW": FEW, "imputed_by_count": imputed_by_count}
