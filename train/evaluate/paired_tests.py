@@ -146,10 +146,11 @@ def error_of_trainings(
     """How far the difference of mean AUROCs would vary with new questions and new trainings.
 
     The variance is the sum of that over questions, of `delong_test`, and for each method that was
-    trained several times, of the sample variance of its runs' AUROCs over their number. The first
-    is never below 1/n^2, of n questions in the smaller class: one answer can move an AUROC as far.
-    The degrees of freedom are those of Welch and Satterthwaite (doi:10.2307/3002019), of n - 1 and
-    of the trainings less 1: few trainings that differ make a wide interval.
+    trained several times, of the sample variance of its runs' AUROCs over their number. To the
+    first 1/(2n)^2 is added, half an answer of the n questions in the smaller class: near 1 DeLong's
+    variance is too small, and equality would be claimed of few answers 5 times too often. The
+    degrees of freedom are those of Welch and Satterthwaite (doi:10.2307/3002019), of n - 1 and of
+    the trainings less 1: few trainings that differ make a wide interval.
 
     `a` and `b` are (n_runs, n); the other parameters are those of `delong_test`. Returns the
     standard error and its degrees of freedom; None where the variance is unknown.
@@ -158,7 +159,7 @@ def error_of_trainings(
     if variance is None:
         return None, None
     n = min(len(np.unique(questions[labels == label])) for label in (0, 1))
-    parts = [(max(variance, 1 / n**2), n - 1)]
+    parts = [(variance + 1 / (2 * n) ** 2, n - 1)]
     for runs in (a, b):
         if len(runs) > 1:
             spread = float(np.var([auroc(labels, run) for run in runs], ddof=1))

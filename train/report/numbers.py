@@ -63,7 +63,7 @@ def short(number: float | None) -> str:
     """Three decimals without the leading zero: .917, -.036, 1.000; a dash if it is not finite."""
     if number is None or not math.isfinite(number):
         return "–"
-    text = f"{number:.3f}"
+    text = f"{number:z.3f}"  # never -0
     if abs(number) < 0.9995:
         text = text.replace("0.", ".", 1)
     return text

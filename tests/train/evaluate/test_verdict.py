@@ -87,22 +87,22 @@ def test_the_error_adds_the_variance_of_the_trainings():
     labels, questions = rng.integers(0, 2, 400), np.arange(400)
     runs, base = (draw(rng, labels, 0.5)(rng, n) for n in (3, 1))
     test = delong_test(labels, runs, base)
-    of_questions = (test.difference / test.z) ** 2
+    n = min(labels.sum(), 400 - labels.sum())
+    of_questions = (test.difference / test.z) ** 2 + 1 / (2 * n) ** 2
     of_runs = np.var([auroc(labels, run) for run in runs], ddof=1) / 3
     found = error_of_trainings(labels, runs, base, questions)
     assert found[0] == pytest.approx(math.sqrt(of_questions + of_runs))
-    n = min(labels.sum(), 400 - labels.sum())
     df = (of_questions + of_runs) ** 2 / (of_questions**2 / (n - 1) + of_runs**2 / 2)
     assert found[1] == pytest.approx(df)
     same = error_of_trainings(labels, runs[[0, 0, 0]], base, questions)
     assert same == pytest.approx(error_of_trainings(labels, runs[:1], base, questions))
 
 
-def test_one_answer_more_could_change_it():
-    """Two perfect scores leave a doubt of one answer of the smaller class."""
+def test_equality_is_not_claimed_of_few_answers():
+    """Two perfect scores leave a doubt of half an answer of the smaller class."""
     labels = np.repeat([0, 1], [150, 50])
     found = error_of_trainings(labels, labels[None] * 1.0, labels[None] * 2.0, np.arange(200))
-    assert found == (pytest.approx(1 / 50), pytest.approx(49))
+    assert found == (pytest.approx(1 / 100), pytest.approx(49))
 
 
 def test_intervals_hold_for_new_questions_and_new_trainings():
