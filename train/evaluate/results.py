@@ -200,13 +200,15 @@ def best_on_validation(entries: Entries) -> str:
 
 
 @dataclass(kw_only=True)
-class Difference:
-    """A difference of AUROCs and its tests: of one split, or the mean over several.
+class PairedTest(Generic[Key]):
+    """AUROC of `a` less that of `b`, of one split or the mean over several, and its tests.
 
     `p_bootstrap`, which is never below `p_bootstrap_least`, and `p_delong` are of one split; `p` is
     of several, with the `differences` in each. `p_holm` is corrected for the number of pairs.
     """
 
+    a: Key
+    b: Key
     difference: float
     ci: Interval
     p_bootstrap: float | None = None
@@ -214,16 +216,8 @@ class Difference:
     p_delong: float | None = None
     p: float | None = None
     p_holm: float | None = None
-
-
-@dataclass(kw_only=True)
-class PairedTest(Difference, Generic[Key]):
-    """AUROC of `a` less that of `b`; `control` if b is one."""
-
-    a: Key
-    b: Key
     differences: list[float] | None = None
-    control: bool = False
+    control: bool = False  # whether b is one
     what: str | None = None
     # of the difference, were questions drawn and methods trained anew; None where it is unknown
     error: float | None = None

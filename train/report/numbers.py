@@ -7,8 +7,9 @@ cleaned here, and escaped where they are written.
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from train.evaluate.results import Difference
+from train.evaluate.results import PairedTest
 
 __all__ = [
     "clean_text",
@@ -74,7 +75,7 @@ def short_p(p: float | None) -> str:
     return "<.001" if p is not None and p < 0.001 else short(p)
 
 
-def p_value(test: Difference) -> str:
+def p_value(test: PairedTest[Any]) -> str:
     """The p of a paired bootstrap, or of a test over several splits.
 
     ≤ where no resample contradicts: it could not be smaller.

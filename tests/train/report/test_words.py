@@ -8,7 +8,6 @@ from runs import make_entry, make_results
 from train.evaluate.results import (
     Contrast,
     Counts,
-    Difference,
     Epoch,
     PairedTest,
     SplitsSummary,
@@ -165,4 +164,4 @@ def test_of_several_splits_it_is_the_largest_count():
     ],
 )
 def test_a_p_that_could_not_be_smaller_is_a_bound(tests, text):
-    assert p_value(Difference(difference=0.1, ci=[0.0, 0.2], **tests)) == text
+    assert p_value(PairedTest(a="x", b="y", difference=0.1, ci=[0.0, 0.2], **tests)) == text
