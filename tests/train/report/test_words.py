@@ -71,7 +71,7 @@ def test_a_control_that_is_as_good_comes_first(finding):
         "read them, reaches AUROC .500, and saplma is not shown to be better by more than .01."
     )
     assert second.startswith("The best detector, saplma, is better")
-    assert third.startswith("Next, take several answers to each question")
+    assert third.startswith("Next, take data of which question_only tells little")
 
 
 def test_a_verdict_without_a_control_says_so():
