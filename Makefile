@@ -7,7 +7,7 @@
 # make docs       build the site in build/site; a dead link or a warning is an error
 # make clean      remove .venv, build/, data/ and runs/
 #
-# ARGS=... is passed on: make train ARGS='--seeds 3', make test ARGS=tests/store
+# ARGS=... is passed on: make train ARGS='--seeds 5', make test ARGS=tests/store
 # Needs Python 3.11 or newer (PYTHON=...) and make; the rest goes into .venv, at the versions of
 # constraints.txt.
 

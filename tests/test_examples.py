@@ -126,7 +126,7 @@ def test_the_detector_is_trained(folder, tmp_path, monkeypatch, capsys):
     assert len(commands) == 2
     for i, command in enumerate(commands):
         argv = command.replace("examples/", f"{EXAMPLES}/").split()
-        argv += [f"--output-dir={tmp_path / str(i)}", "--epochs=1", "--force-cpu"]
+        argv += [f"--output-dir={tmp_path / str(i)}", "--epochs=1", "--seeds=1", "--force-cpu"]
         assert main(argv) == 0
     forget()
     out = capsys.readouterr().out

@@ -18,8 +18,8 @@ from train.evaluate.results import Counts, Entry, Metrics, Results, SplitCounts,
 from train.files import read_json
 from train.run.results import FinishedRun
 
-SMALL = ["--epochs=2", "--gnn-hidden=8", "--latent-dim=8", "--lstm-hidden=8", "--force-cpu"]
-SMALL += ["--tune=none"]
+SMALL = ["--seeds=1", "--epochs=2", "--gnn-hidden=8", "--latent-dim=8", "--lstm-hidden=8"]
+SMALL += ["--force-cpu", "--tune=none"]
 
 
 def train(store, out, *flags):
@@ -96,7 +96,7 @@ def make_results(models=None, baselines=None, test=None, **fields):
         "comparisons": [],
         "remarks": [],
         "layers": {},
-        "config": {},
+        "config": {"margin": 0.01},
     }
     return Results(**empty | parts | fields)
 

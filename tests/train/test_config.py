@@ -125,7 +125,7 @@ def test_help_shows_examples_and_defaults(capsys):
         parse_config(["--help"])
     text = capsys.readouterr().out
     assert caught.value.code == 0
-    assert "python -m train --store traces.zarr --seeds 3" in text
+    assert "python -m train --store traces.zarr --seeds 5" in text
     assert "(default: 0.3)" in text
 
 

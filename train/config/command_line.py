@@ -31,7 +31,7 @@ __all__ = [
 EXAMPLES = """examples:
   python -m train
       the embedded example: four detectors and the baselines
-  python -m train --store traces.zarr --seeds 3
+  python -m train --store traces.zarr --seeds 5
       three seeds on one split: mean and spread
   python -m train --store traces.zarr --models all
       every detector and probe whose columns the store has

@@ -140,7 +140,7 @@ class Config:
     )
     seed: int = option("seed of the split, the weights and the order of rows", 0, 0, MAX_INT32)
     seeds: int = option(
-        "number of trainings of each detector, with seeds from --seed on and one split", 1, 1, 100
+        "number of trainings of each detector, with seeds from --seed on and one split", 3, 1, 100
     )
     splits: int = option(
         "number of splits, drawn with the seeds from --seed on; detectors are trained on each, and "
@@ -161,6 +161,13 @@ class Config:
     strata: str | None = option(
         "column of text or integers: AUROC among the test traces of one value (default: among "
         "those of similar score of question_only)"
+    )
+    margin: float = option(
+        "smallest difference of AUROC that is of interest: the verdict says if the best differ by "
+        "more",
+        0.01,
+        0,
+        1,
     )
     max_traces: int | None = option(
         "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32

@@ -18,7 +18,7 @@ from store.traces.layers import LAYERS_AXIS, recorded_layers
 from store.traces.origin import origins_of
 from store.traces.question_split import SPLITS
 from store.traces.states import DERIVED
-from store.transform.samples.names import NEEDS, NLI
+from store.transform.samples.names import NEEDS, NLI, STATES
 from store.write.build import unfinished
 from train.config import Config, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
@@ -36,6 +36,8 @@ from train.outside.methods import ALL
 
 __all__ = [
     "Work",
+    "also_needed",
+    "bytes_per_trace",
     "check_layers",
     "check_reader",
     "columns_of",
@@ -310,6 +312,52 @@ def columns_of(name: str, data: TrainingData) -> tuple[str, ...]:
         return DETECTORS[name].columns_for(settings_for(name, data.config))
     columns: tuple[str, ...] = reader_of(name, data).columns
     return columns
+
+
+def bytes_per_trace(name: str, data: TrainingData) -> float:
+    """Mean bytes, decoded, that a method reads to score a trace of test, offsets not counted.
+
+    A score of samples is counted as what it is made from, of all answers to the question.
+    """
+    roles = read_to_score(name, data)
+    scores = [role for role in roles if role in NEEDS]
+    made_from = [one for role in scores for one in NEEDS[role] if not missing_columns(data, [one])]
+    own = sum(column_bytes(role, data) for role in roles if role not in scores)
+    n_layers = {STATES: 1}
+    of_answer = sum(column_bytes(role, data, n_layers.get(role)) for role in made_from)
+    return own + answers_per_question(data) * of_answer
+
+
+def also_needed(name: str, data: TrainingData) -> str | None:
+    """What else the columns that a method reads were made from; None where nothing is."""
+    scores = [role for role in read_to_score(name, data) if role in NEEDS]
+    if not scores:
+        return None
+    nli = ", a classifier (NLI)" if any(role in NLI for role in scores) else ""
+    return f"{answers_per_question(data):.3g} answers a question{nli}"
+
+
+def read_to_score(name: str, data: TrainingData) -> list[str]:
+    """The columns of this store that a method reads to score, optional ones among them."""
+    optional = getattr(reader_of(name, data), "optional", ())
+    present = [role for role in optional if not missing_columns(data, [role])]
+    return [*columns_of(name, data), *present]
+
+
+def column_bytes(role: str, data: TrainingData, n_layers: int | None = None) -> float:
+    """Mean bytes of a column, as it is read, in a trace of test; of all layers unless told."""
+    name = data.column(role)
+    column = data.store.schema.columns[name]
+    shape = data.item_shape(role)
+    if n_layers is not None:
+        shape = (n_layers, *shape[1:])
+    n_items = float(data.store.lengths(name)[data.splits.test].mean())
+    return n_items * column.storage_dtype.itemsize * math.prod(shape)
+
+
+def answers_per_question(data: TrainingData) -> float:
+    """Mean number of answers in the store to the question of a trace of test."""
+    return float(np.bincount(data.splits.questions)[data.splits.questions[data.splits.test]].mean())
 
 
 def settings_for(name: str, config: Config) -> dict[str, Any]:

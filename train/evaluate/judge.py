@@ -156,19 +156,20 @@ def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Met
 
 
 def compare_all(
-    models: Entries, baselines: Entries, test: Frame[str]
+    models: Entries, baselines: Entries, test: Frame[str], margin: float
 ) -> tuple[list[PairedTest[str]], Verdict | None]:
     """Compare detectors with each other and with baselines; the verdict compares the best two.
 
-    Controls are compared with, too, but corrected apart, and no rivals in the verdict: they say
-    what a detector may have learned from the question or the length, not which method is better.
+    Controls are compared with, too, but corrected apart, and no rivals of the best: they say what a
+    detector may have learned from the question or the length, not which method is better. `margin`
+    is the smallest difference of AUROC that is of interest.
     """
     rivals = {name: baselines[name] for name in find_rivals(baselines, test)}
     controls = [name for name, entry in rivals.items() if entry.control]
     pairs = [*combinations(models, 2), *product(models, rivals)]
     scores = {name: test.scores[name] for name in [*models, *rivals]}
     comparisons = compare_pairs(test.labels, scores, pairs, test.questions, test.seed, controls)
-    return comparisons, find_verdict(comparisons, models, rivals)
+    return comparisons, find_verdict(comparisons, models, rivals, margin)
 
 
 def find_rivals(baselines: Iterable[str], test: Frame[str]) -> list[str]:

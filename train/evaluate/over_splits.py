@@ -86,7 +86,7 @@ def summarise_splits(runs: Sequence[Results]) -> SplitsSummary:
         strata=mean_strata(runs),
         explained=mean_explained(runs),
         comparisons=comparisons,
-        verdict=find_verdict(comparisons, models, rivals),
+        verdict=find_verdict(comparisons, models, rivals, runs[0].config["margin"]),
         remarks=merge_remarks(runs),
         runs=list(runs),
     )
@@ -182,6 +182,7 @@ def mean_differences(
 ) -> list[PairedTest[Key]]:
     """The corrected test of each pair's differences over the splits, with Holm's correction."""
     tests = {pair: corrected_t_test(found, ratio) for pair, found in differences.items()}
+    df = max(map(len, differences.values()), default=2) - 1  # all pairs are of all splits
     p_holm = holm_of_rivals({pair: test.p for pair, test in tests.items()}, controls)
     return [
         PairedTest(
@@ -193,6 +194,8 @@ def mean_differences(
             p_holm=p_holm[a, b],
             differences=differences[a, b],
             control=b in controls,
+            error=(test.high - test.mean) / float(student.ppf(0.975, df)),
+            df=df,
         )
         for (a, b), test in tests.items()
     ]

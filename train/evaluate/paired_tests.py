@@ -10,21 +10,24 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import norm, rankdata
+from scipy.stats import t as student
 
 from train.evaluate.metrics import (
     Labels,
     Questions,
     Scores,
+    auroc,
     auroc_samples,
     check_scores,
     mean_auroc,
     percentile_interval,
 )
-from train.evaluate.results import Entries, PairedTest, Verdict, best_on_validation
+from train.evaluate.results import Contrast, Entries, PairedTest, Verdict, best_on_validation
 
 __all__ = [
     "compare_pairs",
     "delong_test",
+    "error_of_trainings",
     "find_verdict",
     "holm",
     "holm_of_rivals",
@@ -62,12 +65,7 @@ def delong_test(
     """
     if questions is None:
         questions = np.arange(len(labels))
-    positive_a, negative_a = _mean_components(labels, a)
-    positive_b, negative_b = _mean_components(labels, b)
-    by_positive = positive_a - positive_b
-    by_negative = negative_a - negative_b
-    difference = float(by_positive.mean())
-    variance = _clustered_variance(labels, by_positive, by_negative, questions)
+    difference, variance = _difference(labels, a, b, questions)
     if difference == 0 or variance is None:
         return DeLongTest(difference, 0.0, 1.0)
     error = math.sqrt(variance)
@@ -123,6 +121,7 @@ def compare_pairs(
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
     p_delong = {(a, b): delong_test(labels, scores[a], scores[b], questions).p for a, b in pairs}
     p_holm = holm_of_rivals(p_delong, controls)
+    errors = {(a, b): error_of_trainings(labels, scores[a], scores[b], questions) for a, b in pairs}
     return [
         PairedTest(
             a=a,
@@ -134,26 +133,93 @@ def compare_pairs(
             p_delong=p_delong[a, b],
             p_holm=p_holm[a, b],
             control=b in controls,
+            error=errors[a, b][0],
+            df=errors[a, b][1],
         )
         for a, b in pairs
     ]
 
 
-def find_verdict(
-    comparisons: Sequence[PairedTest[str]], detectors: Entries, baselines: Entries
-) -> Verdict | None:
-    """The comparison of the best detector with the best baseline; None without one of them.
+def error_of_trainings(
+    labels: Labels, a: Scores, b: Scores, questions: Questions
+) -> tuple[float | None, float | None]:
+    """How far the difference of mean AUROCs would vary with new questions and new trainings.
 
-    Every (detector, baseline) is among the comparisons; the AUROC on validation chooses. Controls
-    are no rivals.
+    The variance is the sum of that over questions, of `delong_test`, and for each method that was
+    trained several times, of the sample variance of its runs' AUROCs over their number. To the
+    first 1/(2n)^2 is added, half an answer of the n questions in the smaller class: near 1 DeLong's
+    variance is too small, and equality would be claimed of few answers 5 times too often. The
+    degrees of freedom are those of Welch and Satterthwaite (doi:10.2307/3002019), of n - 1 and of
+    the trainings less 1: few trainings that differ make a wide interval.
+
+    `a` and `b` are (n_runs, n); the other parameters are those of `delong_test`. Returns the
+    standard error and its degrees of freedom; None where the variance is unknown.
+    """
+    variance = _difference(labels, a, b, questions)[1]
+    if variance is None:
+        return None, None
+    n = min(len(np.unique(questions[labels == label])) for label in (0, 1))
+    parts = [(variance + 1 / (2 * n) ** 2, n - 1)]
+    for runs in (a, b):
+        if len(runs) > 1:
+            spread = float(np.var([auroc(labels, run) for run in runs], ddof=1))
+            parts.append((spread / len(runs), len(runs) - 1))
+    total = sum(part for part, _ in parts)
+    return math.sqrt(total), total**2 / sum(part**2 / df for part, df in parts)
+
+
+def find_verdict(
+    comparisons: Sequence[PairedTest[str]], detectors: Entries, baselines: Entries, margin: float
+) -> Verdict | None:
+    """What is found of the best detector and the best baseline; None without one of them.
+
+    Every (detector, baseline) is among the comparisons; the AUROC on validation chooses, and Holm's
+    correction is over all pairs that it chooses from. Controls are no rivals: the detector is to
+    beat each of them, so their p needs no correction (an intersection-union test).
     """
     rivals = {name: entry for name, entry in baselines.items() if not entry.control}
     if not rivals or not detectors:
         return None
-    detector = best_on_validation(detectors)
-    baseline = best_on_validation(rivals)
-    (test,) = (test for test in comparisons if (test.a, test.b) == (detector, baseline))
-    return Verdict(detector=detector, baseline=baseline, **test.as_difference())
+    best = best_on_validation(detectors), best_on_validation(rivals)
+    family = {(test.a, test.b): test for test in comparisons if test.b in rivals}
+    p_holm = holm({pair: margin_p(test, margin) for pair, test in family.items()})
+    controls = [
+        judge_difference(test, margin, margin_p(test, margin))
+        for test in comparisons
+        if test.a == best[0] and test.control
+    ]
+    return Verdict(
+        detector=best[0],
+        margin=margin,
+        baseline=judge_difference(family[best], margin, p_holm[best]),
+        control=min(controls, key=lambda one: one.ci[0], default=None),
+    )
+
+
+def margin_p(test: PairedTest[str], margin: float) -> float:
+    """Two-sided p of a difference that is as far from the margin, on its other side.
+
+    A difference beyond the margin is tested against the margin, one within it by two one-sided
+    tests (Schuirmann, 1987, doi:10.1007/BF01068419). It is below 0.05 where the 95% interval does
+    not reach the margin.
+    """
+    distance = abs(abs(test.difference) - margin)
+    if test.error is None or not distance:
+        return 1.0
+    if not test.error:
+        return 0.0
+    return min(1.0, 2 * float(student.sf(distance / test.error, test.df)))
+
+
+def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast:
+    """The finding at the level of 0.05, with the 95% interval of the t distribution."""
+    beyond = "better" if test.difference > 0 else "worse"
+    finding = "equal" if abs(test.difference) < margin else beyond
+    low, high = -1.0, 1.0
+    if test.error is not None:
+        half = float(student.ppf(0.975, test.df)) * test.error
+        low, high = test.difference - half, test.difference + half
+    return Contrast(test.b, test.difference, [low, high], p, finding if p < 0.05 else "undecided")
 
 
 def bootstrap_p(differences: Scores) -> float:
@@ -165,6 +231,17 @@ def bootstrap_p(differences: Scores) -> float:
     """
     n_beyond = min(np.sum(differences <= 0), np.sum(differences >= 0))
     return min(1.0, 2 * float(n_beyond + 1) / (len(differences) + 1))
+
+
+def _difference(
+    labels: Labels, a: Scores, b: Scores, questions: Questions
+) -> tuple[float, float | None]:
+    """Difference of mean AUROCs, and its variance over questions; None where that is unknown."""
+    positive_a, negative_a = _mean_components(labels, a)
+    positive_b, negative_b = _mean_components(labels, b)
+    by_positive = positive_a - positive_b
+    variance = _clustered_variance(labels, by_positive, negative_a - negative_b, questions)
+    return float(by_positive.mean()), variance
 
 
 def _clustered_variance(

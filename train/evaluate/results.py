@@ -20,6 +20,7 @@ from train.files import Json
 __all__ = [
     "Choice",
     "Choices",
+    "Contrast",
     "Costs",
     "Counts",
     "Cut",
@@ -179,6 +180,8 @@ class Costs:
     parameters: float  # number of trained ones
     seconds: float
     ms_per_trace: float | None = None  # milliseconds to score a trace, reading included
+    bytes_per_trace: float | None = None  # that are read to score a trace
+    also_needs: str | None = None  # further generations that its columns were made from
 
 
 @dataclass(kw_only=True)
@@ -218,13 +221,15 @@ def best_on_validation(entries: Entries) -> str:
 
 
 @dataclass(kw_only=True)
-class Difference:
-    """A difference of AUROCs and its tests: of one split, or the mean over several.
+class PairedTest(Generic[Key]):
+    """AUROC of `a` less that of `b`, of one split or the mean over several, and its tests.
 
     `p_bootstrap`, which is never below `p_bootstrap_least`, and `p_delong` are of one split; `p` is
     of several, with the `differences` in each. `p_holm` is corrected for the number of pairs.
     """
 
+    a: Key
+    b: Key
     difference: float
     ci: Interval
     p_bootstrap: float | None = None
@@ -232,29 +237,40 @@ class Difference:
     p_delong: float | None = None
     p: float | None = None
     p_holm: float | None = None
-
-
-@dataclass(kw_only=True)
-class PairedTest(Difference, Generic[Key]):
-    """AUROC of `a` less that of `b`; `control` if b is one."""
-
-    a: Key
-    b: Key
     differences: list[float] | None = None
-    control: bool = False
+    control: bool = False  # whether b is one
     what: str | None = None
+    # of the difference, were questions drawn and methods trained anew; None where it is unknown
+    error: float | None = None
+    df: float | None = None  # degrees of freedom of its t distribution
 
-    def as_difference(self) -> dict[str, Any]:
-        """The fields of `Difference`."""
-        return {one.name: getattr(self, one.name) for one in fields(Difference)}
+
+@dataclass
+class Contrast:
+    """AUROC of a detector less that of a rival, and what is found of it.
+
+    The finding is "better" or "worse" by more than the margin, "equal" for a difference that is
+    less, or "undecided".
+    """
+
+    rival: str
+    difference: float
+    ci: Interval
+    p: float  # that a finding of no effect would have; Holm's for baselines
+    finding: str
 
 
-@dataclass(kw_only=True)
-class Verdict(Difference):
-    """The detector that is best on validation against the baseline that is."""
+@dataclass
+class Verdict:
+    """The detector that is best on validation against the baseline that is, and a control.
+
+    The control is the one that is hardest to beat on test; None without controls.
+    """
 
     detector: str
-    baseline: str
+    margin: float  # the smallest difference of AUROC that is of interest
+    baseline: Contrast
+    control: Contrast | None
 
 
 @dataclass
@@ -348,7 +364,7 @@ class TokenCounts:
 class Findings:
     """What was found on one split, or over several.
 
-    Controls are in no verdict. `strata` and `explained` are None where there is no control.
+    `strata` and `explained` are None where there is no control.
     """
 
     models: Entries

@@ -75,7 +75,8 @@ def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None
     write_text(output_dir / "report.html", render_html(title, sections))
     table = build_metrics(evidence.results)
     caption = in_words("caption", evidence.results, title)
-    write_text(output_dir / "table.tex", render_latex(table, caption))
+    verdict = in_words("verdict", evidence.shown_results)
+    write_text(output_dir / "table.tex", render_latex(table, caption, verdict))
 
 
 def write_figures(sections: Sequence[Section], folder: Path, also: str | None = None) -> None:

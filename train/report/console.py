@@ -50,6 +50,7 @@ def print_results(results: Results, console: Console) -> None:
     for remark in shown.remarks:
         print_line(console, remark, wraps=False)
     for note in filter(None, [in_words("verdict", shown), in_words("on_top", shown)]):
+        console.print()
         print_line(console, note)
 
 

@@ -7,14 +7,15 @@ cleaned here, and escaped where they are written.
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from train.evaluate.results import Difference
+from train.evaluate.results import PairedTest
 
 __all__ = [
     "clean_text",
     "decimals",
-    "equals",
     "p_value",
+    "share",
     "short",
     "short_count",
     "short_ms",
@@ -38,6 +39,11 @@ def decimals(number: float) -> str:
     return f"{number:.2f}".replace("0.", ".", 1)
 
 
+def share(number: float) -> str:
+    """A setting from 0 to 1 as it was given, without the leading zero: .01, .005, 1."""
+    return f"{number:g}".replace("0.", ".", 1)
+
+
 def short_ms(number: float) -> str:
     """Milliseconds with two digits: .012, .34, 5.6, 78, 901."""
     if number >= 10:
@@ -58,7 +64,7 @@ def short(number: float | None) -> str:
     """Three decimals without the leading zero: .917, -.036, 1.000; a dash if it is not finite."""
     if number is None or not math.isfinite(number):
         return "–"
-    text = f"{number:.3f}"
+    text = f"{number:z.3f}"  # never -0
     if abs(number) < 0.9995:
         text = text.replace("0.", ".", 1)
     return text
@@ -69,7 +75,7 @@ def short_p(p: float | None) -> str:
     return "<.001" if p is not None and p < 0.001 else short(p)
 
 
-def p_value(test: Difference) -> str:
+def p_value(test: PairedTest[Any]) -> str:
     """The p of a paired bootstrap, or of a test over several splits.
 
     ≤ where no resample contradicts: it could not be smaller.
@@ -78,11 +84,6 @@ def p_value(test: Difference) -> str:
     least = test.p_bootstrap_least or 0
     is_least = test.p_bootstrap is not None and test.p_bootstrap <= least
     return f"≤{short(p)}" if is_least else short_p(p)
-
-
-def equals(p: str) -> str:
-    """A short p value after its sign."""
-    return f"{p[0]} {p[1:]}" if p[0] in "≤<" else f"= {p}"
 
 
 def clean_text(text: str, n_shown: int = N_SHOWN) -> str:

@@ -135,7 +135,7 @@ def draw_row(axes: Axes, row: float, test: Metrics, kind: str, style: Style) -> 
 def draw_best_baseline(axes: Axes, evidence: Evidence) -> None:
     verdict = evidence.shown_results.verdict
     if verdict:
-        area = evidence.summary[verdict.baseline].test.auroc
+        area = evidence.summary[verdict.baseline.rival].test.auroc
         axes.axvline(area, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
 
 

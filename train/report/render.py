@@ -21,9 +21,10 @@ from train.evaluate.results import Entry, Results
 from train.report.numbers import (
     clean_text,
     decimals,
-    equals,
     p_value,
+    share,
     short,
+    short_p,
     with_interval,
 )
 from train.report.plots import INK
@@ -114,7 +115,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    filters = (clean_text, count, decimals, equals, p_value, sentence, short, with_interval)
+    filters = (clean_text, count, decimals, p_value, sentence, share, short, short_p, with_interval)
     templates.filters |= {one.__name__: one for one in filters}
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
     templates.globals |= {
@@ -201,10 +202,13 @@ def render_markdown(title: str, sections: Sequence[Section], folder: str) -> str
     return text.render(title=title, sections=sections, folder=folder).rstrip("\n") + "\n"
 
 
-def render_latex(table: Table, caption: str) -> str:
-    """A `table` with the caption; needs `\\usepackage{booktabs}`. The best numbers are bold."""
+def render_latex(table: Table, caption: str, remarks: str = "") -> str:
+    """A `table` with the caption; needs `\\usepackage{booktabs}`. The best numbers are bold.
+
+    Lines of remarks are comments, for the text around the table.
+    """
     text = environment().get_template("table.tex.jinja")
-    return text.render(table=table, caption=caption) + "\n"
+    return text.render(table=table, caption=caption, remarks=remarks.splitlines()) + "\n"
 
 
 def draw_svg(picture: Picture) -> Markup:

@@ -35,6 +35,7 @@ from train.report.render import Table
 __all__ = [
     "METRICS",
     "build_comparisons",
+    "build_costs",
     "build_facts",
     "build_metrics",
     "build_mistakes",
@@ -255,6 +256,25 @@ def build_tokens(results: Results) -> Table | None:
     ]
     header = ("", "AUROC [95%]", "AUPRC [95%]", *TOKEN_METRICS)
     return Table(header, rows, groups=find_groups(kinds), best=find_best(numbers))
+
+
+def build_costs(results: Results) -> Table:
+    """What each method costs: to train, and to score a trace."""
+    kinds = find_kinds(results)
+    costs = {name: results.shown.entries[name] for names in kinds.values() for name in names}
+    rows = [
+        (
+            name,
+            short_count(round(one.parameters)),
+            f"{one.seconds:.0f}",
+            short_ms(one.ms_per_trace) if one.ms_per_trace is not None else "–",
+            f"{one.bytes_per_trace:,.0f}" if one.bytes_per_trace is not None else "–",
+            one.also_needs or "",
+        )
+        for name, one in costs.items()
+    ]
+    header = ("", "parameters", "s to train", "ms a trace", "bytes a trace", "and besides")
+    return Table(header, rows, groups=find_groups(kinds))
 
 
 def build_sensitivity(cuts: Sequence[Cut]) -> Table:

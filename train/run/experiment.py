@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from train.config import Arguments
 from train.data.batches import TrainingData
-from train.data.requirements import Work, find_remarks, reader_of
+from train.data.requirements import (
+    Work,
+    also_needed,
+    bytes_per_trace,
+    find_remarks,
+    reader_of,
+)
 from train.data.splits import read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
@@ -163,9 +169,12 @@ def build_results(
     data = trainer.data
     strata = find_strata(data, frame)
     entries = {name: judge(frame, name, one.facts, strata) for name, one in scored.items()}
+    for name, entry in entries.items():
+        entry.bytes_per_trace = bytes_per_trace(name, data)
+        entry.also_needs = also_needed(name, data)
     models = {name: entries[name] for name in names}
     baselines = {name: entry for name, entry in entries.items() if name not in models}
-    comparisons, verdict = compare_all(models, baselines, frame.test)
+    comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
     results = Results(
         run=trainer.directory.id,
         split=count_splits(data.splits),

@@ -95,7 +95,8 @@ def test_named_again_it_scores_and_is_judged(run_dir, store_path, file, capsys):
 
 def test_a_run_resumes_with_the_same_file_only(store_path, file, tmp_path, capsys):
     """Wherever it lies; another file, or other options, are named."""
-    argv = ["--store", store_path, "--output-dir", tmp_path / "run", "--epochs=1", "--resume"]
+    argv = ["--store", store_path, "--output-dir", tmp_path / "run", "--epochs=1", "--seeds=1"]
+    argv += ["--resume"]
     moved = tmp_path / "moved.py"
     moved.write_text(file.read_text())
     assert call(capsys, *argv, f"--models={file}:MyDetector")[0] == 0
@@ -147,6 +148,7 @@ def test_an_option_of_its_own_chooses_columns(store_path, tmp_path, capsys):
     file.write_text(ADDING)
     out = tmp_path / "run"
     argv = ["--store", store_path, "--output-dir", out, f"--models={file}:Adding", "--epochs=1"]
+    argv += ["--seeds=1"]
     status, _, (line,) = call(capsys, *argv, "--adding-by=weight")
     assert status == 2
     assert "adding: expected column 'weight'" in line
@@ -193,7 +195,7 @@ def test_a_detector_of_single_numbers_and_a_probe_of_columns_instead(store_path,
     file.write_text(NUMBERS)
     models = f"--models={file}:Summed,{file}:INSTEAD"
     out = tmp_path / "run"
-    argv = ["--store", store_path, "--output-dir", out, models, "--epochs=1"]
+    argv = ["--store", store_path, "--output-dir", out, models, "--epochs=1", "--seeds=1"]
     assert call(capsys, *argv)[0] == 0
     results = json.loads((out / "results.json").read_text())
     assert results["models"]["summed"]["parameters"] == 2
@@ -249,7 +251,7 @@ def test_a_loss_of_its_own_is_minimised(store_path, tmp_path, capsys):
     file = tmp_path / "own_loss.py"
     file.write_text(OWN_LOSS)
     argv = ["--store", store_path, "--output-dir", tmp_path / "run", f"--models={file}:OwnLoss"]
-    assert call(capsys, *argv, "--epochs=1", "--lr=1e-6")[0] == 0
+    assert call(capsys, *argv, "--epochs=1", "--seeds=1", "--lr=1e-6")[0] == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     (training,) = results["models"]["own_loss"]["runs"]
     assert training["history"][0]["loss"] > 5  # ten times log 2

@@ -130,7 +130,7 @@ def test_the_verdict_is_on_the_best_of_validation_over_all_splits():
         max(group, key=lambda name: np.mean([run.entries[name].val.auroc for run in RUNS]))
         for group in ("ab", "c")  # d is a control
     ]
-    assert [found.verdict.detector, found.verdict.baseline] == best
+    assert [found.verdict.detector, found.verdict.baseline.rival] == best
 
 
 def test_what_a_split_lacks_is_left_out():

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs import make_entries, paired_bootstrap
+from runs import paired_bootstrap
 from scipy.stats import norm
 
 from train.evaluate.metrics import auroc, bootstrap_auroc, mean_auroc
-from train.evaluate.paired_tests import compare_pairs, delong_test, find_verdict, holm
-from train.evaluate.results import PairedTest, Verdict
+from train.evaluate.paired_tests import compare_pairs, delong_test, holm
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 150)
@@ -269,19 +268,6 @@ def test_pairs_are_compared_as_one_by_one():
     assert [one.p_holm for one in found] == list(
         holm(dict(enumerate(one.p_delong for one in found))).values()
     )
-
-
-def test_the_verdict_is_chosen_on_validation():
-    """The best of either kind on validation, whatever the test split says of them."""
-    comparisons = [
-        PairedTest(a=a, b=b, difference=-0.1, ci=[-0.2, 0.0])
-        for a in ("x", "y")
-        for b in ("u", "v")
-    ]
-    models = make_entries({"x": 0.7, "y": 0.8})
-    verdict = find_verdict(comparisons, models, make_entries({"u": 0.9, "v": 0.6}))
-    assert verdict == Verdict(detector="y", baseline="u", difference=-0.1, ci=[-0.2, 0.0])
-    assert find_verdict(comparisons, models, {}) is None
 
 
 def test_pairs_with_a_control_are_corrected_apart():

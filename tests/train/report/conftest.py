@@ -75,7 +75,7 @@ def make_evidence():
         judged = {name: judge(frame, name, one.facts) for name, one in scored.items()}
         made = {name: judged[name] for name in scored_models}
         others = {name: judged[name] for name in scored_baselines}
-        comparisons, verdict = compare_all(made, others, frame.test)
+        comparisons, verdict = compare_all(made, others, frame.test, 0.01)
         comparisons = [test for test in comparisons if test.b in others]
         results = Results(
             run="0123",

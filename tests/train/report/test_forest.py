@@ -56,7 +56,7 @@ def test_every_method_has_its_row(make_evidence):
 def test_the_best_baseline_is_a_line(make_evidence):
     evidence = make_evidence()
     (axes,) = draw_forest(evidence).axes
-    best = evidence.results.verdict.baseline
+    best = evidence.results.verdict.baseline.rival
     at = {line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1}
     assert evidence.entries[best].test.auroc in at
 

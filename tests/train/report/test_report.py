@@ -7,17 +7,21 @@ import re
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from store import Column, Schema, StoreWriter
 from train.commands.main import main
 from train.errors import OutputError
 from train.evaluate.results import Cut, Epoch
 from train.report import build_sections, write_pages
+from train.report.console import print_results
+from train.report.render import in_words
 
-SMALL = ["--epochs", "2", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
+SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo"]
 ALWAYS = [
     "Verdict",
     "Metrics on test",
+    "Costs",
     "Paired tests",
     "ROC",
     "Precision and recall",
@@ -105,6 +109,20 @@ def test_the_limit_of_a_test_is_said(run_dir):
     """DeLong's test errs more often than it says where questions are few."""
     text = " ".join((run_dir / "report.md").read_text().split())
     assert "fewer than about 30 questions of a class DeLong's test finds too many" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_verdict_is_the_same_everywhere(make_evidence, tmp_path, capsys):
+    """On the terminal, in both reports, and as comments above the table for a paper."""
+    evidence = make_evidence()
+    evidence.results.split.test.questions = evidence.results.split.test.rows
+    write_pages(evidence, tmp_path)
+    print_results(evidence.results, Console(width=500))
+    pages = [(tmp_path / name).read_text() for name in ("report.md", "report.html", "table.tex")]
+    sentences = in_words("verdict", evidence.results).splitlines()
+    assert len(sentences) == 3
+    for page in (*pages, capsys.readouterr().out):
+        assert all(sentence in page for sentence in sentences)
 
 
 @pytest.mark.usefixtures("undrawn")

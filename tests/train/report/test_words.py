@@ -7,8 +7,8 @@ from runs import make_entry, make_results
 
 from train.evaluate.results import (
     Choice,
+    Contrast,
     Counts,
-    Difference,
     Epoch,
     PairedTest,
     SplitsSummary,
@@ -24,41 +24,71 @@ def make_run(*areas, **facts):
     return TrainingFacts(0, "x.pt", history, 1.0, 0.0, 1, 0.1, **facts)
 
 
-def make_verdict(low, high, **few):
+def make_verdict(finding="better", control="better", runs=3, **few):
+    """Results with this finding of the best baseline, and of a control."""
     counts = {"rows": 400, "hallucinations": 200, "questions": 400} | few
-    tests = {"p_bootstrap": 0.01, "p_delong": 0.01, "p_holm": 0.02}
     verdict = Verdict(
-        detector="saplma", baseline="entropy", difference=0.1, ci=[low, high], **tests
+        detector="saplma",
+        margin=0.01,
+        baseline=Contrast("entropy", 0.1, [0.05, 0.2], 0.01, finding),
+        control=control and Contrast("question_only", 0.2, [0.1, 0.3], 0.01, control),
     )
-    return make_results(test=Counts(**counts), verdict=verdict)
+    models = {"saplma": make_entry(runs=[make_run(0.5)] * runs)}
+    baselines = {name: make_entry() for name in ("entropy", "question_only")}
+    return make_results(models, baselines, Counts(**counts), verdict=verdict)
+
+
+BEST = "The best detector, saplma, is {} the best baseline, entropy, {}: AUROC .500 against .500, "
+BEST += "a difference of .100 (95% interval .050 to .200, p .010)."
+COUNTS = "Answers do count: question_only, which does not read them, reaches AUROC .500."
 
 
 @pytest.mark.parametrize(
-    "low, high, words",
+    "finding, words, do_next",
     [
-        (0.05, 0.2, "the detector is better"),
-        (-0.3, -0.1, "the detector is worse"),
-        (-0.1, 0.1, "they cannot be told apart"),
+        ("better", ("better than", "by more than .01"), "test saplma on other data"),
+        ("worse", ("worse than", "by more than .01"), "use entropy"),
+        ("equal", ("as good as", "with no difference of .01 or more"), "use whichever costs less"),
+        (
+            "undecided",
+            ("not told apart from", "nor are they shown to be equal within .01"),
+            "test on more questions: 400 are too few to tell",
+        ),
     ],
 )
-def test_the_interval_decides(low, high, words):
-    assert words in in_words("verdict", make_verdict(low, high))
+def test_the_verdict_has_three_sentences(finding, words, do_next):
+    """Who is best and by how much; what sees no answer and reaches what; what to do next."""
+    *lines, last = in_words("verdict", make_verdict(finding)).splitlines()
+    assert lines == [BEST.format(*words), COUNTS]
+    assert last.startswith(f"Next, {do_next}")
+
+
+@pytest.mark.parametrize("finding", ["equal", "worse", "undecided"])
+def test_a_control_that_is_as_good_comes_first(finding):
+    """Whatever is found of the baselines, and the next step is about the data."""
+    first, second, third = in_words("verdict", make_verdict(control=finding)).splitlines()
+    assert first == (
+        "This data cannot show what a detector knows of answers: question_only, which does not "
+        "read them, reaches AUROC .500, and saplma is not shown to be better by more than .01."
+    )
+    assert second.startswith("The best detector, saplma, is better")
+    assert third.startswith("Next, take data of which question_only tells little")
+
+
+def test_a_verdict_without_a_control_says_so():
+    assert "No control could be fitted" in in_words("verdict", make_verdict(control=None))
+
+
+def test_one_training_asks_for_more():
+    assert "Next, train with --seeds 3" in in_words("verdict", make_verdict(runs=1))
 
 
 @pytest.mark.parametrize("few", [{"questions": 3}, {"hallucinations": 29}, {"rows": 210}])
 def test_few_traces_decide_nothing(few):
     """Of a class, or of questions, whatever the interval says."""
-    text = in_words("verdict", make_verdict(0.05, 0.2, **few))
-    assert "too few traces to tell" in text
+    text = in_words("verdict", make_verdict(**few))
+    assert "The test split is too small for a verdict" in text
     assert "better" not in text
-
-
-def test_the_verdict_has_three_lines():
-    assert in_words("verdict", make_verdict(0.05, 0.2)).splitlines() == [
-        "Best on validation: detector saplma, baseline entropy.",
-        "On test the detector is better: difference .100 [.050, .200], p = .010",
-        "(of AUROC, with 95% interval; paired bootstrap over questions).",
-    ]
 
 
 def test_nothing_to_compare_with():
@@ -146,4 +176,4 @@ def test_of_several_splits_it_is_the_largest_count():
     ],
 )
 def test_a_p_that_could_not_be_smaller_is_a_bound(tests, text):
-    assert p_value(Difference(difference=0.1, ci=[0.0, 0.2], **tests)) == text
+    assert p_value(PairedTest(a="x", b="y", difference=0.1, ci=[0.0, 0.2], **tests)) == text

@@ -65,6 +65,7 @@ def test_results_have_what_is_promised(results, store_path):
         assert entry["parameters"] > 0
         assert entry["seconds"] >= 0
         assert 0 < entry["ms_per_trace"] < 1000
+        assert entry["bytes_per_trace"] >= 0
     assert results["store"]["path"] == str(store_path)
     assert results["config"]["epochs"] == 2
 
@@ -103,19 +104,16 @@ def test_comparisons_are_of_the_metrics_beside_them(finished, results):
 
 
 def test_the_verdict_is_on_the_best_of_validation(results):
-    """The detector and the baseline with the best validation AUROC, compared on test."""
+    """The detector and the baseline with the best validation AUROC, compared on test, and a
+    control."""
     verdict = results["verdict"]
-    for key, group in (("detector", "models"), ("baseline", "baselines")):
-        best = max(entry["val"]["auroc"] for entry in results[group].values())
-        assert results[group][verdict[key]]["val"]["auroc"] == best
-    found = [
-        one
-        for one in results["comparisons"]
-        if (one["a"], one["b"]) == (verdict["detector"], verdict["baseline"])
-    ]
-    assert [{key: value for key, value in verdict.items() if key in found[0]}] == [
-        {key: value for key, value in one.items() if key not in ("a", "b")} for one in found
-    ]
+    best = {"models": verdict["detector"], "baselines": verdict["baseline"]["rival"]}
+    for group, name in best.items():
+        areas = [entry["val"]["auroc"] for entry in results[group].values()]
+        assert results[group][name]["val"]["auroc"] == max(areas)
+    (pair,) = [one for one in results["comparisons"] if [one["a"], one["b"]] == [*best.values()]]
+    assert verdict["baseline"]["difference"] == pair["difference"]
+    assert verdict["control"]["rival"] in ("prompt_state", "answer_length")
 
 
 def test_label_sensitivity_is_of_scores_with_more_than_two_values(
@@ -189,10 +187,9 @@ def test_same_seed_same_results(store_path, tmp_path, finished, results):
         str(store_path),
         "--output-dir",
         str(tmp_path / "again"),
-        "--seeds",
-        "2",
         "--no-run-lstm",
         *SETTINGS,
+        "--seeds=2",
     ]
     assert main(command) == 0
     again = json.loads((tmp_path / "again" / "results.json").read_text())

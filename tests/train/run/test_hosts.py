@@ -24,7 +24,7 @@ from train.run.directory import find_disagreement
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ["--lstm-hidden", "8", "--force-cpu", "--threads", "1", "--batch-size", "12"]
-FLAGS += ["--epochs", "1", "--models", "lstm_solo"]
+FLAGS += ["--epochs", "1", "--seeds", "1", "--models", "lstm_solo"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 

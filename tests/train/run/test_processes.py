@@ -29,6 +29,8 @@ FLAGS = [
     "12",
     "--epochs",
     "2",
+    "--seeds",
+    "1",
     "--dropout",
     "0",
     "--models",

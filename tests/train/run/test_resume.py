@@ -18,7 +18,8 @@ from train.run.directory import lock_directory
 
 ROOT = Path(__file__).parents[3]
 SMALL = (
-    "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --threads 1 --batch-size 16"
+    "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --seeds 1 --threads 1 "
+    "--batch-size 16"
 )
 FLAGS = f"{SMALL} --epochs 2 --save-every 2 --mixup 0.3 --seeds 2 --splits 2".split()
 FLAGS += ["--models", "lstm_solo,drift", "--tune", "none"]
