@@ -9,7 +9,8 @@ import pytest
 from runs import make_entries, paired_bootstrap
 from scipy.stats import norm
 
-from train.evaluate.metrics import auroc, bootstrap_auroc, mean_auroc
+from train.evaluate.intervals import auroc_interval
+from train.evaluate.metrics import auroc, mean_auroc
 from train.evaluate.paired_tests import compare_pairs, delong_test, find_verdict, holm
 from train.evaluate.results import PairedTest, Verdict
 
@@ -176,7 +177,7 @@ def test_intervals_cover_the_truth():
     area, difference = true_auroc(1.2), true_auroc(1.2) - true_auroc(0.7)
     for seed in range(120):
         labels, a, b = two_normals(rng, (1.2, 0.7))
-        low, high = bootstrap_auroc(labels, a, np.arange(120), seed)
+        low, high = auroc_interval(labels, a, np.arange(120))
         paired = paired_bootstrap(labels, a, b, np.arange(120), seed)
         n_covered += low <= area <= high, paired.low <= difference <= paired.high
     assert np.all((n_covered / 120 >= 0.88) & (n_covered / 120 <= 0.99))

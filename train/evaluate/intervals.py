@@ -1,0 +1,241 @@
+"""95% intervals of metrics of scores, over questions: NumPy arrays in, numbers out.
+
+Rows of one question are not independent, so it is questions that vary. The interval of the AUROC
+follows from a formula, those of other metrics from a bootstrap; `benchmarks/coverage.py` says how
+often each holds the truth.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import norm, rankdata
+from scipy.stats import t as student
+
+from train.evaluate.metrics import (
+    N_BINS,
+    Labels,
+    Questions,
+    Scores,
+    calibration_errors,
+    calibration_sums,
+    check_scores,
+    drawn_counts,
+    rank_rows,
+    rates,
+)
+from train.evaluate.results import Interval
+
+__all__ = ["auroc_interval", "bootstrap_intervals", "clustered_variance", "mean_components"]
+
+Z = float(norm.ppf(0.975))
+PRIOR = 10  # questions of the rarer class that weigh as much as the variance of a model
+
+
+def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Interval:
+    """The 95% interval of the AUROC; of several runs (n_runs, n) that of their mean AUROC.
+
+    It is the score interval of Newcombe (2006, method 5, doi:10.1002/sim.2324): those areas from
+    which the found one is less than 1.96 standard errors away, the error being that of a model at
+    *that* area. So it lies within 0 and 1, and has a width where the found area is 1.
+
+    The model knows neither the shape of the scores nor questions. Its variance is therefore
+    multiplied by the ratio of the variance that the rows show (DeLong's, of questions: see
+    `clustered_variance`) to its own. Where a class has few questions that ratio is uncertain: it is
+    the mean of itself, with the weight of that number, and the design effect with that of `PRIOR`.
+
+    `labels` (n,) are 0 and 1, both present, `scores` finite; `questions` (n,) are equal for rows of
+    the same question. Both ends are .5 for constant scores.
+    """
+    positive, negative = mean_components(labels, scores)
+    area = float(positive.mean())
+    variance = clustered_variance(labels, positive, negative, questions)
+    if variance == 0 and area == 0.5:
+        return [0.5, 0.5]
+    sizes = len(positive), len(negative)
+    n_questions = [len(np.unique(questions[labels == label])) for label in (1, 0)]
+    design = max(size / n for size, n in zip(sizes, n_questions, strict=True))
+    apart = clustered_variance(labels, positive, negative, np.arange(len(labels)))
+    if variance is not None and apart:
+        design = float(np.clip(variance / apart, 1, design))
+    ratio = design
+    if variance is not None:
+        found = variance / model_variance(nudge(area, *sizes), *sizes)
+        weight = min(n_questions)
+        ratio = (weight * found + PRIOR * design) / (weight + PRIOR)
+    return [lower_end(area, ratio, *sizes), 1 - lower_end(1 - area, ratio, *sizes)]
+
+
+def model_variance(area: float, n_positive: int, n_negative: int) -> float:
+    """Newcombe's variance of an AUROC: Hanley and McNeil's, the same for both classes."""
+    n = (n_positive + n_negative) / 2
+    spread = 1 + (n - 1) * ((1 - area) / (2 - area) + area / (1 + area))
+    return area * (1 - area) * spread / (n_positive * n_negative)
+
+
+def nudge(area: float, n_positive: int, n_negative: int) -> float:
+    """An area at least half a pair away from 0 and 1."""
+    half = 0.5 / (n_positive * n_negative)
+    return min(max(area, half), 1 - half)
+
+
+def lower_end(area: float, ratio: float, n_positive: int, n_negative: int) -> float:
+    """The least area from which the found one is at most 1.96 standard errors away."""
+
+    def excess(other: float) -> float:
+        error = math.sqrt(ratio * model_variance(other, n_positive, n_negative))
+        return area - other - Z * error
+
+    if area == 0:
+        return 0.0
+    return float(brentq(excess, 0, area * (1 - 1e-9)))  # at 1 the error is 0: no end
+
+
+def bootstrap_intervals(
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+) -> dict[str, Interval]:
+    """95% intervals of the numbers of `rates`, of ECE and of the Brier score, by name.
+
+    Of several runs (n_runs, n) they are those of the means. All are of a bootstrap over questions,
+    with the quantiles of Student's t in place of the normal ones, since few questions vary less
+    than they should (Hesterberg, 2015). AUPRC and Brier score have the bias-corrected percentiles
+    (Efron, 1987). Rates have the percentiles, and at least the interval of Wilson (1927) of as many
+    questions as have the class, because a bootstrap of a rate of 0 or 1 has no width. ECE has that
+    of `invert_ece`, and at least the percentiles.
+
+    The parameters are those of `auroc_interval`; resamples with a single class are left out of
+    AUPRC and rates.
+    """
+    _, question = np.unique(questions, return_inverse=True)
+    n_questions = int(question.max()) + 1
+    z = student_z(n_questions)
+    runs = np.atleast_2d(scores)
+    ranked = [rank_rows(labels, run, question) for run in runs]
+    sums = [calibration_sums(labels, run, question) for run in runs]
+
+    def numbers(counts: Scores) -> dict[str, Scores]:
+        of_runs = [
+            rates(one, counts) | calibration_errors(counts @ of_run)
+            for one, of_run in zip(ranked, sums, strict=True)
+        ]
+        return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
+
+    blocks = list(drawn_counts(n_questions, seed, n_resamples))
+    drawn = [numbers(counts) for counts in blocks]
+    intervals = {}
+    for name, (found,) in numbers(np.ones((1, n_questions))).items():
+        samples = np.concatenate([one[name] for one in drawn])
+        samples = samples[~np.isnan(samples)]
+        if name in ("auprc", "ece", "brier"):
+            intervals[name] = bias_corrected(samples, found, z)
+        else:
+            n_with = len(np.unique(question[labels == (name != "fpr_at_95")]))
+            percentiles = np.quantile(samples, norm.cdf([-z, z]))
+            intervals[name] = hull(percentiles, wilson(found, n_with))
+    inverted = invert_ece([of_run[:, :N_BINS] for of_run in sums], blocks, len(labels), z)
+    intervals["ece"] = hull(intervals["ece"], inverted)
+    return intervals
+
+
+def student_z(n_questions: int) -> float:
+    """What replaces 1.96 for a bootstrap of few questions."""
+    n = max(2, n_questions)
+    return float(student.ppf(0.975, n - 1)) * math.sqrt(n / (n - 1))
+
+
+def bias_corrected(samples: Scores, found: float, z: float) -> Interval:
+    """Percentiles of samples (n_kept,), moved by twice the bias of their median."""
+    below = np.mean(samples < found) + np.mean(samples == found) / 2
+    z0 = norm.ppf(np.clip(below, 1 / len(samples), 1 - 1 / len(samples)))
+    return np.quantile(samples, norm.cdf([2 * z0 - z, 2 * z0 + z])).tolist()
+
+
+def wilson(share: float, n: int) -> Interval:
+    """The score interval of a share of n independent ones."""
+    scale = 1 + Z**2 / n
+    middle = (share + Z**2 / (2 * n)) / scale
+    margin = Z * math.sqrt(max(0.0, share * (1 - share)) / n + Z**2 / (4 * n**2)) / scale
+    return [max(0.0, middle - margin), min(1.0, middle + margin)]
+
+
+def hull(*intervals: Sequence[float]) -> Interval:
+    lows, highs = zip(*intervals, strict=True)
+    return [float(min(lows)), float(max(highs))]
+
+
+def invert_ece(
+    by_question: Sequence[Scores], blocks: Sequence[Labels], n_rows: int, z: float
+) -> Interval:
+    """Those calibration errors for which the one that was found is no surprise.
+
+    A found ECE is too large, since chance alone moves every bin, and a resampled one is so twice:
+    percentiles would lie above the truth. So all errors are tried that are c times the found ones
+    of the bins, with the noise of the resamples around them: c from 0, which is perfectly
+    calibrated, to 1.5.
+
+    `by_question` are the sums (n_questions, 15) of `calibration_sums` of each run, `blocks` the
+    counts (r, n_questions) of resamples.
+    """
+    surprises = []
+    shares = np.linspace(0, 1.5, 61)
+    for sums in by_question:
+        total = sums.sum(axis=0)
+        noise = np.concatenate([counts @ sums for counts in blocks]) - total
+        errors = [np.abs(share * total + noise).sum(axis=1) / n_rows for share in shares]
+        surprises.append(np.array(errors))  # (n_shares, n_resamples)
+    found = float(np.mean([np.abs(sums.sum(axis=0)).sum() / n_rows for sums in by_question]))
+    low, high = np.quantile(np.mean(surprises, axis=0), norm.cdf([-z, z]), axis=1)
+    possible = found * shares[(low <= found) & (found <= high)]
+    return [float(possible.min()), float(possible.max())] if len(possible) else [found, found]
+
+
+def mean_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+    """Placement values of one run (n,), or their means over several (n_runs, n).
+
+    They are the share of negatives below each positive, (n_positives,), and of positives above each
+    negative, (n_negatives,); the mean of each is the AUROC (DeLong et al., 1988).
+    """
+    runs = [_structural_components(labels, run) for run in np.atleast_2d(scores)]
+    positive, negative = zip(*runs, strict=True)
+    return np.mean(positive, axis=0), np.mean(negative, axis=0)
+
+
+def clustered_variance(
+    labels: Labels, by_positive: Scores, by_negative: Scores, questions: Questions
+) -> float | None:
+    """Variance of the mean of placement values, (n_positives,) and (n_negatives,).
+
+    By Obuchowski (1997, doi:10.2307/2533958) they are summed within a question; of one row a
+    question it is DeLong's. None where the rows of a class are of a single question.
+    """
+    _, question = np.unique(questions, return_inverse=True)
+    n_questions = int(question.max()) + 1
+    sums, variance = [], 0.0
+    for label, values in ((1, by_positive), (0, by_negative)):
+        of_class = question[labels == label]
+        n_with = len(np.unique(of_class))  # questions that have rows of this class
+        if n_with == 1:
+            return None
+        deviations = (values - values.mean()) / len(values)
+        sums.append(np.bincount(of_class, deviations, minlength=n_questions))
+        variance += n_with / (n_with - 1) * float(sums[-1] @ sums[-1])
+    variance += 2 * n_questions / (n_questions - 1) * float(sums[0] @ sums[1])
+    # the three factors differ, so their sum may fall below what it estimates without them
+    total = sums[0] + sums[1]
+    return max(variance, float(total @ total))
+
+
+def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+    """Fraction of negatives below each positive, and of positives above each negative.
+
+    Ties count one half; shapes (n_positives,) and (n_negatives,).
+    """
+    check_scores(labels, scores)
+    positive = labels == 1
+    negative = ~positive
+    midranks = rankdata(scores)
+    # negatives below each positive, positives below each negative
+    n_below_positive = midranks[positive] - rankdata(scores[positive])
+    n_below_negative = midranks[negative] - rankdata(scores[negative])
+    return n_below_positive / np.sum(negative), 1 - n_below_negative / np.sum(positive)
