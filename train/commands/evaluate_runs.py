@@ -37,6 +37,7 @@ from train.data.requirements import (
 )
 from train.data.splits import all_as_test, check_labels
 from train.errors import DataError
+from train.evaluate.calibrate import Validation, judge_fitted
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.judge import judge_elsewhere
 from train.evaluate.metrics import mean_auroc, youden_threshold
@@ -277,7 +278,9 @@ def judge_pair(pair: Pair) -> Tested:
     metrics = {}
     for name, scores in score_names(pair, tested.remarks):
         judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
-        metrics[name] = replace(judged, own_test_auroc=own_test[name])
+        val = Validation(run.frame.val.labels, run.frame.val.mean(name), run.frame.val.questions)
+        fitted = judge_fitted(val, labels, scores, questions, run.models.config.risk)
+        metrics[name] = replace(judged, own_test_auroc=own_test[name], **fitted)
     return replace(tested, metrics=metrics)
 
 

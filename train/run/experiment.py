@@ -14,10 +14,12 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from store.labels.rule import UNLABELLED
 from train.config import Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, find_remarks, reader_of
 from train.data.splits import read_values
+from train.errors import DataError
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
@@ -30,6 +32,7 @@ from train.evaluate.judge import (
     label_sensitivity,
     read_truth,
 )
+from train.evaluate.label_noise import judge_label_noise
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.results import Entries, Results
 from train.evaluate.strata import Strata, cut_by, strata_of
@@ -166,7 +169,10 @@ def build_results(
     """What is found of the scores; `names` are those of the models, all others are baselines."""
     data = trainer.data
     strata = find_strata(data, frame)
-    entries = {name: judge(frame, name, one.facts, strata) for name, one in scored.items()}
+    entries = {
+        name: judge(frame, name, one.facts, strata, data.config.risk)
+        for name, one in scored.items()
+    }
     models = {name: entries[name] for name in names}
     baselines = {name: entry for name, entry in entries.items() if name not in models}
     comparisons, verdict = compare_all(models, baselines, frame.test)
@@ -190,7 +196,26 @@ def build_results(
         results.label_sensitivity = [
             label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
         ]
+    config = data.config
+    if config.label_noise is not None or config.second_label is not None:
+        second = read_second_labels(data)
+        results.label_noise = judge_label_noise(frame.test, config.label_noise, second)
     return results
+
+
+def read_second_labels(data: TrainingData) -> NDArray[np.int64] | None:
+    """The labels of the second grader (n_test,), if there is one; raises DataError."""
+    column = data.config.second_label
+    if column is None:
+        return None
+    values = read_values(data.store, column, "--second-label", data.splits.test)
+    wrong = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
+    if wrong:
+        raise DataError(
+            f"{data.store.path}: column {column!r}: expected labels 1, 0 or -1, found "
+            f"{wrong[0]!r:.80}; name a column of labels with --second-label"
+        )
+    return values.astype(np.int64)
 
 
 def count_values(numbers: NDArray) -> int:

@@ -18,6 +18,7 @@ SMALL = ["--epochs", "2", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det
 ALWAYS = [
     "Verdict",
     "Metrics on test",
+    "At fixed error rates",
     "Paired tests",
     "ROC",
     "Precision and recall",
