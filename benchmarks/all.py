@@ -86,6 +86,9 @@ JOBS = (
     Job("graphs"),
     Job("training"),
     Job("images"),
+    Job("coverage"),
+    Job("coverage", ("--part", "metrics"), "coverage_metrics"),
+    Job("coverage", ("--part", "risk"), "coverage_risk"),
     Job("view", needs=("starlette", "uvicorn", "Chromium")),
 )
 FOUND: Mapping[str, Callable[[], bool]] = {
