@@ -14,12 +14,10 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from store.labels.rule import UNLABELLED
 from train.config import Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, find_remarks, reader_of
-from train.data.splits import read_values
-from train.errors import DataError
+from train.data.splits import read_second_labels, read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
@@ -198,24 +196,9 @@ def build_results(
         ]
     config = data.config
     if config.label_noise is not None or config.second_label is not None:
-        second = read_second_labels(data)
+        second = read_second_labels(data.store, config.second_label, data.splits.test)
         results.label_noise = judge_label_noise(frame.test, config.label_noise, second)
     return results
-
-
-def read_second_labels(data: TrainingData) -> NDArray[np.int64] | None:
-    """The labels of the second grader (n_test,), if there is one; raises DataError."""
-    column = data.config.second_label
-    if column is None:
-        return None
-    values = read_values(data.store, column, "--second-label", data.splits.test)
-    wrong = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
-    if wrong:
-        raise DataError(
-            f"{data.store.path}: column {column!r}: expected labels 1, 0 or -1, found "
-            f"{wrong[0]!r:.80}; name a column of labels with --second-label"
-        )
-    return values.astype(np.int64)
 
 
 def count_values(numbers: NDArray) -> int:

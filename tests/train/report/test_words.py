@@ -52,6 +52,13 @@ def test_few_traces_decide_nothing(few):
     assert "better" not in text
 
 
+def test_what_the_test_set_could_show_is_said():
+    results = make_verdict(-0.1, 0.1)
+    assert not in_words("detectable", results)
+    results.verdict.detectable = 0.0312
+    assert "such a test set would show (power .8): .031." in in_words("detectable", results)
+
+
 def test_the_verdict_has_three_lines():
     assert in_words("verdict", make_verdict(0.05, 0.2)).splitlines() == [
         "Best on validation: detector saplma, baseline entropy.",
