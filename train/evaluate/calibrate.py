@@ -25,7 +25,6 @@ __all__ = [
     "controlled_risk",
     "fit_temperature",
     "judge_fitted",
-    "least_questions",
     "measure_recalibrated",
     "risk_threshold",
     "share_let_through",
@@ -117,11 +116,6 @@ def share_let_through(
     return cumulated[np.searchsorted(scores[is_wrong][order], thresholds, side="left")]
 
 
-def least_questions(risk: float) -> int:
-    """Number of questions with a hallucination below which no threshold can keep a promise."""
-    return int(np.ceil(1 / risk - 1 - 1e-9))
-
-
 def risk_threshold(
     labels: Labels, scores: Scores, questions: Questions, risk: float
 ) -> float | None:
@@ -130,16 +124,14 @@ def risk_threshold(
     By conformal risk control (Angelopoulos et al., arXiv:2208.02814): of n questions that were not
     used otherwise, the largest t with (n R(t) + 1) / (n + 1) <= `risk`, where R is that of
     `share_let_through`. The risk of a new question of the same kind is then at most `risk`, the
-    mean over draws of both. A threshold above 1 lets everything through; None where n is below
-    `least_questions`.
+    mean over draws of both. A threshold above 1 lets everything through; None where 1 / (n + 1) is
+    above `risk`.
     """
     n_questions = len(np.unique(questions[labels == 1]))
-    if n_questions < least_questions(risk):
-        return None
     candidates = np.append(np.unique(scores[labels == 1]), ABOVE_ALL)
     found = share_let_through(labels, scores, questions, candidates)
     allowed = (n_questions * found + 1) / (n_questions + 1) <= risk + 1e-12
-    return float(candidates[allowed][-1])
+    return float(candidates[allowed][-1]) if allowed.any() else None
 
 
 def controlled_risk(

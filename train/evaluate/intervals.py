@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import norm, rankdata
+from scipy.stats import binomtest, norm, rankdata
 from scipy.stats import t as student
 
 from train.evaluate.metrics import (
@@ -61,7 +61,9 @@ def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
         design = float(np.clip(variance / apart, 1, design))
     ratio = design
     if variance is not None:
-        found = variance / model_variance(nudge(area, *sizes), *sizes)
+        half_a_pair = 0.5 / (sizes[0] * sizes[1])
+        within = min(max(area, half_a_pair), 1 - half_a_pair)  # at 0 and 1 the model has no error
+        found = variance / model_variance(within, *sizes)
         weight = min(n_questions)
         ratio = (weight * found + PRIOR * design) / (weight + PRIOR)
     return [lower_end(area, ratio, *sizes), 1 - lower_end(1 - area, ratio, *sizes)]
@@ -72,12 +74,6 @@ def model_variance(area: float, n_positive: int, n_negative: int) -> float:
     n = (n_positive + n_negative) / 2
     spread = 1 + (n - 1) * ((1 - area) / (2 - area) + area / (1 + area))
     return area * (1 - area) * spread / (n_positive * n_negative)
-
-
-def nudge(area: float, n_positive: int, n_negative: int) -> float:
-    """An area at least half a pair away from 0 and 1."""
-    half = 0.5 / (n_positive * n_negative)
-    return min(max(area, half), 1 - half)
 
 
 def lower_end(area: float, ratio: float, n_positive: int, n_negative: int) -> float:
@@ -97,19 +93,12 @@ def bootstrap_intervals(
 ) -> dict[str, Interval]:
     """95% intervals of the numbers of `rates`, of ECE and of the Brier score, by name.
 
-    Of several runs (n_runs, n) they are those of the means. All are of a bootstrap over questions,
-    with the quantiles of Student's t in place of the normal ones, since few questions vary less
-    than they should (Hesterberg, 2015). AUPRC and Brier score have the bias-corrected percentiles
-    (Efron, 1987). Rates have the percentiles, and at least the interval of Wilson (1927) of as many
-    questions as have the class, because a bootstrap of a rate of 0 or 1 has no width. ECE has that
-    of `invert_ece`, and at least the percentiles.
-
-    The parameters are those of `auroc_interval`; resamples with a single class are left out of
-    AUPRC and rates.
+    Of several runs (n_runs, n) they are those of the means, by a bootstrap over questions. The
+    parameters are those of `auroc_interval`; resamples with a single class are left out of AUPRC
+    and rates.
     """
     _, question = np.unique(questions, return_inverse=True)
-    n_questions = int(question.max()) + 1
-    z = student_z(n_questions)
+    n_with = [len(np.unique(question[labels == label])) for label in (0, 1)]
     runs = np.atleast_2d(scores)
     ranked = [rank_rows(labels, run, question) for run in runs]
     sums = [calibration_sums(labels, run, question) for run in runs]
@@ -121,42 +110,48 @@ def bootstrap_intervals(
         ]
         return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
 
+    n_questions = int(question.max()) + 1
     blocks = list(drawn_counts(n_questions, seed, n_resamples))
     drawn = [numbers(counts) for counts in blocks]
     intervals = {}
     for name, (found,) in numbers(np.ones((1, n_questions))).items():
         samples = np.concatenate([one[name] for one in drawn])
         samples = samples[~np.isnan(samples)]
-        if name in ("auprc", "ece", "brier"):
-            intervals[name] = bias_corrected(samples, found, z)
+        if name in ("ece", "brier"):
+            intervals[name] = bias_corrected(samples, found, n_questions)
+        elif name == "auprc":
+            intervals[name] = bias_corrected(samples, found, min(n_with))
         else:
-            n_with = len(np.unique(question[labels == (name != "fpr_at_95")]))
-            percentiles = np.quantile(samples, norm.cdf([-z, z]))
-            intervals[name] = hull(percentiles, wilson(found, n_with))
-    inverted = invert_ece([of_run[:, :N_BINS] for of_run in sums], blocks, len(labels), z)
+            n_of_class = n_with[name != "fpr_at_95"]
+            intervals[name] = rate_interval(samples, found, n_of_class, n_questions)
+    inverted = invert_ece([of_run[:, :N_BINS] for of_run in sums], blocks, len(labels))
     intervals["ece"] = hull(intervals["ece"], inverted)
     return intervals
 
 
 def student_z(n_questions: int) -> float:
-    """What replaces 1.96 for a bootstrap of few questions."""
+    """What takes the place of 1.96, since few questions vary too little (Hesterberg, 2015)."""
     n = max(2, n_questions)
     return float(student.ppf(0.975, n - 1)) * math.sqrt(n / (n - 1))
 
 
-def bias_corrected(samples: Scores, found: float, z: float) -> Interval:
-    """Percentiles of samples (n_kept,), moved by twice the bias of their median."""
+def rate_interval(samples: Scores, found: float, n_of_class: int, n_questions: int) -> Interval:
+    """Percentiles of samples (n_kept,), and at least the interval of Wilson (1927).
+
+    A bootstrap of a rate of 0 or 1 has no width; Wilson's is of as many questions as have rows of
+    the class.
+    """
+    z = student_z(n_questions)
+    wilson = binomtest(round(found * n_of_class), n_of_class).proportion_ci(method="wilson")
+    return hull(np.quantile(samples, norm.cdf([-z, z])), wilson)
+
+
+def bias_corrected(samples: Scores, found: float, n_questions: int) -> Interval:
+    """Percentiles of samples (n_kept,), moved by twice the bias of their median (Efron, 1987)."""
+    z = student_z(n_questions)
     below = np.mean(samples < found) + np.mean(samples == found) / 2
     z0 = norm.ppf(np.clip(below, 1 / len(samples), 1 - 1 / len(samples)))
     return np.quantile(samples, norm.cdf([2 * z0 - z, 2 * z0 + z])).tolist()
-
-
-def wilson(share: float, n: int) -> Interval:
-    """The score interval of a share of n independent ones."""
-    scale = 1 + Z**2 / n
-    middle = (share + Z**2 / (2 * n)) / scale
-    margin = Z * math.sqrt(max(0.0, share * (1 - share)) / n + Z**2 / (4 * n**2)) / scale
-    return [max(0.0, middle - margin), min(1.0, middle + margin)]
 
 
 def hull(*intervals: Sequence[float]) -> Interval:
@@ -164,9 +159,7 @@ def hull(*intervals: Sequence[float]) -> Interval:
     return [float(min(lows)), float(max(highs))]
 
 
-def invert_ece(
-    by_question: Sequence[Scores], blocks: Sequence[Labels], n_rows: int, z: float
-) -> Interval:
+def invert_ece(by_question: Sequence[Scores], blocks: Sequence[Labels], n_rows: int) -> Interval:
     """Those calibration errors for which the one that was found is no surprise.
 
     A found ECE is too large, since chance alone moves every bin, and a resampled one is so twice:
@@ -185,7 +178,7 @@ def invert_ece(
         errors = [np.abs(share * total + noise).sum(axis=1) / n_rows for share in shares]
         surprises.append(np.array(errors))  # (n_shares, n_resamples)
     found = float(np.mean([np.abs(sums.sum(axis=0)).sum() / n_rows for sums in by_question]))
-    low, high = np.quantile(np.mean(surprises, axis=0), norm.cdf([-z, z]), axis=1)
+    low, high = np.quantile(np.mean(surprises, axis=0), norm.cdf([-Z, Z]), axis=1)
     possible = found * shares[(low <= found) & (found <= high)]
     return [float(possible.min()), float(possible.max())] if len(possible) else [found, found]
 

@@ -10,7 +10,13 @@ from rich.text import Text
 from store.reports import terminal_text
 from train.evaluate.results import Results
 from train.report.render import Table, in_words
-from train.report.tables import build_label_noise, build_metrics, build_risk, build_tokens
+from train.report.tables import (
+    GUARANTEE,
+    build_grouped,
+    build_label_noise,
+    build_metrics,
+    build_tokens,
+)
 
 __all__ = ["OutputConsole", "print_line", "print_results", "print_table"]
 
@@ -47,10 +53,9 @@ def print_results(results: Results, console: Console) -> None:
     if of_tokens is not None:
         console.print()
         print_table(of_tokens, console, in_words("tokens", results))
-    of_risk = build_risk(results)
-    if of_risk is not None:
+    if results.config.get("risk") is not None:
         print_line(console, in_words("risk", results))
-        print_table(of_risk, console, "")
+        print_table(build_grouped(results, GUARANTEE), console, "")
     if results.label_noise is not None:
         print_line(console, in_words("label_noise", results))
         print_table(build_label_noise(results.label_noise), console, "")

@@ -33,16 +33,17 @@ from train.report.numbers import (
 from train.report.render import Table
 
 __all__ = [
+    "CALIBRATION",
+    "GUARANTEE",
     "METRICS",
-    "build_calibration",
+    "RATES",
     "build_comparisons",
     "build_facts",
+    "build_grouped",
     "build_label_noise",
     "build_metrics",
     "build_mistakes",
     "build_numbers",
-    "build_rates",
-    "build_risk",
     "build_sensitivity",
     "build_split",
     "build_tokens",
@@ -210,23 +211,8 @@ def ranked_number(entry: Entry, key: str) -> float | None:
     return None if entry.control or not entry.test.beats_chance else getattr(entry.test, key)
 
 
-def build_rates(results: Results) -> Table:
-    """Recall at few false positives, and false positives at much recall, a line per method."""
-    return build_grouped(results, RATES)
-
-
-def build_calibration(results: Results) -> Table:
-    """Calibration on test, as it is and after what validation fits, a line per method."""
-    return build_grouped(results, CALIBRATION)
-
-
-def build_risk(results: Results) -> Table | None:
-    """What the thresholds of --risk do on test; None without them."""
-    return build_grouped(results, GUARANTEE) if results.config.get("risk") is not None else None
-
-
 def build_grouped(results: Results, columns: Mapping[str, str]) -> Table:
-    """Numbers of the methods that rank at all, by kind."""
+    """Metrics on test of the methods that rank at all, by kind."""
     entries = results.shown.entries
     kinds = {
         kind: ranking

@@ -14,13 +14,13 @@ from train.report.evidence import find_mistakes
 from train.report.numbers import clean_text, short, short_p, with_interval
 from train.report.render import Table
 from train.report.tables import (
-    build_calibration,
+    CALIBRATION,
+    RATES,
     build_comparisons,
     build_facts,
+    build_grouped,
     build_metrics,
     build_mistakes,
-    build_rates,
-    build_risk,
     build_sensitivity,
     build_split,
 )
@@ -104,17 +104,16 @@ def test_neither_a_control_nor_chance_is_the_best(make_evidence):
 
 
 def test_rates_and_calibration_have_intervals(make_evidence):
-    """A dash for what so few traces cannot have; no line for a constant, nor risk without one."""
+    """A dash for what so few traces cannot have; no line for a constant."""
     results = make_evidence().results
     test = results.models["model_0"].test
-    rates, calibration = build_rates(results), build_calibration(results)
+    rates, calibration = (build_grouped(results, columns) for columns in (RATES, CALIBRATION))
     assert [row[0] for row in rates.rows] == ["model_0", "model_1", "base_0", "base_1"]
     assert rates.rows[0][1] == "–"
     assert rates.rows[0][3] == with_interval(test.recall_at_10, test.recall_at_10_ci)
     assert calibration.rows[0][1] == with_interval(test.ece, test.ece_ci)
     assert calibration.rows[0][-1] == short(test.isotonic_brier)
     assert rates.groups == calibration.groups == {0: "detectors", 2: "baselines"}
-    assert build_risk(results) is None
 
 
 def test_metrics_have_a_line_for_everything(make_evidence):
