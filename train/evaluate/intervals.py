@@ -103,18 +103,20 @@ def bootstrap_intervals(
     ranked = [rank_rows(labels, run, question) for run in runs]
     sums = [calibration_sums(labels, run, question) for run in runs]
 
-    def numbers(counts: Scores) -> dict[str, Scores]:
+    def numbers(counts: Scores) -> tuple[dict[str, Scores], Scores]:
+        totals = [counts @ of_run for of_run in sums]  # (n_runs, r, 15 + 2)
         of_runs = [
-            rates(one, counts) | calibration_errors(counts @ of_run)
-            for one, of_run in zip(ranked, sums, strict=True)
+            rates(one, counts) | calibration_errors(total)
+            for one, total in zip(ranked, totals, strict=True)
         ]
-        return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
+        means = {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
+        return means, np.array(totals)[..., :N_BINS]
 
     n_questions = int(question.max()) + 1
-    blocks = list(drawn_counts(n_questions, seed, n_resamples))
-    drawn = [numbers(counts) for counts in blocks]
+    found_numbers, found_bins = numbers(np.ones((1, n_questions)))
+    drawn, bins = zip(*map(numbers, drawn_counts(n_questions, seed, n_resamples)), strict=True)
     intervals = {}
-    for name, (found,) in numbers(np.ones((1, n_questions))).items():
+    for name, (found,) in found_numbers.items():
         samples = np.concatenate([one[name] for one in drawn])
         samples = samples[~np.isnan(samples)]
         if name in ("ece", "brier"):
@@ -124,7 +126,7 @@ def bootstrap_intervals(
         else:
             n_of_class = n_with[name != "fpr_at_95"]
             intervals[name] = rate_interval(samples, found, n_of_class, n_questions)
-    inverted = invert_ece([of_run[:, :N_BINS] for of_run in sums], blocks, len(labels))
+    inverted = invert_ece(found_bins, np.concatenate(bins, axis=1), len(labels))
     intervals["ece"] = hull(intervals["ece"], inverted)
     return intervals
 
@@ -159,7 +161,7 @@ def hull(*intervals: Sequence[float]) -> Interval:
     return [float(min(lows)), float(max(highs))]
 
 
-def invert_ece(by_question: Sequence[Scores], blocks: Sequence[Labels], n_rows: int) -> Interval:
+def invert_ece(found: Scores, drawn: Scores, n_rows: int) -> Interval:
     """Those calibration errors for which the one that was found is no surprise.
 
     A found ECE is too large, since chance alone moves every bin, and a resampled one is so twice:
@@ -167,20 +169,21 @@ def invert_ece(by_question: Sequence[Scores], blocks: Sequence[Labels], n_rows: 
     of the bins, with the noise of the resamples around them: c from 0, which is perfectly
     calibrated, to 1.5.
 
-    `by_question` are the sums (n_questions, 15) of `calibration_sums` of each run, `blocks` the
-    counts (r, n_questions) of resamples.
+    `found` (n_runs, 1, 15) and `drawn` (n_runs, r, 15) are the sums of labels less scores in each
+    bin, of all rows and of resamples.
     """
-    surprises = []
     shares = np.linspace(0, 1.5, 61)
-    for sums in by_question:
-        total = sums.sum(axis=0)
-        noise = np.concatenate([counts @ sums for counts in blocks]) - total
-        errors = [np.abs(share * total + noise).sum(axis=1) / n_rows for share in shares]
-        surprises.append(np.array(errors))  # (n_shares, n_resamples)
-    found = float(np.mean([np.abs(sums.sum(axis=0)).sum() / n_rows for sums in by_question]))
-    low, high = np.quantile(np.mean(surprises, axis=0), norm.cdf([-Z, Z]), axis=1)
-    possible = found * shares[(low <= found) & (found <= high)]
-    return [float(possible.min()), float(possible.max())] if len(possible) else [found, found]
+    noise = drawn - found
+    errors = np.array([ece_of(share * found + noise, n_rows) for share in shares])
+    low, high = np.quantile(errors, norm.cdf([-Z, Z]), axis=1)  # (n_shares,)
+    (error,) = ece_of(found, n_rows)
+    possible = error * shares[(low <= error) & (error <= high)]
+    return [float(possible.min()), float(possible.max())] if len(possible) else [error, error]
+
+
+def ece_of(bins: Scores, n_rows: int) -> Scores:
+    """(n_runs, r, 15) -> the mean ECE of the runs, (r,)."""
+    return np.abs(bins).sum(axis=2).mean(axis=0) / n_rows
 
 
 def mean_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
