@@ -1,9 +1,7 @@
-"""What validation fits to the scores of a finished method: calibration, a threshold with a promise.
+"""What is fitted to the scores of a finished method: calibration, and a threshold with a promise.
 
 NumPy arrays in, numbers out. Nothing here changes a method's scores, its ranks or its threshold.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +19,9 @@ from train.evaluate.metrics import (
 )
 
 __all__ = [
-    "Validation",
     "controlled_risk",
     "fit_temperature",
-    "judge_fitted",
+    "keep_promise",
     "measure_recalibrated",
     "risk_threshold",
     "share_let_through",
@@ -33,29 +30,6 @@ __all__ = [
 ABOVE_ALL = float(np.nextafter(1, 2))  # a threshold that no probability reaches
 SUREST = 1e-9  # a score is at least so far from 0 and 1 before its log-odds are taken
 LOG_RANGE = (-5.0, 5.0)  # of the natural logarithm of a temperature
-
-
-class Validation(NamedTuple):
-    """The rows on which a method was chosen, each (n_val,)."""
-
-    labels: Labels
-    scores: Scores
-    questions: Questions
-
-
-def judge_fitted(
-    val: Validation, labels: Labels, scores: Scores, questions: Questions, risk: float | None
-) -> Areas:
-    """Fields of `Metrics` on other rows (n,) of what is fitted on validation.
-
-    With a `risk` also those of the threshold that promises it, if there is one.
-    """
-    numbers = measure_recalibrated(val.labels, val.scores, labels, scores)
-    threshold = None if risk is None else risk_threshold(*val, risk)
-    if threshold is None:
-        return numbers
-    found = controlled_risk(labels, scores, questions, threshold)
-    return numbers | {"risk_threshold": threshold} | found
 
 
 def fit_temperature(labels: Labels, scores: Scores) -> float:
@@ -149,3 +123,28 @@ def controlled_risk(
         "answered": float(through.mean()),
         "wrong_answered": float(labels[through].mean()) if through.any() else 0.0,
     }
+
+
+def keep_promise(
+    labels: Labels, scores: Scores, questions: Questions, risk: float, seed: int
+) -> Areas:
+    """The threshold of `risk_threshold` of all rows (n,), and what such thresholds do.
+
+    The latter are of one half of the questions and tried on the other, both ways, since rows that
+    found a threshold are no test of it. Without a threshold of one of them its numbers are missing.
+    """
+    threshold = risk_threshold(labels, scores, questions, risk)
+    distinct, question = np.unique(questions, return_inverse=True)
+    half = np.random.default_rng([seed, 2]).permutation(np.arange(len(distinct)) % 2)[question]
+    found = []
+    for fold in (0, 1):
+        given, tried = (
+            (labels[rows], scores[rows], questions[rows]) for rows in (half != fold, half == fold)
+        )
+        of_half = risk_threshold(*given, risk)
+        if of_half is not None and tried[0].any():
+            found.append(controlled_risk(*tried, of_half))
+    numbers = {} if threshold is None else {"risk_threshold": threshold}
+    if len(found) == 2:
+        numbers |= {name: (found[0][name] + found[1][name]) / 2 for name in found[0]}
+    return numbers

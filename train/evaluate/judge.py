@@ -15,7 +15,7 @@ from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
-from train.evaluate.calibrate import Validation, judge_fitted
+from train.evaluate.calibrate import keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
 from train.evaluate.intervals import auroc_interval, bootstrap_intervals
 from train.evaluate.metrics import (
@@ -107,20 +107,22 @@ def judge(
     strata: Strata | None = None,
     risk: float | None = None,
 ) -> Entry:
-    """Metrics of validation and test; what is chosen or fitted for a run is so on validation.
+    """Metrics of validation and test; what is chosen or recalibrated for a run is so on validation.
 
-    `risk` is the share of hallucinations that a threshold is to let through at most.
+    `risk` is the share of hallucinations that another threshold is to let through at most. It is of
+    test: validation, which has chosen, would promise too much.
     """
     val, test = frame.val, frame.test
     runs = test.scores[name]
     thresholds = [youden_threshold(val.labels, scores) for scores in val.scores[name]]
     on_val = mean_metrics(val.labels, val.scores[name], thresholds)
     fitted = [
-        judge_fitted(
-            Validation(val.labels, of_val, val.questions), test.labels, run, test.questions, risk
-        )
+        measure_recalibrated(val.labels, of_val, test.labels, run)
         for of_val, run in zip(val.scores[name], runs, strict=True)
     ]
+    if risk is not None:
+        for numbers, run in zip(fitted, runs, strict=True):
+            numbers |= keep_promise(test.labels, run, test.questions, risk, frame.seed)
     on_test = with_intervals(
         mean_metrics(test.labels, runs, thresholds, fitted),
         test.labels,

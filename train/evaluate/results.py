@@ -63,9 +63,9 @@ class Metrics:
 
     Of several trainings with the AUROC of each; of several splits with that of each split. The
     intervals of F1, MCC and accuracy, and the AUROC on the run's own test split, are of a run that
-    is tested on another store. Recall is at 1, 5 and 10% false positives. What was fitted on
-    validation: a temperature and isotonic regression, with ECE and Brier score after them, and the
-    threshold below which answers are let through, with its risk.
+    is tested on another store. Recall is at 1, 5 and 10% false positives. A temperature
+    and isotonic regression are fitted on validation, with ECE and Brier score after them; the
+    threshold below which answers are let through, with its risk, on test.
     """
 
     auroc: float = field(metadata=SHARE)

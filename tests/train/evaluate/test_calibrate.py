@@ -5,10 +5,9 @@ import pytest
 from scipy.special import expit
 
 from train.evaluate.calibrate import (
-    Validation,
     controlled_risk,
     fit_temperature,
-    judge_fitted,
+    keep_promise,
     measure_recalibrated,
     risk_threshold,
     share_let_through,
@@ -66,5 +65,17 @@ def test_no_promise_without_questions_to_keep_it():
     assert risk_threshold(np.ones(8), scores[:8], np.arange(8), 0.1) is None
     assert risk_threshold(np.ones(9), scores, np.arange(9), 0.1) == 0
     assert risk_threshold(np.ones(9), scores, np.arange(9), 1.0) > 1
-    val = Validation(np.repeat([0, 1], [9, 8]), np.linspace(0, 1, 17), np.arange(17))
-    assert "risk" not in judge_fitted(val, *draw(50, 3), np.arange(50), 0.1)
+    assert keep_promise(np.ones(8), scores[:8], np.arange(8), 0.1, seed=0) == {}
+    assert keep_promise(np.ones(9), scores, np.arange(9), 0.1, seed=0) == {"risk_threshold": 0}
+
+
+def test_a_promise_is_tried_on_other_questions():
+    """Of thresholds of each half, near that of all."""
+    labels, scores = draw(2000, 4)
+    questions = np.arange(2000) // 2
+    found = keep_promise(labels, scores, questions, 0.2, seed=0)
+    assert found["risk_threshold"] == risk_threshold(labels, scores, questions, 0.2)
+    assert found["risk"] == pytest.approx(0.2, abs=0.05)
+    same = controlled_risk(labels, scores, questions, found["risk_threshold"])
+    assert same["risk"] != found["risk"]
+    assert found["answered"] == pytest.approx(same["answered"], abs=0.05)
