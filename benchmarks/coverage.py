@@ -30,7 +30,7 @@ from benchmarks.tables import finish, pyplot
 
 with needs_extra("train"):
     from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
-    from train.evaluate.intervals import auroc_interval, bootstrap_intervals
+    from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
     from train.evaluate.metrics import auroc, auroc_samples, measure, percentile_interval
 
 SIZES = {"7/143": (7, 143), "30+30": (30, 30), "15/135": (15, 135), "744": (415, 329)}
@@ -155,7 +155,7 @@ def cover_metrics(args: Namespace) -> Iterator[dict]:
         for _ in range(args.simulations // 10):
             rows = probabilities(SIZES[size], SIZES[size], kind, area, rng)
             measured = measure(*rows[:2], 0.5)
-            intervals = bootstrap_intervals(*rows, 0, 400)
+            intervals = bootstrap_rates(*rows, 0, 400) | bootstrap_calibration(*rows, 0, 400)
             for name in METRICS:
                 if getattr(measured, name) is not None:
                     found[name].append(intervals[name])

@@ -27,7 +27,13 @@ from train.evaluate.metrics import (
 )
 from train.evaluate.results import Interval
 
-__all__ = ["auroc_interval", "bootstrap_intervals", "clustered_variance", "mean_components"]
+__all__ = [
+    "auroc_interval",
+    "bootstrap_calibration",
+    "bootstrap_rates",
+    "clustered_variance",
+    "mean_components",
+]
 
 Z = float(norm.ppf(0.975))
 PRIOR = 10  # questions of the rarer class that weigh as much as the variance of a model
@@ -88,47 +94,59 @@ def lower_end(area: float, ratio: float, n_positive: int, n_negative: int) -> fl
     return float(brentq(excess, 0, area * (1 - 1e-9)))  # at 1 the error is 0: no end
 
 
-def bootstrap_intervals(
+def bootstrap_rates(
     labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
 ) -> dict[str, Interval]:
-    """95% intervals of the numbers of `rates`, of ECE and of the Brier score, by name.
+    """95% intervals of the numbers of `rates`, by name, by a bootstrap over questions.
 
-    Of several runs (n_runs, n) they are those of the means, by a bootstrap over questions. The
-    parameters are those of `auroc_interval`; resamples with a single class are left out of AUPRC
-    and rates.
+    Of several runs (n_runs, n) they are those of the means. The parameters are those of
+    `auroc_interval`; resamples with a single class are left out.
     """
     _, question = np.unique(questions, return_inverse=True)
-    n_with = [len(np.unique(question[labels == label])) for label in (0, 1)]
-    runs = np.atleast_2d(scores)
-    ranked = [rank_rows(labels, run, question) for run in runs]
-    sums = [calibration_sums(labels, run, question) for run in runs]
-
-    def numbers(counts: Scores) -> tuple[dict[str, Scores], Scores]:
-        totals = [counts @ of_run for of_run in sums]  # (n_runs, r, 15 + 2)
-        of_runs = [
-            rates(one, counts) | calibration_errors(total)
-            for one, total in zip(ranked, totals, strict=True)
-        ]
-        means = {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
-        return means, np.array(totals)[..., :N_BINS]
-
     n_questions = int(question.max()) + 1
-    found_numbers, found_bins = numbers(np.ones((1, n_questions)))
-    drawn, bins = zip(*map(numbers, drawn_counts(n_questions, seed, n_resamples)), strict=True)
+    n_with = [len(np.unique(question[labels == label])) for label in (0, 1)]
+    ranked = [rank_rows(labels, run, question) for run in np.atleast_2d(scores)]
+
+    def numbers(counts: Scores) -> dict[str, Scores]:
+        of_runs = [rates(one, counts) for one in ranked]
+        return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
+
+    drawn = [*map(numbers, drawn_counts(n_questions, seed, n_resamples, len(labels)))]
     intervals = {}
-    for name, (found,) in found_numbers.items():
+    for name, (found,) in numbers(np.ones((1, n_questions))).items():
         samples = np.concatenate([one[name] for one in drawn])
         samples = samples[~np.isnan(samples)]
-        if name in ("ece", "brier"):
-            intervals[name] = bias_corrected(samples, found, n_questions)
-        elif name == "auprc":
+        if name == "auprc":
             intervals[name] = bias_corrected(samples, found, min(n_with))
         else:
             n_of_class = n_with[name != "fpr_at_95"]
             intervals[name] = rate_interval(samples, found, n_of_class, n_questions)
-    inverted = invert_ece(found_bins, np.concatenate(bins, axis=1), len(labels))
+    return intervals
+
+
+def bootstrap_calibration(
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+) -> dict[str, Interval]:
+    """95% intervals of "ece" and "brier" of probabilities, as in `bootstrap_rates`."""
+    _, question = np.unique(questions, return_inverse=True)
+    by_question = [calibration_sums(labels, run, question) for run in np.atleast_2d(scores)]
+    n_questions = int(question.max()) + 1
+    blocks = drawn_counts(n_questions, seed, n_resamples)
+    totals = [[counts @ sums for sums in by_question] for counts in blocks]
+    drawn = np.concatenate(totals, axis=1)  # (n_runs, r, 15 + 2)
+    found = np.array([sums.sum(axis=0, keepdims=True) for sums in by_question])
+    intervals = {}
+    for name, samples in mean_errors(drawn).items():
+        intervals[name] = bias_corrected(samples, mean_errors(found)[name][0], n_questions)
+    inverted = invert_ece(found[..., :N_BINS], drawn[..., :N_BINS], len(labels))
     intervals["ece"] = hull(intervals["ece"], inverted)
     return intervals
+
+
+def mean_errors(sums: Scores) -> dict[str, Scores]:
+    """Those of `calibration_errors`, (r,), the means over runs (n_runs, r, 15 + 2)."""
+    of_runs = [calibration_errors(run) for run in sums]
+    return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
 
 
 def student_z(n_questions: int) -> float:

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, brier_score_loss
 
-from train.evaluate.intervals import auroc_interval, bootstrap_intervals
+from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
 from train.evaluate.metrics import auroc, expected_calibration_error
 
 RNG = np.random.default_rng(0)
@@ -59,7 +59,8 @@ def test_several_runs_have_the_interval_of_their_mean():
 
 def test_bootstrap_intervals_hold_what_was_found():
     """Those of AUPRC and Brier score are about the percentiles of scikit-learn's of drawn rows."""
-    found = bootstrap_intervals(LABELS, SCORES, np.arange(300), seed=0)
+    rows_of = LABELS, SCORES, np.arange(300), 0
+    found = bootstrap_rates(*rows_of) | bootstrap_calibration(*rows_of)
     rows = np.random.default_rng(1).integers(300, size=(300, 300))
     for name, metric in (("auprc", average_precision_score), ("brier", brier_score_loss)):
         expected = np.percentile([metric(LABELS[i], SCORES[i]) for i in rows], [2.5, 97.5])
@@ -73,6 +74,6 @@ def test_bootstrap_intervals_hold_what_was_found():
 def test_the_calibration_error_of_calibrated_scores_may_be_0():
     """Although chance alone moves each bin of them."""
     labels = (np.random.default_rng(2).random(300) < SCORES).astype(int)
-    low, high = bootstrap_intervals(labels, SCORES, np.arange(300), seed=0)["ece"]
+    low, high = bootstrap_calibration(labels, SCORES, np.arange(300), seed=0)["ece"]
     assert low == 0
     assert 0.02 < high < 0.1
