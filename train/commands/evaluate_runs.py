@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -284,7 +284,7 @@ def judge_pair(pair: Pair) -> Tested:
     for name, scores in score_names(pair, tested.remarks):
         judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
         val = run.frame.val
-        fitted = measure_recalibrated(val.labels, val.mean(name), labels, scores)
+        fitted: dict[str, Any] = measure_recalibrated(val.labels, val.mean(name), labels, scores)
         fitted |= judge_promise(pair, name, labels, scores, questions)
         metrics[name] = replace(judged, own_test_auroc=own_test[name], **fitted)
     return replace(tested, metrics=metrics)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm, rankdata
 from scipy.stats import t as student
@@ -107,7 +108,7 @@ def bootstrap_rates(
     n_with = [len(np.unique(question[labels == label])) for label in (0, 1)]
     ranked = [rank_rows(labels, run, question) for run in np.atleast_2d(scores)]
 
-    def numbers(counts: Scores) -> dict[str, Scores]:
+    def numbers(counts: NDArray) -> dict[str, Scores]:
         of_runs = [rates(one, counts) for one in ranked]
         return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
 

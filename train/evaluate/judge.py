@@ -5,7 +5,8 @@ NumPy arrays in, records out. Thresholds and the best of a group are chosen on v
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product, zip_longest
+from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,6 @@ from train.evaluate.calibrate import keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
 from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
 from train.evaluate.metrics import (
-    Areas,
     Labels,
     Questions,
     Scores,
@@ -171,7 +171,7 @@ def with_intervals(
     intervals = bootstrap_rates(labels, scores, questions, seed)
     intervals |= bootstrap_calibration(labels, scores, questions, seed)
     intervals["auroc"] = auroc_interval(labels, scores, questions)
-    known = {
+    known: dict[str, Any] = {
         f"{name}_ci": interval
         for name, interval in intervals.items()
         if getattr(metrics, name) is not None
@@ -180,16 +180,17 @@ def with_intervals(
 
 
 def mean_metrics(
-    labels: Labels, scores: Scores, thresholds: list[float], fitted: Sequence[Areas] = ()
+    labels: Labels, scores: Scores, thresholds: list[float], fitted: Sequence[dict[str, Any]] = ()
 ) -> Metrics:
     """Mean of each metric over the runs (n_seeds, n), and of the fields `fitted` of each.
 
     Of several runs also each one's AUROC and their standard deviation.
     """
     runs = [
-        replace(measure(labels, run, threshold), **fields)
-        for run, threshold, fields in zip_longest(scores, thresholds, fitted, fillvalue={})
+        measure(labels, run, threshold) for run, threshold in zip(scores, thresholds, strict=True)
     ]
+    if fitted:
+        runs = [replace(run, **fields) for run, fields in zip(runs, fitted, strict=True)]
     metrics = mean_record(runs)
     if len(runs) > 1:
         metrics.auroc_runs = [run.auroc for run in runs]

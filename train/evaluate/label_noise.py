@@ -29,14 +29,15 @@ def judge_label_noise(
     (n_test,) are the labels of a second grader, -1 where there is none.
     """
     noise = LabelNoise(error=error or 0.0, auroc={})
-    is_both = None if second is None else second != UNLABELLED
-    if second is not None and is_both is not None and is_both.any():
+    second = np.full(len(test), UNLABELLED) if second is None else second
+    is_both = second != UNLABELLED
+    if is_both.any():
         noise.rows = int(is_both.sum())
         noise.agreement, noise.kappa = agreement_of(test.labels[is_both], second[is_both])
         noise.error = error_of_graders(noise.agreement) if error is None else error
     for name, runs in test.scores.items():
         noise.auroc[name] = noisy_area(test.labels, runs, noise.error)
-        if is_both is not None and len(np.unique(second[is_both])) == 2:
+        if len(np.unique(second[is_both])) == 2:
             noise.auroc[name].second = mean_auroc(second[is_both], runs[:, is_both])
     return noise
 
