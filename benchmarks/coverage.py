@@ -225,16 +225,12 @@ PARTS: dict[str, tuple[str, Callable[[Namespace], Iterator[dict]]]] = {
     "risk": ("coverage_risk", simulate_risk),
 }
 
+OPTIONS = {
+    "--simulations": (2000, "simulations a row; of slower ones a part"),
+    "--part": ("auroc", "auroc, metrics or risk"),
+    "--sizes": (list(SIZES), "test sets, of these"),
+    "--seed": (0, "seed of the draws"),
+}
+
 if __name__ == "__main__":
-    options = parser(
-        __doc__,
-        size_mb=0,
-        makes_data=False,
-        options={
-            "--simulations": (2000, "simulations a row; of slower ones a part"),
-            "--part": ("auroc", "auroc, metrics or risk"),
-            "--sizes": (list(SIZES), "test sets, of these"),
-            "--seed": (0, "seed of the draws"),
-        },
-    )
-    run(main, options)
+    run(main, parser(__doc__, size_mb=0, makes_data=False, options=OPTIONS))
