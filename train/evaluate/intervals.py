@@ -128,7 +128,10 @@ def bootstrap_rates(
 def bootstrap_calibration(
     labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
 ) -> dict[str, Interval]:
-    """95% intervals of "ece" and "brier" of probabilities, as in `bootstrap_rates`."""
+    """95% intervals of "ece" and "brier" of probabilities, as in `bootstrap_rates`.
+
+    That of the ECE reaches up to the one that was found, which mostly is too large.
+    """
     _, question = np.unique(questions, return_inverse=True)
     by_question = [calibration_sums(labels, run, question) for run in np.atleast_2d(scores)]
     n_questions = int(question.max()) + 1
@@ -140,7 +143,8 @@ def bootstrap_calibration(
     for name, samples in mean_errors(drawn).items():
         intervals[name] = bias_corrected(samples, mean_errors(found)[name][0], n_questions)
     inverted = invert_ece(found[..., :N_BINS], drawn[..., :N_BINS], len(labels))
-    intervals["ece"] = hull(intervals["ece"], inverted)
+    (ece,) = mean_errors(found)["ece"]
+    intervals["ece"] = hull(intervals["ece"], inverted, [ece, ece])
     return intervals
 
 

@@ -88,8 +88,8 @@ CALIBRATION = {
 }
 GUARANTEE = {
     "threshold": "risk_threshold",
-    "let through of the hallucinations": "risk",
-    "of all answers": "answered",
+    "hallucinations let through": "risk",
+    "answers let through": "answered",
     "wrong among those": "wrong_answered",
 }
 LESS_IS_BETTER = ("ECE", "confidence ECE", "Brier", "AURC")
