@@ -87,6 +87,9 @@ JOBS = (
     Job("training"),
     Job("images"),
     Job("known_signal"),
+    Job("coverage"),
+    Job("coverage", ("--part", "metrics"), "coverage_metrics"),
+    Job("coverage", ("--part", "risk"), "coverage_risk"),
     Job("view", needs=("starlette", "uvicorn", "Chromium")),
 )
 FOUND: Mapping[str, Callable[[], bool]] = {

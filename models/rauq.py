@@ -2,16 +2,18 @@
 
 arXiv:2505.20045. In each layer, the head whose attention of the answer's tokens to the token before
 them is largest on average is chosen, trace by trace. The confidence of the first token is its
-probability p_1; then c_i = ALPHA p_i + (1 - ALPHA) a_i c_{i-1}, with a_i the chosen head's
+probability p_1; then c_i = alpha p_i + (1 - alpha) a_i c_{i-1}, with a_i the chosen head's
 attention of token i to token i - 1. A layer's score is the mean of -log c_i, and the largest of the
 layers in the middle third (as the authors' code has it, of the layers that are read) is the
 trace's. Nothing is learned: the regression only turns the score into a probability.
 
-`ALPHA` is the authors' for question answering and translation; for summaries they take 0. A token
+The authors take an alpha of 0.2 for question answering and translation, and 0.5 for models that
+follow instructions; here validation chooses between the two. (For summaries they take 0.) A token
 without a log-probability, which is token 0 of a trace without a prompt, does not count.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,36 +29,37 @@ from models.tokens import (
 )
 from store import Batch
 
-__all__ = ["RAUQ", "attention_of_chosen_heads", "recurrent_uncertainty"]
+__all__ = ["ALPHAS", "RAUQ", "attention_of_chosen_heads", "recurrent_uncertainty"]
 
-ALPHA = 0.2
+ALPHAS = (0.2, 0.5)
 # the smallest normal float32: a confidence that was rounded to 0 has a finite logarithm
 FLOOR = torch.finfo(torch.float32).tiny
 
 
-def recurrent_uncertainty(batch: Batch, alpha: float = ALPHA) -> Tensor:
-    """The largest uncertainty of the middle layers, (B, 1, 1) float32; NaN for an empty answer."""
+def recurrent_uncertainty(batch: Batch, alphas: Sequence[float] = ALPHAS) -> Tensor:
+    """The largest uncertainty of the middle layers, (B, A, 1) float32; NaN for an empty answer."""
     logprob = batch.ragged("logprob")  # (n_tokens,), (B + 1,)
     p = logprob.values.float().exp()
     attention = middle_third(attention_of_chosen_heads(batch))  # (n_tokens, M)
     first, length = spans_of_answers(batch, logprob.offsets)  # (B,), (B,)
 
-    confidence = attention.new_zeros(len(batch), attention.shape[1])  # (B, M)
+    alpha = torch.tensor(alphas)  # (A,)
+    confidence = attention.new_zeros(len(batch), attention.shape[1], len(alphas))  # (B, M, A)
     total = torch.zeros_like(confidence)
     for i in range(int(length.max())):
         traces = (length > i).nonzero().squeeze(1)
         token = first[traces] + i
-        own = p[token][:, None]
+        own = p[token][:, None, None]
         if i == 0:
             confidence[traces] = own
         else:
-            carried = attention[token] * confidence[traces]
+            carried = attention[token][:, :, None] * confidence[traces]
             confidence[traces] = alpha * own + (1 - alpha) * carried
         logs = confidence[traces].clamp(min=FLOOR).log()
         total[traces] -= logs
 
-    by_layer = total / length[:, None]  # 0 / 0 is NaN
-    return by_layer.amax(dim=1)[:, None, None]
+    by_layer = total / length[:, None, None]  # 0 / 0 is NaN
+    return by_layer.amax(dim=1)[:, :, None]
 
 
 def spans_of_answers(batch: Batch, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,4 +99,5 @@ RAUQ = Probe(
     ("attn_prev", "logprob", "prompt_len", "answer_len"),
     recurrent_uncertainty,
     tokens_read="answer",
+    alternatives=tuple(f"alpha {alpha:g}" for alpha in ALPHAS),
 )

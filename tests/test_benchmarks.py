@@ -39,6 +39,7 @@ SIZES = {
     "extraction": "--traces 2 --tokens 8 --layers 1 2 --hidden-size 16 --heads 2 "
     "--timed-tokens 40 --timed-layers 1 --questions 8",
     "view": "--rows 3000 --scored 50 --points 2000 --tokens 5 --layers 2 --hidden-size 8",
+    "coverage": "--simulations 20 --sizes 30+30",
     "training": "--size-mb 1 --threads 1",
     "known_signal": "--stores min_logprob --methods mean_logprob",
     "images": "--size-mb 1 --threads 1 --image-tokens 8",

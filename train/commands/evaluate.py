@@ -25,7 +25,7 @@ Nothing is trained: weights, layers and thresholds are those of the run, the thr
 its validation split. Scores are the mean over its seeds; of a run with --splits those of the first
 split (DIR/split-SEED is the run of another one). Labels are the store's column `label`, or
 made of `score` where the run was made with --score-threshold; traces without a label are not
-judged. Intervals are 95%, of a bootstrap over questions.
+judged. Intervals are 95%, over questions.
 
 Rows that the run has learned from are no test. Of the run's own store its test split is judged.
 Of another store a trace with the trace id and question id of one of the run's train or validation

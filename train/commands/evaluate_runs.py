@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,15 @@ from train.data.requirements import (
 )
 from train.data.splits import all_as_test, check_labels
 from train.errors import DataError
+from train.evaluate.calibrate import (
+    controlled_risk,
+    keep_promise,
+    measure_recalibrated,
+    risk_threshold,
+)
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.judge import judge_elsewhere
-from train.evaluate.metrics import mean_auroc, youden_threshold
+from train.evaluate.metrics import Areas, Scores, mean_auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
 from train.report.render import in_words
@@ -277,8 +283,28 @@ def judge_pair(pair: Pair) -> Tested:
     metrics = {}
     for name, scores in score_names(pair, tested.remarks):
         judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
-        metrics[name] = replace(judged, own_test_auroc=own_test[name])
+        val = run.frame.val
+        fitted: dict[str, Any] = measure_recalibrated(val.labels, val.mean(name), labels, scores)
+        fitted |= judge_promise(pair, name, labels, scores, questions)
+        metrics[name] = replace(judged, own_test_auroc=own_test[name], **fitted)
     return replace(tested, metrics=metrics)
+
+
+def judge_promise(
+    pair: Pair, name: str, labels: Integers, scores: Scores, questions: Integers
+) -> Areas:
+    """What the threshold of --risk does, which is of the run's test split; {} without one."""
+    risk = pair.run.models.config.risk
+    if risk is None:
+        return {}
+    if pair.chosen.is_own:
+        return keep_promise(labels, scores, questions, risk, pair.data.splits.seed)
+    test = pair.run.frame.test
+    threshold = risk_threshold(test.labels, test.mean(name), test.questions, risk)
+    if threshold is None:
+        return {}
+    found = controlled_risk(labels, scores, questions, threshold)
+    return {"risk_threshold": threshold} | found
 
 
 def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[np.float64]]]:

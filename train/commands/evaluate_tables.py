@@ -21,7 +21,7 @@ from train.report.render import (
     render_markdown,
     sentence,
 )
-from train.report.tables import METRICS
+from train.report.tables import CALIBRATION, GUARANTEE, METRICS, RATES, build_numbers
 
 __all__ = ["print_evaluation", "write_evaluation"]
 
@@ -52,6 +52,9 @@ def print_metrics(evaluation: Evaluation, console: Console) -> None:
             print_line(console, f"  {clean_text(remark, 1000)}")
         if tested.metrics:
             print_table(build_metrics(tested, intervals=False), console, "")
+            print_table(build_numbers(tested.metrics, CALIBRATION), console, "")
+            if has_guarantee(tested):
+                print_table(build_numbers(tested.metrics, GUARANTEE), console, "")
         else:
             console.print()
 
@@ -89,6 +92,10 @@ def build_metrics(tested: Tested, *, intervals: bool) -> Table:
             cells.append(with_interval(number, interval) if interval else short(number))
         rows.append((clean_text(name), *cells))
     return Table(("", "AUROC [95%]", "own", *BESIDE_AUROC), rows)
+
+
+def has_guarantee(tested: Tested) -> bool:
+    return any(metrics.risk is not None for metrics in tested.metrics.values())
 
 
 def names_of_matrices(evaluation: Evaluation) -> list[str]:
@@ -189,8 +196,10 @@ def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Secti
             sentence(clean_text(text, 1000))
             for text in [in_words("judged", tested), *tested.remarks]
         ]
-        tables = [build_metrics(tested, intervals=True)] if tested.metrics else []
-        yield Section(title, "\n".join(lines), tables)
+        tables = [build_metrics(tested, intervals=True)]
+        groups = [RATES, CALIBRATION, *([GUARANTEE] if has_guarantee(tested) else [])]
+        tables += [build_numbers(tested.metrics, columns) for columns in groups]
+        yield Section(title, "\n".join(lines), tables if tested.metrics else [])
 
 
 def build_matrix_sections(evaluation: Evaluation) -> Iterator[Section]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from store.traces.origin import find_difference
 from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
-from train.evaluate.metrics import bootstrap_auroc, mean_auroc, ranking
+from train.evaluate.intervals import auroc_interval
+from train.evaluate.metrics import mean_auroc, ranking
 from train.evaluate.over_splits import mean_differences, mean_entries
 from train.evaluate.paired_tests import compare_pairs
 from train.evaluate.results import PairedTest
@@ -150,7 +151,7 @@ def compare_run(name: str, run: FinishedRun, common: Common) -> ComparedRun:
     rows = common.frame
     for model, entry in run.results.entries.items():
         scores = rows.scores[name, model]
-        interval = bootstrap_auroc(rows.labels, scores, rows.questions, rows.seed)
+        interval = auroc_interval(rows.labels, scores, rows.questions)
         areas[model] = Area(common.auroc((name, model)), interval, entry.val.auroc)
         own = common.rankings[name, model]
         first = next(

@@ -169,6 +169,25 @@ class Config:
         0,
         1,
     )
+    risk: float | None = option(
+        "find a threshold that lets through at most this share of a question's hallucinations, on "
+        "the average of new questions (default: none)",
+        None,
+        0,
+        1,
+        low_open=True,
+    )
+    label_noise: float | None = option(
+        "share of the labels that are wrong, as those of a judge: how far AUROCs can move "
+        "(default: none, or what --second-label says)",
+        None,
+        0,
+        0.5,
+    )
+    second_label: str | None = option(
+        "column of the labels of a second grader, 1, 0 or -1: how often both agree, and how far "
+        "AUROCs can move (default: none)"
+    )
     max_traces: int | None = option(
         "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32
     )

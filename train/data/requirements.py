@@ -27,6 +27,7 @@ from train.data.splits import (
     all_as_test,
     check_batch,
     label_column,
+    read_second_labels,
     read_splits,
     read_values,
 )
@@ -115,6 +116,7 @@ def open_data(config: Config, path: Path) -> Work:
     data = parts[0]
     if config.strata is not None:
         read_values(store, config.strata, "--strata", data.splits.test)
+    read_second_labels(store, config.second_label, data.splits.test)
     return Work(config, names_that_learn(names, data), parts)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "all_as_test",
     "check_batch",
     "label_column",
+    "read_second_labels",
     "read_splits",
     "read_values",
     "split_rows",
@@ -260,6 +261,25 @@ def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int6
             "choose another column"
         )
     return store.read(rows, columns=[column]).fixed(column).numpy()
+
+
+def read_second_labels(
+    store: TraceStore, column: str | None, rows: NDArray[np.int64]
+) -> Integers | None:
+    """Labels (n,) of the second grader, -1 where there is none; None without a column.
+
+    Raises DataError for a column that has none of labels.
+    """
+    if column is None:
+        return None
+    values = read_values(store, column, "--second-label", rows)
+    others = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
+    if others:
+        raise DataError(
+            f"{store.path}: --second-label: expected labels of 1, 0 or -1 in column {column!r}, "
+            f"found {others[0]!r:.80}; choose another column"
+        )
+    return values.astype(np.int64)
 
 
 def hold_out_value(

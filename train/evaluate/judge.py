@@ -3,9 +3,10 @@
 NumPy arrays in, records out. Thresholds and the best of a group are chosen on validation.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,13 @@ from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
+from train.evaluate.calibrate import keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
+from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
 from train.evaluate.metrics import (
     Labels,
     Questions,
     Scores,
-    bootstrap_auroc,
     drawn_counts,
     mean_auroc,
     measure,
@@ -98,14 +100,36 @@ def build_frame(scored: ScoredByName, data: TrainingData) -> Frame[str]:
     )
 
 
-def judge(frame: Frame[str], name: str, facts: Facts, strata: Strata | None = None) -> Entry:
-    """Metrics of validation and test; each run's threshold is chosen on validation."""
+def judge(
+    frame: Frame[str],
+    name: str,
+    facts: Facts,
+    strata: Strata | None = None,
+    risk: float | None = None,
+) -> Entry:
+    """Metrics of validation and test; what is chosen or recalibrated for a run is so on validation.
+
+    `risk` is the share of hallucinations that another threshold is to let through at most. It is of
+    test: validation, which has chosen, would promise too much.
+    """
     val, test = frame.val, frame.test
     runs = test.scores[name]
     thresholds = [youden_threshold(val.labels, scores) for scores in val.scores[name]]
     on_val = mean_metrics(val.labels, val.scores[name], thresholds)
-    on_test = mean_metrics(test.labels, runs, thresholds)
-    on_test.auroc_ci = bootstrap_auroc(test.labels, runs, test.questions, frame.seed)
+    fitted = [
+        measure_recalibrated(val.labels, of_val, test.labels, run)
+        for of_val, run in zip(val.scores[name], runs, strict=True)
+    ]
+    if risk is not None:
+        for numbers, run in zip(fitted, runs, strict=True):
+            numbers |= keep_promise(test.labels, run, test.questions, risk, frame.seed)
+    on_test = with_intervals(
+        mean_metrics(test.labels, runs, thresholds, fitted),
+        test.labels,
+        runs,
+        test.questions,
+        frame.seed,
+    )
     if strata is not None:
         on_test.auroc_within, on_test.auroc_within_ci = judge_within(
             test.labels, runs, strata, test.questions, frame.seed
@@ -140,14 +164,33 @@ def correlate(models: Entries, baselines: Entries, test: Frame[str]) -> Explaine
     return Explained(best, correlations)
 
 
-def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Metrics:
-    """Mean of each metric over the runs (n_seeds, n).
+def with_intervals(
+    metrics: Metrics, labels: Labels, scores: Scores, questions: Questions, seed: int
+) -> Metrics:
+    """The metrics with the intervals of those that have one, of scores (n,) or (n_runs, n)."""
+    intervals = bootstrap_rates(labels, scores, questions, seed)
+    intervals |= bootstrap_calibration(labels, scores, questions, seed)
+    intervals["auroc"] = auroc_interval(labels, scores, questions)
+    known: dict[str, Any] = {
+        f"{name}_ci": interval
+        for name, interval in intervals.items()
+        if getattr(metrics, name) is not None
+    }
+    return replace(metrics, **known)
+
+
+def mean_metrics(
+    labels: Labels, scores: Scores, thresholds: list[float], fitted: Sequence[dict[str, Any]] = ()
+) -> Metrics:
+    """Mean of each metric over the runs (n_seeds, n), and of the fields `fitted` of each.
 
     Of several runs also each one's AUROC and their standard deviation.
     """
     runs = [
         measure(labels, run, threshold) for run, threshold in zip(scores, thresholds, strict=True)
     ]
+    if fitted:
+        runs = [replace(run, **fields) for run, fields in zip(runs, fitted, strict=True)]
     metrics = mean_record(runs)
     if len(runs) > 1:
         metrics.auroc_runs = [run.auroc for run in runs]
@@ -212,10 +255,10 @@ def judge_elsewhere(
     `labels` (n,) are 0 and 1, both present, `scores` (n,) finite, and `questions` (n,) equal for
     rows of the same question; the threshold was chosen on other rows.
 
-    The 95% intervals of AUROC, F1, MCC and accuracy are of a bootstrap over questions.
+    The 95% intervals are those of `intervals`; of F1, MCC and accuracy of a bootstrap, too.
     """
     metrics = measure(labels, scores, threshold)
-    metrics.auroc_ci = bootstrap_auroc(labels, scores, questions, seed)
+    metrics = with_intervals(metrics, labels, scores, questions, seed)
     intervals = bootstrap_predictions(labels, scores >= threshold, questions, seed)
     metrics.f1_ci, metrics.mcc_ci, metrics.accuracy_ci = intervals.values()
     return metrics
@@ -230,8 +273,8 @@ def bootstrap_predictions(
 ) -> dict[str, list[float]]:
     """95% percentile intervals of F1, MCC and accuracy, by a bootstrap over questions.
 
-    The resamples are those of `bootstrap_auroc` with the same questions and seed; those with a
-    single class of labels are left out.
+    The resamples are those of `auroc_samples` with the same questions and seed; those with a single
+    class of labels are left out.
 
     `labels` (n,) are 0 and 1, both present, `questions` (n,) equal for rows of the same question.
     Returns the low and the high end for "f1", "mcc" and "accuracy".

@@ -18,13 +18,15 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, roc_cur
 from train.evaluate.results import Metrics
 
 __all__ = [
+    "N_BINS",
     "auprc",
     "aurc",
     "auroc",
     "auroc_samples",
-    "bootstrap_auroc",
     "brier",
     "calibration_bins",
+    "calibration_errors",
+    "calibration_sums",
     "check_scores",
     "confidence",
     "confidence_error",
@@ -37,6 +39,8 @@ __all__ = [
     "prediction_rejection_ratio",
     "rank_rows",
     "ranking",
+    "rates",
+    "rates_once",
     "refined_losses",
     "risk_coverage",
     "roc_points",
@@ -53,6 +57,8 @@ BLOCK = 1 << 18  # numbers of resamples that are drawn at once
 EPSILON = np.finfo(np.float64).eps
 STEEPEST = 50.0  # slope of standardised log-odds: labels that are told apart would ask for infinity
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
+FALSE_RATES = {"recall_at_1": 0.01, "recall_at_5": 0.05, "recall_at_10": 0.1}
+TRUE_RATE = 0.95
 
 
 def ranking(scores: Scores) -> bytes:
@@ -147,20 +153,6 @@ def mean_auroc(labels: Labels, scores: Scores) -> float:
     return float(np.mean([auroc(labels, run) for run in np.atleast_2d(scores)]))
 
 
-def bootstrap_auroc(
-    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
-) -> list[float]:
-    """95% percentile interval of the AUROC by a bootstrap over questions.
-
-    Questions are resampled because rows of the same question are not independent.
-
-    `labels` (n,) are 0 and 1, both present. `scores` are finite, (n,) or (n_runs, n): the interval
-    is then that of the runs' mean AUROC. `questions` (n,) are equal for rows of the same question.
-    Resamples with a single class are left out. Returns the low and the high end.
-    """
-    return percentile_interval(auroc_samples(labels, scores, questions, seed, n_resamples))
-
-
 def auroc_samples(
     labels: Labels,
     scores: Scores,
@@ -169,11 +161,14 @@ def auroc_samples(
     n_resamples: int = 1000,
     stratum: NDArray | None = None,
 ) -> Scores:
-    """Mean AUROC of the runs in each resample that has both classes, (n_kept,).
+    """Mean AUROC of the runs in each resample of questions that has both classes, (n_kept,).
 
-    The parameters are those of `bootstrap_auroc`, and the strata those of `rank_rows`. Which
-    resamples are drawn and kept depends on labels, questions and seed alone: the samples of two
-    detectors are paired.
+    Questions are resampled because rows of the same question are not independent. Which resamples
+    are drawn and kept depends on labels, questions and seed alone: the samples of two detectors are
+    paired.
+
+    `labels` (n,) are 0 and 1, both present. `scores` are finite, (n,) or (n_runs, n). `questions`
+    (n,) are equal for rows of the same question; the strata are those of `rank_rows`.
     """
     _, question = np.unique(questions, return_inverse=True)
     ranked = [rank_rows(labels, run, question, stratum) for run in np.atleast_2d(scores)]
@@ -185,10 +180,15 @@ def auroc_samples(
     return areas[~np.isnan(areas)]
 
 
-def drawn_counts(n_questions: int, seed: int, n_resamples: int) -> Iterator[Labels]:
-    """How often each question is drawn in each resample of as many, in blocks (r, n_questions)."""
+def drawn_counts(
+    n_questions: int, seed: int, n_resamples: int, n_rows: int = 0
+) -> Iterator[Labels]:
+    """How often each question is drawn in each resample of as many, in blocks (r, n_questions).
+
+    The blocks are short enough for arrays (r, n_rows); what is drawn does not depend on them.
+    """
     rng = np.random.default_rng(seed)
-    n_at_once = max(1, BLOCK // n_questions)
+    n_at_once = max(1, BLOCK // max(n_questions, n_rows))
     for first in range(0, n_resamples, n_at_once):
         n = min(n_at_once, n_resamples - first)
         drawn = rng.integers(n_questions, size=(n, n_questions))
@@ -206,10 +206,39 @@ def auprc(labels: Labels, scores: Scores) -> float:
 
     Random scores get the base rate.
     """
+    return rates_once(labels, scores)["auprc"]
+
+
+def rates_once(labels: Labels, scores: Scores) -> Areas:
+    """The numbers of `rates` for rows (n,) of both classes that count once."""
     check_scores(labels, scores)
-    positives, negatives = _counts_from_top(labels, scores)
-    precision = positives / (positives + negatives)
-    return float(np.diff(positives, prepend=0) @ precision / positives[-1])
+    ranked = rank_rows(labels, scores, np.zeros(len(labels), np.int64))
+    return {name: float(found[0]) for name, found in rates(ranked, np.ones((1, 1))).items()}
+
+
+def rates(ranked: Ranked, counts: NDArray) -> dict[str, Scores]:
+    """What the thresholds of a score give where questions count `counts` (r, n_questions) times.
+
+    They are "auprc", as in `auprc`; "recall_at_1", "recall_at_5" and "recall_at_10", the largest
+    recall of a rule `score >= t` with at most 1, 5 or 10% false positives; and "fpr_at_95", the
+    smallest false positive rate with a recall of at least 95%. Each is (r,); NaN for one class.
+    """
+    by_question = np.ascontiguousarray(counts.T, np.float64)
+    true, false = (
+        np.cumsum((of_class @ by_question)[::-1], axis=0)  # (n_groups, r), the highest score first
+        for of_class in (ranked.positives, ranked.negatives)
+    )
+    found = true + false
+    precision = np.divide(true, found, out=np.zeros_like(true), where=found > 0)
+    with np.errstate(invalid="ignore"):  # 0 / 0 for one class
+        recall, false_rate = true / true[-1], false / false[-1]
+    numbers = {"auprc": (np.diff(recall, axis=0, prepend=0) * precision).sum(axis=0)}
+    slack = 1e-9  # 0.05 of 20 rows is one row, whatever the rounding
+    for name, most in FALSE_RATES.items():
+        numbers[name] = np.where(false_rate <= most + slack, recall, 0).max(axis=0)
+    numbers["fpr_at_95"] = np.where(recall >= TRUE_RATE - slack, false_rate, 1).min(axis=0)
+    has_both = (true[-1] > 0) & (false[-1] > 0)
+    return {name: np.where(has_both, found, np.nan) for name, found in numbers.items()}
 
 
 def roc_points(labels: Labels, scores: Scores) -> Curve:
@@ -271,14 +300,17 @@ def aurc(labels: Labels, scores: Scores, threshold: float) -> float:
     return float(np.mean(risk))
 
 
-def prediction_rejection_ratio(labels: Labels, scores: Scores) -> float:
+def prediction_rejection_ratio(labels: Labels, scores: Scores, most: float = 1.0) -> float:
     """PRR: what leaving out the highest scores gains, 0 for random scores and 1 for perfect ones.
 
     The area is that of the share of right answers among the k lowest scores over k = 1 to n; the
     ratio is its gain over random scores, divided by the gain of perfect ones (Malinin and Gales,
     arXiv:2002.07650, with the quality of an answer as LM-Polygraph has it, arXiv:2406.15627, here 1
-    for right and 0 for a hallucination). Unlike `aurc` it reads no threshold: the right answers are
-    the language model's, not those of a detector. Equal scores count as their mean.
+    for right and 0 for a hallucination). At most a share `most` of the answers is left out: k runs
+    over the last floor(most * n) numbers up to n, as LM-Polygraph has it with `max_rejection`.
+
+    Unlike `aurc` it reads no threshold: the right answers are the language model's, not those of a
+    detector. Equal scores count as their mean.
 
     `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
     """
@@ -290,14 +322,15 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores) -> float:
     random = right.mean()
     if len(counts) == 1:
         return 0.0  # equal scores, without the rounding that would show as -.000
-    gain = _area_of_lowest(expected) - random
-    return float(gain / (_area_of_lowest(np.sort(right)[::-1]) - random))
+    gain = _area_of_lowest(expected, most) - random
+    return float(gain / (_area_of_lowest(np.sort(right)[::-1], most) - random))
 
 
-def _area_of_lowest(qualities: Scores) -> float:
-    """Mean over k of the mean of the first k (n,)."""
+def _area_of_lowest(qualities: Scores, most: float) -> float:
+    """Mean of the means of the first k (n,), over the last share of k."""
     k = np.arange(1, len(qualities) + 1)
-    return float(np.mean(np.cumsum(qualities) / k))
+    n_last = max(1, int(most * len(k)))
+    return float(np.mean((np.cumsum(qualities) / k)[-n_last:]))
 
 
 def youden_threshold(labels: Labels, scores: Scores) -> float:
@@ -316,13 +349,36 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
 
 def calibration_bins(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray, NDArray]:
     """Mean score, base rate and count of each non-empty bin, each (n_non_empty,)."""
-    # a score of 1 belongs to the last bin
-    which = np.minimum((scores * N_BINS).astype(int), N_BINS - 1)
-    _, rank = np.unique(which, return_inverse=True)  # numbers the non-empty bins
+    _, rank = np.unique(_bin_of(scores), return_inverse=True)  # numbers the non-empty bins
     count = np.bincount(rank)
     mean_score = np.bincount(rank, scores) / count
     base_rate = np.bincount(rank, labels) / count
     return mean_score, base_rate, count
+
+
+def _bin_of(scores: Scores) -> Labels:
+    """The bin of each score, from 0; a score of 1 belongs to the last."""
+    return np.minimum((scores * N_BINS).astype(int), N_BINS - 1)
+
+
+def calibration_sums(labels: Labels, scores: Scores, question: Questions) -> Scores:
+    """What ECE and Brier score are made of, by question, (n_questions, 15 + 2).
+
+    They are the sums of label less score in each bin, the sum of squared errors, and the number of
+    rows; `question` (n,) numbers questions from 0.
+    """
+    error = labels - scores
+    n_questions = int(question.max()) + 1
+    by_bin = np.bincount(
+        question * N_BINS + _bin_of(scores), error, minlength=n_questions * N_BINS
+    ).reshape(n_questions, N_BINS)
+    return np.column_stack([by_bin, np.bincount(question, error**2), np.bincount(question)])
+
+
+def calibration_errors(sums: Scores) -> dict[str, Scores]:
+    """ECE and Brier score of sums of rows of `calibration_sums`, (r, 15 + 2)."""
+    n_rows = sums[:, -1]
+    return {"ece": np.abs(sums[:, :N_BINS]).sum(axis=1) / n_rows, "brier": sums[:, -2] / n_rows}
 
 
 def expected_calibration_error(labels: Labels, scores: Scores) -> float:
@@ -353,17 +409,24 @@ def measure(labels: Labels, scores: Scores, threshold: float) -> Metrics:
     """Every metric, those of predictions of `score >= threshold`.
 
     MCC, Matthews' correlation, is 0 where it is undefined; `base_rate` is the AUPRC of random
-    scores.
+    scores. A recall at a rate of false positives is None where one negative is more than that rate,
+    and `fpr_at_95` where one positive is more than 5%.
     """
     predicted = scores >= threshold
+    n_positives, n_negatives = np.sum(labels == 1), np.sum(labels == 0)
+    numbers: dict[str, float | None] = dict(rates_once(labels, scores))
+    # with fewer rows one of them is more than the rate
+    too_few = [name for name, rate in FALSE_RATES.items() if n_negatives * rate < 1]
+    too_few += ["fpr_at_95"] if n_positives * (1 - TRUE_RATE) < 1 - 1e-9 else []
     return Metrics(
         auroc=auroc(labels, scores),
-        auprc=auprc(labels, scores),
+        **(numbers | dict.fromkeys(too_few)),
         base_rate=float(np.mean(labels)),
         ece=expected_calibration_error(labels, scores),
         confidence_ece=confidence_error(labels, scores),
         brier=brier(labels, scores),
         prr=prediction_rejection_ratio(labels, scores),
+        prr_half=prediction_rejection_ratio(labels, scores, most=0.5),
         f1=float(f1_score(labels, predicted, zero_division=0)),
         mcc=float(matthews_corrcoef(labels, predicted)),
         accuracy=float(accuracy_score(labels, predicted)),

@@ -9,16 +9,16 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 from scipy.stats import t as student
 
+from train.evaluate.intervals import clustered_variance, mean_components
 from train.evaluate.metrics import (
     Labels,
     Questions,
     Scores,
     auroc,
     auroc_samples,
-    check_scores,
     mean_auroc,
     percentile_interval,
 )
@@ -42,6 +42,13 @@ class DeLongTest(NamedTuple):
     difference: float
     z: float
     p: float
+
+    @property
+    def detectable(self) -> float | None:
+        """The least true difference that a test at 5% finds with probability .8."""
+        if self.z == 0 or math.isinf(self.z):
+            return None
+        return self.difference / self.z * float(norm.ppf(0.975) + norm.ppf(0.8))
 
 
 def delong_test(
@@ -119,8 +126,8 @@ def compare_pairs(
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    p_delong = {(a, b): delong_test(labels, scores[a], scores[b], questions).p for a, b in pairs}
-    p_holm = holm_of_rivals(p_delong, controls)
+    delong = {(a, b): delong_test(labels, scores[a], scores[b], questions) for a, b in pairs}
+    p_holm = holm_of_rivals({pair: test.p for pair, test in delong.items()}, controls)
     errors = {(a, b): error_of_trainings(labels, scores[a], scores[b], questions) for a, b in pairs}
     return [
         PairedTest(
@@ -130,8 +137,9 @@ def compare_pairs(
             ci=percentile_interval(samples[a] - samples[b]),
             p_bootstrap=bootstrap_p(samples[a] - samples[b]),
             p_bootstrap_least=2 / (len(samples[a]) + 1),
-            p_delong=p_delong[a, b],
+            p_delong=delong[a, b].p,
             p_holm=p_holm[a, b],
+            detectable=delong[a, b].detectable,
             control=b in controls,
             error=errors[a, b][0],
             df=errors[a, b][1],
@@ -219,7 +227,8 @@ def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast
     if test.error is not None:
         half = float(student.ppf(0.975, test.df)) * test.error
         low, high = test.difference - half, test.difference + half
-    return Contrast(test.b, test.difference, [low, high], p, finding if p < 0.05 else "undecided")
+    finding = finding if p < 0.05 else "undecided"
+    return Contrast(test.b, test.difference, [low, high], p, finding, test.detectable)
 
 
 def bootstrap_p(differences: Scores) -> float:
@@ -237,54 +246,8 @@ def _difference(
     labels: Labels, a: Scores, b: Scores, questions: Questions
 ) -> tuple[float, float | None]:
     """Difference of mean AUROCs, and its variance over questions; None where that is unknown."""
-    positive_a, negative_a = _mean_components(labels, a)
-    positive_b, negative_b = _mean_components(labels, b)
+    positive_a, negative_a = mean_components(labels, a)
+    positive_b, negative_b = mean_components(labels, b)
     by_positive = positive_a - positive_b
-    variance = _clustered_variance(labels, by_positive, negative_a - negative_b, questions)
+    variance = clustered_variance(labels, by_positive, negative_a - negative_b, questions)
     return float(by_positive.mean()), variance
-
-
-def _clustered_variance(
-    labels: Labels, by_positive: Scores, by_negative: Scores, questions: Questions
-) -> float | None:
-    """Variance of the mean of placement values, (n_positives,) and (n_negatives,).
-
-    None where the rows of a class are of a single question.
-    """
-    _, question = np.unique(questions, return_inverse=True)
-    n_questions = int(question.max()) + 1
-    sums, variance = [], 0.0
-    for label, values in ((1, by_positive), (0, by_negative)):
-        of_class = question[labels == label]
-        n_with = len(np.unique(of_class))  # questions that have rows of this class
-        if n_with == 1:
-            return None
-        deviations = (values - values.mean()) / len(values)
-        sums.append(np.bincount(of_class, deviations, minlength=n_questions))
-        variance += n_with / (n_with - 1) * float(sums[-1] @ sums[-1])
-    variance += 2 * n_questions / (n_questions - 1) * float(sums[0] @ sums[1])
-    # the three factors differ, so their sum may fall below what it estimates without them
-    total = sums[0] + sums[1]
-    return max(variance, float(total @ total))
-
-
-def _mean_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
-    """Structural components of one run (n,), or their means over several (n_runs, n)."""
-    runs = [_structural_components(labels, run) for run in np.atleast_2d(scores)]
-    positive, negative = zip(*runs, strict=True)
-    return np.mean(positive, axis=0), np.mean(negative, axis=0)
-
-
-def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
-    """Fraction of negatives below each positive, and of positives above each negative.
-
-    Ties count one half; shapes (n_positives,) and (n_negatives,).
-    """
-    check_scores(labels, scores)
-    positive = labels == 1
-    negative = ~positive
-    midranks = rankdata(scores)
-    # negatives below each positive, positives below each negative
-    n_below_positive = midranks[positive] - rankdata(scores[positive])
-    n_below_negative = midranks[negative] - rankdata(scores[negative])
-    return n_below_positive / np.sum(negative), 1 - n_below_negative / np.sum(positive)

@@ -31,7 +31,9 @@ __all__ = [
     "Facts",
     "Findings",
     "Interval",
+    "LabelNoise",
     "Metrics",
+    "NoisyArea",
     "PairedTest",
     "Results",
     "SplitCounts",
@@ -64,7 +66,9 @@ class Metrics:
 
     Of several trainings with the AUROC of each; of several splits with that of each split. The
     intervals of F1, MCC and accuracy, and the AUROC on the run's own test split, are of a run that
-    is tested on another store.
+    is tested on another store. Recall is at 1, 5 and 10% false positives. A temperature
+    and isotonic regression are fitted on validation, with ECE and Brier score after them; the
+    threshold below which answers are let through, with its risk, on test.
     """
 
     auroc: float = field(metadata=SHARE)
@@ -74,6 +78,11 @@ class Metrics:
     confidence_ece: float | None = None
     brier: float | None = None
     prr: float | None = None
+    prr_half: float | None = None  # with at most half of the answers left out
+    recall_at_1: float | None = None
+    recall_at_5: float | None = None
+    recall_at_10: float | None = None
+    fpr_at_95: float | None = None
     f1: float | None = None
     mcc: float | None = None
     accuracy: float | None = None
@@ -88,12 +97,33 @@ class Metrics:
     f1_ci: Interval | None = None
     mcc_ci: Interval | None = None
     accuracy_ci: Interval | None = None
+    auprc_ci: Interval | None = None
+    ece_ci: Interval | None = None
+    brier_ci: Interval | None = None
+    recall_at_1_ci: Interval | None = None
+    recall_at_5_ci: Interval | None = None
+    recall_at_10_ci: Interval | None = None
+    fpr_at_95_ci: Interval | None = None
+    temperature: float | None = None
+    temperature_ece: float | None = None
+    temperature_brier: float | None = None
+    isotonic_ece: float | None = None
+    isotonic_brier: float | None = None
+    risk: float | None = None
+    risk_threshold: float | None = None
+    answered: float | None = None
+    wrong_answered: float | None = None
     own_test_auroc: float | None = None
 
     @property
     def ranks(self) -> bool:
         """Whether the scores rank rows at all; constant ones do not, like those of `majority`."""
         return self.auroc_ci != [0.5, 0.5]
+
+    @property
+    def beats_chance(self) -> bool:
+        """Whether the interval of the AUROC lies above .5."""
+        return self.auroc_ci is None or (self.auroc_ci[0] or 0) > 0.5
 
 
 @dataclass
@@ -226,6 +256,7 @@ class PairedTest(Generic[Key]):
 
     `p_bootstrap`, which is never below `p_bootstrap_least`, and `p_delong` are of one split; `p` is
     of several, with the `differences` in each. `p_holm` is corrected for the number of pairs.
+    `detectable` is the least true difference that such a test set would show with probability .8.
     """
 
     a: Key
@@ -237,6 +268,7 @@ class PairedTest(Generic[Key]):
     p_delong: float | None = None
     p: float | None = None
     p_holm: float | None = None
+    detectable: float | None = None
     differences: list[float] | None = None
     control: bool = False  # whether b is one
     what: str | None = None
@@ -258,6 +290,7 @@ class Contrast:
     ci: Interval
     p: float  # that a finding of no effect would have; Holm's for baselines
     finding: str
+    detectable: float | None = None  # see `PairedTest`
 
 
 @dataclass
@@ -351,6 +384,31 @@ class Cut:
 
 
 @dataclass
+class NoisyArea:
+    """AUROC on test if some labels are wrong.
+
+    `corrected` is that for true labels if errors do not depend on the score; `low` and `high` are
+    the least and the largest, whichever labels are wrong; `second` is that for the second grader's.
+    """
+
+    corrected: float | None
+    low: float | None
+    high: float | None
+    second: float | None = None
+
+
+@dataclass
+class LabelNoise:
+    """The share of wrong labels; of two graders, on the rows of test that both labelled."""
+
+    error: float
+    auroc: dict[str, NoisyArea]
+    rows: int | None = None
+    agreement: float | None = None
+    kappa: float | None = None
+
+
+@dataclass
 class TokenCounts:
     """Labelled tokens of a split."""
 
@@ -411,6 +469,7 @@ class Results(Findings):
     config: Json
     machine: Json = field(default_factory=dict)
     label_sensitivity: list[Cut] | None = None
+    label_noise: LabelNoise | None = None
     tokens: dict[str, TokenCounts] | None = None
     left_out: dict[str, str] | None = None  # baseline or control -> why it could not be fitted
     splits: SplitsSummary | None = None

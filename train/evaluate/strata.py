@@ -92,7 +92,7 @@ def judge_within(
 ) -> tuple[float, Interval] | tuple[None, None]:
     """AUROC within strata, the mean over the runs (n_runs, n), with its interval.
 
-    The interval is that of a bootstrap over questions, as the AUROC's. Both are None where no
+    The interval has the percentiles of a bootstrap over questions. Both are None where no
     stratum has both classes; resamples without such a stratum are left out.
     """
     areas = [auroc_within(labels, run, strata.stratum) for run in runs]

@@ -7,27 +7,24 @@ validation, applied as chosen: hallucinated iff score >= threshold.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.data.batches import TrainingData
 from train.data.token_labels import find_unusable, has_token_labels, read_token_labels
+from train.evaluate.intervals import auroc_interval, bootstrap_rates
 from train.evaluate.metrics import (
     Scores,
     auprc,
     auroc,
     check_scores,
-    drawn_counts,
-    percentile_interval,
 )
-from train.evaluate.results import Interval, TokenCounts, TokenMetrics, mean_record
+from train.evaluate.results import TokenCounts, TokenMetrics, mean_record
 
 __all__ = [
     "TokenTruth",
     "best_f1_threshold",
-    "bootstrap_areas",
     "describe_tokens",
     "judge_tokens",
     "largest_by_trace",
@@ -36,7 +33,6 @@ __all__ = [
     "span_metrics",
 ]
 
-N_RESAMPLES = 1000
 TokenScores = NDArray[np.floating]  # of all tokens of a split
 Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -105,9 +101,10 @@ def judge_tokens(
     runs = [judge_run(*scores, truth) for scores in zip(val, test, strict=True)]
     metrics = mean_record(runs)
     kept = [without_missing(scores, truth["test"]) for scores in test]
-    metrics.auroc_ci, metrics.auprc_ci = bootstrap_areas(
-        kept[0][0], [scores for _, scores in kept], seed
-    )
+    questions = kept[0][0].questions[kept[0][0].traces]
+    of_runs = kept[0][0].labels, np.array([scores for _, scores in kept]), questions
+    metrics.auroc_ci = auroc_interval(*of_runs)
+    metrics.auprc_ci = bootstrap_rates(*of_runs, seed)["auprc"]
     n_missing = len(truth["test"].labels) - len(kept[0][0].labels)
     metrics.tokens_without_score = n_missing or None
     return metrics
@@ -221,53 +218,3 @@ def largest_by_trace(scores: Scores, truth: TokenTruth) -> tuple[Integers, Score
     """The traces that have a token, ascending, and the largest score of each."""
     traces, starts = np.unique(truth.traces, return_index=True)
     return traces, np.maximum.reduceat(scores, starts)
-
-
-def bootstrap_areas(
-    truth: TokenTruth, runs: Sequence[Scores], seed: int, n_resamples: int = N_RESAMPLES
-) -> tuple[Interval, Interval]:
-    """95% intervals of AUROC and AUPRC, the means over the runs, by a bootstrap over questions.
-
-    Tokens of one question are drawn together. Resamples with a single class are left out. `truth`
-    is of n tokens, and each of `runs` has n finite scores.
-    """
-    question = np.unique(truth.questions[truth.traces], return_inverse=True)[1]
-    n_questions = int(question.max()) + 1
-    sorted_runs = [sort_once(truth.labels, question, scores) for scores in runs]
-    samples = []
-    for counts in chain.from_iterable(drawn_counts(n_questions, seed, n_resamples)):
-        weights = counts.astype(np.float64)
-        areas = [weighted_areas(*parts, weights) for parts in sorted_runs]
-        if not np.isnan(areas).any():
-            samples.append(np.mean(areas, axis=0))
-    both = np.array(samples)
-    return percentile_interval(both[:, 0]), percentile_interval(both[:, 1])
-
-
-def sort_once(
-    labels: Integers, question: Integers, scores: Scores
-) -> tuple[Integers, Integers, Integers]:
-    """Labels and questions from the highest score down, and the last place of each distinct one."""
-    permutation = np.argsort(-scores, kind="stable")
-    is_last = np.append(np.diff(scores[permutation]) != 0, True)
-    return labels[permutation], question[permutation], np.flatnonzero(is_last)
-
-
-def weighted_areas(
-    labels: Integers, question: Integers, last: Integers, counts: Scores
-) -> tuple[float, float]:
-    """AUROC and AUPRC of tokens of which each question counts `counts` times; NaN for one class."""
-    weights = counts[question]
-    positives = np.cumsum(weights * labels)[last]
-    everything = np.cumsum(weights)[last]
-    n_positive = positives[-1]
-    n_negative = everything[-1] - n_positive
-    if n_positive == 0 or n_negative == 0:
-        return np.nan, np.nan
-    # trapezia under the ROC curve: a tie counts one half
-    true = np.append(0, positives / n_positive)
-    false = np.append(0, (everything - positives) / n_negative)
-    area = np.sum(np.diff(false) * (true[1:] + true[:-1])) / 2
-    step = np.diff(true)
-    precision = np.divide(positives, everything, out=np.zeros(len(last)), where=everything > 0)
-    return float(area), float(step @ precision)

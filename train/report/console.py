@@ -10,7 +10,13 @@ from rich.text import Text
 from store.reports import terminal_text
 from train.evaluate.results import Results
 from train.report.render import Table, in_words
-from train.report.tables import build_metrics, build_tokens
+from train.report.tables import (
+    GUARANTEE,
+    build_grouped,
+    build_label_noise,
+    build_metrics,
+    build_tokens,
+)
 
 __all__ = ["OutputConsole", "print_line", "print_results", "print_table"]
 
@@ -47,9 +53,17 @@ def print_results(results: Results, console: Console) -> None:
     if of_tokens is not None:
         console.print()
         print_table(of_tokens, console, in_words("tokens", results))
+    if results.config.get("risk") is not None:
+        print_line(console, in_words("risk", results))
+        print_table(build_grouped(results, GUARANTEE), console, "")
+    if results.label_noise is not None:
+        print_line(console, in_words("label_noise", results))
+        print_table(build_label_noise(results.label_noise), console, "")
     for remark in shown.remarks:
         print_line(console, remark, wraps=False)
-    for note in filter(None, [in_words("verdict", shown), in_words("on_top", shown)]):
+    for note in filter(
+        None, [in_words(what, shown) for what in ("verdict", "detectable", "on_top")]
+    ):
         console.print()
         print_line(console, note)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config
-from train.evaluate.results import Cut, Entry, PairedTest, Results
+from train.evaluate.results import Cut, Entry, LabelNoise, Metrics, PairedTest, Results
 from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, find_mistakes
@@ -33,12 +33,18 @@ from train.report.numbers import (
 from train.report.render import Table
 
 __all__ = [
+    "CALIBRATION",
+    "GUARANTEE",
     "METRICS",
+    "RATES",
     "build_comparisons",
     "build_costs",
     "build_facts",
+    "build_grouped",
+    "build_label_noise",
     "build_metrics",
     "build_mistakes",
+    "build_numbers",
     "build_sensitivity",
     "build_split",
     "build_tokens",
@@ -63,6 +69,29 @@ MORE_METRICS = {  # for which the terminal has no room
     "confidence ECE": "confidence_ece",
     "AURC": "aurc",
     "PRR": "prr",
+    "PRR at .5": "prr_half",
+}
+RATES = {
+    "recall at 1% FPR": "recall_at_1",
+    "at 5%": "recall_at_5",
+    "at 10%": "recall_at_10",
+    "FPR at 95% recall": "fpr_at_95",
+    "AUPRC": "auprc",
+}
+CALIBRATION = {
+    "ECE": "ece",
+    "Brier": "brier",
+    "T": "temperature",
+    "ECE (T)": "temperature_ece",
+    "Brier (T)": "temperature_brier",
+    "ECE (isotonic)": "isotonic_ece",
+    "Brier (isotonic)": "isotonic_brier",
+}
+GUARANTEE = {
+    "threshold": "risk_threshold",
+    "hallucinations let through": "risk",
+    "answers let through": "answered",
+    "wrong among those": "wrong_answered",
 }
 LESS_IS_BETTER = ("ECE", "confidence ECE", "Brier", "AURC")
 TOKEN_AREAS = ("auroc", "auprc")
@@ -176,8 +205,53 @@ def build_metrics(results: Results, *, more: bool = False) -> Table:
 
 
 def ranked_number(entry: Entry, key: str) -> float | None:
-    """A metric of a method that ranks at all: a constant score is calibrated, but of no use."""
-    return getattr(entry.test, key) if entry.test.ranks else None
+    """A metric of a method that may be the best of its column.
+
+    No control is, nor a method that may rank as a constant does: it is calibrated, but of no use.
+    """
+    return None if entry.control or not entry.test.beats_chance else getattr(entry.test, key)
+
+
+def build_grouped(results: Results, columns: Mapping[str, str]) -> Table:
+    """Metrics on test of the methods that rank at all, by kind."""
+    entries = results.shown.entries
+    kinds = {
+        kind: ranking
+        for kind, names in find_kinds(results).items()
+        if (ranking := [name for name in names if entries[name].test.ranks])
+    }
+    metrics = {name: entries[name].test for names in kinds.values() for name in names}
+    return build_numbers(metrics, columns, find_groups(kinds))
+
+
+def build_numbers(
+    metrics: Mapping[str, Metrics],
+    columns: Mapping[str, str],
+    groups: Mapping[int, str] | None = None,
+) -> Table:
+    """A line per method with some of its metrics, and the 95% intervals that these have."""
+    rows = [
+        (clean_text(name), *(number_cell(one, key) for key in columns.values()))
+        for name, one in metrics.items()
+    ]
+    return Table(("", *columns), rows, groups=groups or {})
+
+
+def number_cell(metrics: Metrics, key: str) -> str:
+    number, interval = getattr(metrics, key), getattr(metrics, f"{key}_ci", None)
+    return with_interval(number, interval) if interval else short(number)
+
+
+def build_label_noise(noise: LabelNoise) -> Table:
+    """How far the AUROC of each method can move."""
+    columns = {"true labels": "corrected", "least": "low", "largest": "high"}
+    if noise.agreement is not None:
+        columns["second grader"] = "second"
+    rows = [
+        (name, *(short(getattr(area, key)) for key in columns.values()))
+        for name, area in noise.auroc.items()
+    ]
+    return Table(("AUROC", *columns), rows)
 
 
 def find_groups(kinds: Mapping[str, Sequence[str]]) -> dict[int, str]:

@@ -23,7 +23,7 @@ from train.data.requirements import (
     find_remarks,
     reader_of,
 )
-from train.data.splits import read_values
+from train.data.splits import read_second_labels, read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
@@ -36,6 +36,7 @@ from train.evaluate.judge import (
     label_sensitivity,
     read_truth,
 )
+from train.evaluate.label_noise import judge_label_noise
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.results import Entries, Results
 from train.evaluate.strata import Strata, cut_by, strata_of
@@ -168,7 +169,10 @@ def build_results(
     """What is found of the scores; `names` are those of the models, all others are baselines."""
     data = trainer.data
     strata = find_strata(data, frame)
-    entries = {name: judge(frame, name, one.facts, strata) for name, one in scored.items()}
+    entries = {
+        name: judge(frame, name, one.facts, strata, data.config.risk)
+        for name, one in scored.items()
+    }
     for name, entry in entries.items():
         entry.bytes_per_trace = bytes_per_trace(name, data)
         entry.also_needs = also_needed(name, data)
@@ -195,6 +199,10 @@ def build_results(
         results.label_sensitivity = [
             label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
         ]
+    config = data.config
+    if config.label_noise is not None or config.second_label is not None:
+        second = read_second_labels(data.store, config.second_label, data.splits.test)
+        results.label_noise = judge_label_noise(frame.test, config.label_noise, second)
     return results
 
 

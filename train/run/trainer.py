@@ -15,8 +15,9 @@ from train.data.batches import TrainingData
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
+from train.evaluate.intervals import auroc_interval
 from train.evaluate.judge import Scored, ScoredByName
-from train.evaluate.metrics import Scores, auroc, bootstrap_auroc
+from train.evaluate.metrics import Scores, auroc
 from train.evaluate.results import Choices, Epoch, Facts, TrainingFacts
 from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
@@ -315,14 +316,14 @@ def chance_warning(
     """One line on a training that has not left chance; None for one that has.
 
     `title` names the detector and its seed, `scores` are float64 (n_val,), with the best weights,
-    and `history` has the mean `loss` of each epoch. The questions of validation are resampled for
-    the interval of the AUROC. `loss_floor` is the mean loss on train of the base rate alone, or
+    and `history` has the mean `loss` of each epoch. The interval of the AUROC is over the
+    questions of validation. `loss_floor` is the mean loss on train of the base rate alone, or
     None where losses cannot be compared with it.
     """
     labels = splits.labels_of("val")
     area = auroc(labels, scores)
     questions = splits.questions[splits.val]
-    low, high = bootstrap_auroc(labels, scores, questions, splits.seed)
+    low, high = auroc_interval(labels, scores, questions)
     lowest = min(epoch.loss for epoch in history)
     interval = f"{area:.3f} [{low:.3f}, {high:.3f}]"
     is_at_floor = loss_floor is not None and lowest > ABOUT * loss_floor

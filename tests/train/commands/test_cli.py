@@ -90,6 +90,13 @@ GRAPHS = ["question_id", "label", "hidden_states", "attn_mean"]
         (ALONE, ["--models=saplma", "--attn-threshold=7"], ["expected at least 0 and at most 1"]),
         ([*ALONE, "logprob"], ["--models=saplma", "--strata=logprob"], ["integer a trace, found"]),
         (
+            [*ALONE, "prompt_len", "answer_len"],
+            ["--models=saplma", "--second-label=answer_len"],
+            ["--second-label: expected labels of 1, 0 or -1 in column 'answer_len', found"],
+        ),
+        (ALONE, ["--models=saplma", "--second-label=judge"], ["found no 'judge'"]),
+        (ALONE, ["--models=saplma", "--risk=0"], ["--risk: expected above 0 and at most 1"]),
+        (
             [*GRAPHS, "attn_edges", "attn_edge_ends"],
             ["--models=charm_edges", "--charm-threshold=0.04"],
             ["charm_edges: expected column 'attn_diag'"],

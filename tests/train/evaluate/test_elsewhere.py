@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
+from train.evaluate.intervals import auroc_interval
 from train.evaluate.judge import bootstrap_predictions, judge_elsewhere
-from train.evaluate.metrics import auroc, bootstrap_auroc, measure
+from train.evaluate.metrics import auroc, measure
 from train.evaluate.results import as_json
 
 
@@ -22,7 +23,7 @@ def test_numbers_are_those_of_the_metrics():
     found = judge_elsewhere(labels, scores, 0.9, questions, seed=3)
     assert found.threshold == 0.9
     assert found.auroc == auroc(labels, scores)
-    assert found.auroc_ci == bootstrap_auroc(labels, scores, questions, 3)
+    assert found.auroc_ci == auroc_interval(labels, scores, questions)
     expected = as_json(measure(labels, scores, 0.9))
     assert as_json(found).items() >= expected.items()
     for name in ("f1", "mcc", "accuracy"):

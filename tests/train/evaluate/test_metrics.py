@@ -9,7 +9,6 @@ from train.evaluate.metrics import (
     auprc,
     aurc,
     auroc,
-    bootstrap_auroc,
     brier,
     confidence,
     confidence_error,
@@ -17,6 +16,7 @@ from train.evaluate.metrics import (
     measure,
     pr_points,
     prediction_rejection_ratio,
+    rates_once,
     refined_losses,
     risk_coverage,
     youden_threshold,
@@ -131,34 +131,6 @@ def test_calibration_error_by_its_definition(scores):
     assert expected_calibration_error(LABELS, scores) == pytest.approx(sum(parts))
 
 
-def test_bootstrap_resamples_questions_not_rows():
-    """Repeating every row within its question narrows nothing."""
-    questions = np.arange(300)
-    once = bootstrap_auroc(LABELS, SMOOTH, questions, seed=0, n_resamples=200)
-    thrice = bootstrap_auroc(
-        np.repeat(LABELS, 3), np.repeat(SMOOTH, 3), np.repeat(questions, 3), seed=0, n_resamples=200
-    )
-    assert once == pytest.approx(thrice)
-    assert once[0] < auroc(LABELS, SMOOTH) < once[1]
-
-
-def test_bootstrap_width_is_that_of_the_theory():
-    """The interval is about as wide as Hanley and McNeil's formula has it."""
-    area, n_pos, n_neg = auroc(LABELS, SMOOTH), LABELS.sum(), 300 - LABELS.sum()
-    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
-    variance = (area * (1 - area) + (n_pos - 1) * (q1 - area**2) + (n_neg - 1) * (q2 - area**2)) / (
-        n_pos * n_neg
-    )
-    low, high = bootstrap_auroc(LABELS, SMOOTH, np.arange(300), seed=0)
-    assert high - low == pytest.approx(2 * 1.96 * variance**0.5, rel=0.2)
-
-
-def test_bootstrap_skips_resamples_of_one_class():
-    """With two questions most resamples lack a class; the others give the interval."""
-    low, high = bootstrap_auroc(np.array([0, 1]), np.array([0.1, 0.9]), np.array([0, 1]), seed=0)
-    assert (low, high) == (1.0, 1.0)
-
-
 @pytest.mark.parametrize("metric", [auroc, auprc, youden_threshold])
 def test_what_cannot_be_ranked_is_refused(metric):
     """NaN scores and a single class are errors, not numbers."""
@@ -197,6 +169,28 @@ def test_prr_of_perfect_random_and_opposite_scores():
     assert prediction_rejection_ratio(LABELS, LABELS * 1.0) == pytest.approx(1)
     assert prediction_rejection_ratio(LABELS, np.full(300, 0.4)) == pytest.approx(0)
     assert prediction_rejection_ratio(LABELS, 1.0 - LABELS) < -0.5
+
+
+def test_prr_of_half_leaves_out_at_most_half():
+    """LM-Polygraph's area over the least rejected half, as the oracle has it."""
+    quality = (1 - LABELS)[np.argsort(SMOOTH)]
+    last = [np.mean(quality[:k]) for k in range(151, 301)]
+    best = [np.mean(np.sort(1 - LABELS)[::-1][:k]) for k in range(151, 301)]
+    random = np.mean(quality)
+    expected = (np.mean(last) - random) / (np.mean(best) - random)
+    assert prediction_rejection_ratio(LABELS, SMOOTH, most=0.5) == pytest.approx(expected)
+
+
+@with_and_without_ties
+def test_rates_are_those_of_the_roc_curve(scores):
+    """The largest recall with so few false positives, and the reverse; None with too few rows."""
+    false, true, _ = reference.roc_curve(LABELS, scores, drop_intermediate=False)
+    found = rates_once(LABELS, scores)
+    for percent in (1, 5, 10):
+        assert found[f"recall_at_{percent}"] == true[false <= percent / 100].max()
+    assert found["fpr_at_95"] == false[true >= 0.95].min()
+    few = measure(np.array([0] * 20 + [1] * 19), np.arange(39) / 39, 0.5)
+    assert (few.recall_at_1, few.recall_at_5, few.fpr_at_95) == (None, 1, None)
 
 
 def test_prr_of_ties_is_the_mean_over_their_orders():

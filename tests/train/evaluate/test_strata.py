@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from train.evaluate.metrics import auroc, bootstrap_auroc
+from train.evaluate.metrics import auroc, auroc_samples, percentile_interval
 from train.evaluate.strata import auroc_within, cut_by, judge_within, rank_correlation, strata_of
 
 
@@ -49,7 +49,8 @@ def test_one_stratum_is_the_auroc():
     strata = strata_of("all", np.zeros(len(labels)))
     area, interval = judge_within(labels, scores[None], strata, questions, seed=0)
     assert area == pytest.approx(auroc(labels, scores))
-    assert interval == pytest.approx(bootstrap_auroc(labels, scores, questions, 0))
+    samples = auroc_samples(labels, scores, questions, 0)
+    assert interval == pytest.approx(percentile_interval(samples))
     summary = strata.summary(labels)
     assert summary.share_of_pairs == 1
     assert summary.strata == summary.strata_with_both_classes == 1

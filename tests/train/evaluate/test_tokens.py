@@ -10,14 +10,11 @@ from train.evaluate.results import TokenCounts, TokenMetrics
 from train.evaluate.tokens import (
     TokenTruth,
     best_f1_threshold,
-    bootstrap_areas,
     describe_tokens,
     judge_tokens,
     largest_by_trace,
-    sort_once,
     span_ends,
     span_metrics,
-    weighted_areas,
 )
 
 TOKENS = st.lists(  # traces of (label, prediction) tokens
@@ -112,31 +109,20 @@ def test_the_threshold_has_the_best_f1(tokens):
     assert threshold == max(t for t, f1 in by_threshold.items() if f1 == pytest.approx(best))
 
 
-def test_areas_of_a_resample_are_those_of_its_rows():
-    """Questions that count several times are their tokens repeated, ties included."""
-    rng = np.random.default_rng(0)
-    labels, question = rng.integers(0, 2, 60), np.sort(rng.integers(0, 8, 60))
-    scores = rng.integers(0, 9, 60).astype(float)
-    counts = np.array([2, 0, 1, 1, 3, 0, 1, 1.0])
-    rows = np.repeat(np.arange(60), counts[question].astype(int))
-    area, precision = weighted_areas(*sort_once(labels, question, scores), counts)
-    assert area == pytest.approx(roc_auc_score(labels[rows], scores[rows]))
-    assert precision == pytest.approx(average_precision_score(labels[rows], scores[rows]))
-    assert np.isnan(weighted_areas(*sort_once(labels, question, scores), np.zeros(8))).all()
-
-
-def test_intervals_draw_questions_not_tokens():
-    """Copies of one token in a question say nothing more: the interval does not shrink."""
+def test_intervals_are_of_questions_not_tokens():
+    """Copies of one token in a question say nothing more: the intervals hardly shrink."""
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 2, 40)
     scores = labels + 1.5 * rng.normal(size=40)
     widths = []
     for copies in (1, 20):
         truth = make_truth([np.full(copies, label) for label in labels])
-        (low, high), _ = bootstrap_areas(truth, [np.repeat(scores, copies)], 0, 300)
-        widths.append(high - low)
-        assert low < roc_auc_score(labels, scores) < high
-    assert widths[0] == pytest.approx(widths[1], rel=1e-6)
+        copied = [np.repeat(scores, copies)]
+        entry = judge_tokens(copied, copied, {"val": truth, "test": truth}, 0)
+        widths.append([np.ptp(entry.auroc_ci), np.ptp(entry.auprc_ci)])
+        assert entry.auroc_ci[0] < roc_auc_score(labels, scores) < entry.auroc_ci[1]
+        assert entry.auprc_ci[0] < average_precision_score(labels, scores) < entry.auprc_ci[1]
+    assert widths[0] == pytest.approx(widths[1], rel=0.05)
 
 
 def test_everything_of_a_method():

@@ -21,6 +21,7 @@ SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu", "--models=
 ALWAYS = [
     "Verdict",
     "Metrics on test",
+    "At fixed error rates",
     "Costs",
     "Paired tests",
     "ROC",

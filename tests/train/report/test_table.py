@@ -11,11 +11,14 @@ from rich.console import Console
 from train.evaluate.results import Cut
 from train.report.console import print_table
 from train.report.evidence import find_mistakes
-from train.report.numbers import clean_text, short, short_p
+from train.report.numbers import clean_text, short, short_p, with_interval
 from train.report.render import Table
 from train.report.tables import (
+    CALIBRATION,
+    RATES,
     build_comparisons,
     build_facts,
+    build_grouped,
     build_metrics,
     build_mistakes,
     build_sensitivity,
@@ -80,6 +83,37 @@ def test_the_best_of_each_metric_is_marked(make_evidence):
     }
     assert found == {"AUROC [95%]": {0, 1}, "F1": {0}, "ECE": {1}, "MCC": set()}
     assert table.groups == {0: "detectors", 1: "baselines"}
+
+
+def test_neither_a_control_nor_chance_is_the_best(make_evidence):
+    """Whatever number they have."""
+    results = copy.deepcopy(make_evidence(models=2, baselines=2).results)
+    changes = {
+        "model_0": {"ece": 0.2},
+        "model_1": {"ece": 0.3},
+        "base_0": {"ece": 0.0, "auroc_ci": [0.49, 0.6]},
+        "base_1": {"ece": 0.0},
+    }
+    for name, numbers in changes.items():
+        entry = results.entries[name]
+        entry.test = replace(entry.test, **({"auroc_ci": [0.6, 0.9]} | numbers))
+    results.baselines["base_1"].control = True
+    table = build_metrics(results)
+    best = {table.rows[row][0] for row, at in table.best if table.header[at] == "ECE"}
+    assert best == {"model_0"}
+
+
+def test_rates_and_calibration_have_intervals(make_evidence):
+    """A dash for what so few traces cannot have; no line for a constant."""
+    results = make_evidence().results
+    test = results.models["model_0"].test
+    rates, calibration = (build_grouped(results, columns) for columns in (RATES, CALIBRATION))
+    assert [row[0] for row in rates.rows] == ["model_0", "model_1", "base_0", "base_1"]
+    assert rates.rows[0][1] == "–"
+    assert rates.rows[0][3] == with_interval(test.recall_at_10, test.recall_at_10_ci)
+    assert calibration.rows[0][1] == with_interval(test.ece, test.ece_ci)
+    assert calibration.rows[0][-1] == short(test.isotonic_brier)
+    assert rates.groups == calibration.groups == {0: "detectors", 2: "baselines"}
 
 
 def test_metrics_have_a_line_for_everything(make_evidence):

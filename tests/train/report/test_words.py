@@ -91,6 +91,13 @@ def test_few_traces_decide_nothing(few):
     assert "better" not in text
 
 
+def test_what_the_test_set_could_show_is_said():
+    results = make_verdict()
+    assert not in_words("detectable", results)
+    results.verdict.baseline.detectable = 0.0312
+    assert "such a test set would show (power .8): .031." in in_words("detectable", results)
+
+
 def test_nothing_to_compare_with():
     assert in_words("verdict", make_results()) == ""
 

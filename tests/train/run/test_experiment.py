@@ -14,6 +14,7 @@ from store import TraceStore
 from train.commands.main import main
 from train.config import Config
 from train.data.splits import read_splits
+from train.evaluate.calibrate import risk_threshold
 from train.evaluate.frame import Frame
 from train.evaluate.judge import label_sensitivity
 from train.evaluate.paired_tests import holm
@@ -267,3 +268,33 @@ def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_
 
     results = train(path, tmp_path / "other", *flags, f"--saplma-layer={3 - layer}")
     assert results["models"]["saplma"]["runs"][0]["layer"] == 3 - layer
+
+
+def test_promised_thresholds_and_wrong_labels(make_store, labels, tmp_path, capsys):
+    """In the results, on the terminal and in the report; the thresholds go with the run to another
+    store. The second grader is the first one."""
+    path = make_store(labels, columns=["question_id", "label", "hs_last"])
+    out = tmp_path / "out"
+    flags = ["--models=saplma", "--risk=0.3", "--second-label=label", "--label-noise=0.1"]
+    results = train(path, out, *flags)
+    test = results["models"]["saplma"]["test"]
+    rows = [line for line in read_scores(out) if line["split"] == "test"]
+    tested = [[line[key] for line in rows] for key in ("label", "saplma", "question_id")]
+    labels_of_test, scores = np.array(tested[0], int), np.array(tested[1], float)
+    threshold = risk_threshold(labels_of_test, scores, np.array(tested[2]), 0.3)
+    assert test["risk_threshold"] == pytest.approx(threshold)
+    assert 0 <= test["risk"] < 0.6
+    assert 0 < test["answered"] < 1
+    noise = results["label_noise"]
+    assert (noise["error"], noise["agreement"], noise["rows"]) == (0.1, 1.0, len(rows))
+    area = noise["auroc"]["saplma"]
+    assert area["low"] < test["auroc"] == area["second"] < area["high"]
+    printed = " ".join(capsys.readouterr().out.split())
+    for text in ("at most .300 are let through", "Two graders agree on 1.000", "true labels"):
+        assert text in printed
+        assert text in " ".join((out / "report.md").read_text().split())
+    argv = ["evaluate", "--run", out, "--store", path, "--models=saplma", "--force-cpu"]
+    status, text, _ = call(capsys, *argv)
+    assert status == 0
+    assert f"{test['risk_threshold']:.3f}".lstrip("0") in text
+    assert "ECE (T)" in text

@@ -1,0 +1,236 @@
+"""Do intervals hold the truth as often as they say, and do thresholds keep their promise?
+
+Scores are drawn from two normal distributions whose AUROC is known, for test sets of several sizes:
+a row a question ("single"), or three rows a question with a noise of its own that is half of the
+variance, and labels at random ("mixed") or the same for a question ("alike"). A row of the table
+says how often an interval of 95% held the truth.
+
+`--part metrics` has the other metrics, of probabilities that are too sure by half; their truth is
+that of 400,000 rows. `--part risk` finds a threshold of conformal risk control on one draw and
+tries it on another: the risk is the mean over the simulations. For "best of 8" the same draw had
+chosen the score first, as validation does; "halves" are found on one half of a draw and tried on
+the other. Each part has a table of its own.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import norm
+
+from benchmarks.harness import parser, run, show
+from benchmarks.program import fail, needs_extra
+from benchmarks.tables import finish, pyplot
+
+with needs_extra("train"):
+    from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
+    from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
+    from train.evaluate.metrics import auroc, auroc_samples, measure, percentile_interval
+
+SIZES = {"7/143": (7, 143), "30+30": (30, 30), "15/135": (15, 135), "744": (415, 329)}
+KINDS = ("single", "mixed", "alike")
+AREAS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+FEWER_AREAS = (0.6, 0.8, 0.95)  # of the slower metrics
+METRICS = ("auprc", "recall_at_1", "recall_at_5", "recall_at_10", "fpr_at_95", "ece", "brier")
+ROWS_A_QUESTION = 3
+N_TRUTH = 400_000
+RISKS = (0.05, 0.1, 0.2)
+N_CHOICES = 8
+
+
+class Rows(NamedTuple):
+    """Labels, scores and questions, each (n,)."""
+
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    questions: NDArray[np.int64]
+
+
+def main(args: Namespace) -> None:
+    """Of the part that was asked for."""
+    if args.part not in PARTS:
+        fail(f"--part: expected one of {', '.join(PARTS)}, found {args.part!r:.80}")
+    table, simulate = PARTS[args.part]
+    rows = list(simulate(args))
+    named_by = ("what", "size", "questions", "auroc")
+    finish(table, args.results, rows, partial(plot, rows), main="found", named_by=named_by)
+
+
+def plot(rows: list[dict], path: Path) -> None:
+    """What was found over what was promised: a column of dots for each metric, sizes by colour."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    names = list(dict.fromkeys(row["what"] for row in rows))
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    for number, size in enumerate(sizes):
+        of_size = [row for row in rows if row["size"] == size]
+        x = [names.index(row["what"]) + 0.12 * number for row in of_size]
+        axes.scatter(x, [row["found"] for row in of_size], s=12, label=size)
+    axes.scatter(
+        [names.index(row["what"]) - 0.15 for row in rows],
+        [row["promised"] for row in rows],
+        marker="_", color="black", label="promised",
+    )  # fmt: skip
+    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw(sizes: tuple[int, int], kind: str, area: float, rng: np.random.Generator) -> Rows:
+    """Rows of as many positives and negatives, with normal scores of this AUROC."""
+    n = sum(sizes)
+    questions = np.arange(n) // (1 if kind == "single" else ROWS_A_QUESTION)
+    if kind == "alike":
+        n_questions = questions.max() + 1
+        wrong = rng.choice(n_questions, round(sizes[0] / ROWS_A_QUESTION), replace=False)
+        labels = np.isin(questions, wrong).astype(np.int64)
+    else:
+        labels = rng.permutation(np.repeat([1, 0], sizes))
+    return Rows(labels, add_noise(labels, questions, area, rng), questions)
+
+
+def add_noise(
+    labels: NDArray, questions: NDArray, area: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Scores with a noise of variance 1, half of it that of the question where it has more rows."""
+    own = rng.normal(size=len(labels))
+    if questions[-1] < len(labels) - 1:
+        own = np.sqrt(0.5) * (own + rng.normal(size=questions.max() + 1)[questions])
+    return own + distance(area) * labels
+
+
+def distance(area: float) -> float:
+    """Between the means of two normal distributions of variance 1, from their AUROC."""
+    return float(np.sqrt(2) * norm.ppf(area))
+
+
+def cover_auroc(args: Namespace) -> Iterator[dict]:
+    """The interval of the AUROC, and the percentile bootstrap that it replaces."""
+    for size, kind, area in product(args.sizes, KINDS, AREAS):
+        show(f"AUROC: {size}, {kind}, {area}")
+        rng = np.random.default_rng([args.seed, *size.encode()])
+        drawn = [draw(SIZES[size], kind, area, rng) for _ in range(args.simulations)]
+        intervals = [auroc_interval(*rows) for rows in drawn]
+        # rows of one question share a noise, so that pairs within it have another AUROC
+        truth = np.mean([auroc(*rows[:2]) for rows in drawn]) if kind == "mixed" else area
+        yield covered("AUROC", size, kind, area, float(truth), intervals)
+        few = drawn[: args.simulations // 20]
+        percentiles = [percentile_interval(auroc_samples(*rows, 0, 400)) for rows in few]
+        yield covered("AUROC, percentiles", size, kind, area, float(truth), percentiles)
+
+
+def covered(
+    what: str, size: str, kind: str, area: float, truth: float, intervals: list[list[float]]
+) -> dict:
+    """A row of the table."""
+    low, high = np.transpose(intervals)
+    return {
+        "what": what,
+        "size": size,
+        "questions": kind,
+        "auroc": area,
+        "simulations": len(low),
+        "promised": 0.95,
+        "found": round(float(np.mean((low <= truth + 1e-12) & (truth <= high + 1e-12))), 4),
+        "truth": round(truth, 4),
+        "width": round(float(np.mean(high - low)), 4),
+    }
+
+
+def cover_metrics(args: Namespace) -> Iterator[dict]:
+    """The bootstrap intervals of the other metrics."""
+    for size, kind, area in product(args.sizes, KINDS[:2], FEWER_AREAS):
+        show(f"metrics: {size}, {kind}, {area}")
+        rng = np.random.default_rng([args.seed, *size.encode(), 1])
+        many = tuple(n * N_TRUTH // sum(SIZES[size]) for n in SIZES[size])
+        truth = measure(*probabilities(SIZES[size], many, kind, area, rng)[:2], 0.5)
+        found: dict[str, list[list[float]]] = {name: [] for name in METRICS}
+        for _ in range(args.simulations // 10):
+            rows = probabilities(SIZES[size], SIZES[size], kind, area, rng)
+            measured = measure(*rows[:2], 0.5)
+            intervals = bootstrap_rates(*rows, 0, 400) | bootstrap_calibration(*rows, 0, 400)
+            for name in METRICS:
+                if getattr(measured, name) is not None:
+                    found[name].append(intervals[name])
+        for name in METRICS:
+            if len(found[name]) == args.simulations // 10:
+                yield covered(name, size, kind, area, getattr(truth, name), found[name])
+
+
+def probabilities(
+    sizes: tuple[int, int], drawn: tuple[int, ...], kind: str, area: float, rng: np.random.Generator
+) -> Rows:
+    """Rows whose labels have the base rate of `sizes`, and probabilities that are too sure."""
+    n = sum(drawn)
+    questions = np.arange(n) // (1 if kind == "single" else ROWS_A_QUESTION)
+    labels = np.zeros(n, np.int64)
+    while not 1 < labels.sum() < n - 1:
+        labels = (rng.random(n) < sizes[0] / sum(sizes)).astype(np.int64)
+    mean = distance(area)
+    scores = add_noise(labels, questions, area, rng)
+    log_odds = mean * scores - mean**2 / 2 + np.log(sizes[0] / sizes[1])
+    return Rows(labels, expit(1.5 * log_odds), questions)
+
+
+def simulate_risk(args: Namespace) -> Iterator[dict]:
+    """The risk of thresholds that promise one."""
+    n_simulations = args.simulations // 2
+    for n, kind, area, risk in product((60, 744), KINDS[:2], (0.7, 0.95), RISKS):
+        show(f"risk: {n}, {kind}, {area}, {risk}")
+        sizes = n // 2, n - n // 2
+        rng = np.random.default_rng([args.seed, n])
+        found: dict[str, list[float]] = {}
+        for _ in range(n_simulations):
+            first, second = (choices(sizes, kind, area, rng) for _ in range(2))
+            best = max(range(N_CHOICES), key=lambda i: auroc(first[i].labels, first[i].scores))
+            for what, i in {"risk": 0, f"risk, best of {N_CHOICES}": best}.items():
+                threshold = risk_threshold(*first[i], risk)
+                if threshold is not None:
+                    kept = controlled_risk(*second[i], threshold)
+                    found.setdefault(what, []).append(kept["risk"])
+            halves = keep_promise(*first[0], risk, seed=0)
+            found.setdefault("risk, halves", []).extend(
+                [halves["risk"]] if "risk" in halves else []
+            )
+        for what, risks in found.items():
+            if len(risks) == n_simulations:
+                yield {
+                    "what": f"{what}, {risk:g}",
+                    "size": f"{sizes[0]}+{sizes[1]}",
+                    "questions": kind,
+                    "auroc": area,
+                    "simulations": n_simulations,
+                    "promised": risk,
+                    "found": round(float(np.mean(risks)), 4),
+                }
+
+
+def choices(sizes: tuple[int, int], kind: str, area: float, rng: np.random.Generator) -> list[Rows]:
+    """The same rows with several scores, alike but for their noise."""
+    first = draw(sizes, kind, area, rng)
+    scores = [add_noise(first.labels, first.questions, area, rng) for _ in range(N_CHOICES)]
+    return [first._replace(scores=expit(one)) for one in scores]
+
+
+PARTS: dict[str, tuple[str, Callable[[Namespace], Iterator[dict]]]] = {
+    "auroc": ("coverage", cover_auroc),
+    "metrics": ("coverage_metrics", cover_metrics),
+    "risk": ("coverage_risk", simulate_risk),
+}
+
+OPTIONS = {
+    "--simulations": (2000, "simulations a row; of slower ones a part"),
+    "--part": ("auroc", "auroc, metrics or risk"),
+    "--sizes": (list(SIZES), "test sets, of these"),
+    "--seed": (0, "seed of the draws"),
+}
+
+if __name__ == "__main__":
+    run(main, parser(__doc__, size_mb=0, makes_data=False, options=OPTIONS))
