@@ -10,7 +10,7 @@ from rich.text import Text
 from store.reports import terminal_text
 from train.evaluate.results import Results
 from train.report.render import Table, in_words
-from train.report.tables import build_metrics, build_tokens
+from train.report.tables import build_metrics, build_tokens, build_transfer
 
 __all__ = ["OutputConsole", "print_line", "print_results", "print_table"]
 
@@ -43,6 +43,11 @@ def print_results(results: Results, console: Console) -> None:
     notes = [in_words(what, results) for what in ("tuned", "columns", "imputed")]
     for note in filter(None, [*notes, in_words("explained", shown)]):
         print_line(console, note)
+    if results.transfer:
+        console.print()
+        table = build_transfer(results, [*results.models, results.best_among(results.baselines)])
+        print_table(table, console, "AUROC on values left out of training")
+        print_line(console, in_words("transfer"))
     of_tokens = build_tokens(results)
     if of_tokens is not None:
         console.print()
