@@ -188,7 +188,13 @@ def test_benchmarks_that_are_cited_exist(document):
     for name in re.findall(r"python -m benchmarks\.([a-z_]+)", text):
         assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
     for name in re.findall(r"\b([a-z_]+\.(?:csv|png))\b", " ".join(re.findall("`(.*?)`", text))):
-        if name not in ("scores.csv", "judged.csv", "ground_truth_scores.csv", "answers.csv"):
+        if name not in (
+            "scores.csv",
+            "questions.csv",
+            "judged.csv",
+            "ground_truth_scores.csv",
+            "answers.csv",
+        ):
             assert (ROOT / "benchmarks" / "results" / name).exists(), name
 
 

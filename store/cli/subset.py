@@ -25,8 +25,8 @@ from store.write.space import bytes_of_rows
 __all__ = ["Subset"]
 
 EXAMPLES = """\
-The splits are those of python -m train with the same seed; unlabelled traces come along. Stopped,
-the same command continues where it stopped.
+The splits are those of python -m train with the same seed and no other option of the split;
+unlabelled traces come along. Stopped, the same command continues where it stopped.
 
 examples:
   python -m store subset few.zarr traces.zarr --ids ids.txt

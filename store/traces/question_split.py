@@ -1,12 +1,72 @@
-"""The split of a question: train, val or test. Pure."""
+"""Which question is asked, and its split: train, val or test. Pure."""
 
 import hashlib
+import re
+import unicodedata
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 
-__all__ = ["SPLITS", "side_of_question", "split_of_question"]
+__all__ = [
+    "SPLITS",
+    "join_questions",
+    "normalize_question",
+    "side_of_question",
+    "split_of_question",
+]
 
 SPLITS = ("train", "val", "test")
 CUTS = (0.70, 0.85)  # 70 / 15 / 15
+
+_MARK = re.compile(r"[^\w\s]|_")
+_MEANT = "*/%&#@\\"  # punctuation that decides what is asked: 3 * 4, C#, and - before a number
+_HYPHEN = re.compile(r"-(?!\s?\d)")
+
+
+def normalize_question(text: str) -> str:
+    """Bring a question to the form in which questions are compared; "" has none to compare.
+
+    Two texts that differ in Unicode form (NFKC, https://unicode.org/reports/tr15), case, white
+    space, invisible characters or punctuation have the same one. Letters keep their accents, and
+    arithmetic its signs.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(_MARK.sub(_replace_mark, _HYPHEN.sub(" ", folded)).split())
+
+
+def _replace_mark(mark: re.Match[str]) -> str:
+    character = mark[0]
+    kind = unicodedata.category(character)
+    if kind[0] in "SM" or character in _MEANT or character == "-":
+        return character
+    return "" if kind == "Cf" or character in "'\u2019" else " "
+
+
+def join_questions(
+    ids: Sequence[str], texts: Sequence[str], alike: Iterable[tuple[int, int]] = ()
+) -> list[str]:
+    """Return the id of each row's question: that of the first row that asks the same.
+
+    Rows ask the same that are connected, over any number of others, by an equal id, by an equal
+    text that is not "", or by a pair of rows in `alike`. Appended rows change the question of a row
+    only where they connect it to a row that is still earlier.
+    """
+    earlier = list(range(len(ids)))  # a row of the same question, itself for the first
+
+    def find_first(row: int) -> int:
+        while earlier[row] != row:
+            earlier[row] = earlier[earlier[row]]
+            row = earlier[row]
+        return row
+
+    by_id: dict[str, int] = {}
+    by_text: dict[str, int] = {}
+    of_ids = ((row, by_id.setdefault(one, row)) for row, one in enumerate(ids))
+    of_texts = ((row, by_text.setdefault(one, row)) for row, one in enumerate(texts) if one)
+    for pairs in (of_ids, of_texts, alike):
+        for a, b in pairs:
+            first, second = sorted((find_first(a), find_first(b)))
+            earlier[second] = first
+    return [ids[find_first(row)] for row in range(len(ids))]
 
 
 def split_of_question(question_id: str, seed: int) -> str:

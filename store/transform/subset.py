@@ -6,10 +6,10 @@ from typing import Any
 
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
-from store.read.whole_columns import QUESTION_ID, read_texts
+from store.read.whole_columns import QUESTION_ID, question_texts, read_texts
 from store.text_records import name_file
 from store.traces.identity import COMMAND
-from store.traces.question_split import SPLITS, split_of_question
+from store.traces.question_split import SPLITS, join_questions, split_of_question
 
 __all__ = ["read_ids", "rows_of_ids", "rows_of_questions", "rows_of_split", "subset_provenance"]
 
@@ -43,7 +43,7 @@ def rows_of_split(store: TraceStore, split: str, seed: int) -> list[int]:
     """Return all rows of the questions of a split, unlabelled ones included, ascending."""
     if split not in SPLITS:
         raise SchemaError(f"expected one of the splits {SPLITS}, found {split!r}")
-    questions = read_texts(store, QUESTION_ID)
+    questions = join_questions(read_texts(store, QUESTION_ID), question_texts(store))
     return [
         row for row, question in enumerate(questions) if split_of_question(question, seed) == split
     ]

@@ -56,7 +56,8 @@ def copy_run(run, out, /, **changes):
     """Copy what predict and compare read of a run, with changes of its results."""
     for file in run.glob("*.pt"):
         shutil.copy(file, out)
-    shutil.copy(run / "scores.csv", out)
+    for file in ("scores.csv", "questions.csv"):
+        shutil.copy(run / file, out)
     results = read_json(run / "results.json") | changes
     (out / "results.json").write_text(json.dumps(results))
     return out

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from store.cli.arguments import path, program
 from train.config import Parser, add_scoring_options
-from train.errors import ConfigError, store_errors
+from train.errors import store_errors
 from train.files import check_output
 
 __all__ = ["build_parser", "main"]
@@ -27,9 +27,9 @@ split (DIR/split-SEED is the run of another one). Labels are the store's column 
 made of `score` where the run was made with --score-threshold; traces without a label are not
 judged. Intervals are 95%, over questions.
 
-Rows that the run has learned from are no test. Of the run's own store its test split is judged.
-Of another store a trace with the trace id and question id of one of the run's train or validation
-split is left out, and the traces of its questions are counted (--only-new leaves them out).
+Questions that the run has learned from are no test. Of its own store its test split is judged.
+Traces of questions of its train or validation split are counted and left out: those of the same
+id, or of the same text but for case, white space and punctuation.
 Exit status 1: a store could not be judged, for example because it has one class only; 2: a
 mistake, and nothing is written.
 """
@@ -79,15 +79,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument(
-        "--only-new",
+        "--keep-trained-questions",
         action="store_true",
-        help="leave out traces of questions that the run was trained or tuned on",
+        help="also judge traces of questions that the run was trained or tuned on",
     )
     parser.add_argument(
         "--unrelated-ids",
         action="store_true",
-        help="ids that a run and another store have in common are equal by chance, such as row "
-        "numbers: leave nothing out for them",
+        help="question ids that a run and another store have in common are equal by chance, such "
+        "as row numbers: leave nothing out for them",
     )
     parser.add_argument(
         "--force",
@@ -104,8 +104,6 @@ def main(argv: Sequence[str]) -> int:
     Mistakes of the user are TrainErrors.
     """
     options = build_parser().parse_args(argv)
-    if options.only_new and options.unrelated_ids:
-        raise ConfigError("--only-new: not allowed with --unrelated-ids, which trusts no id")
     check_output(options.output, SUFFIXES)
     from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
@@ -123,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
         for name, directory in zip(names, directories, strict=True)
     }
     stores = dict(zip(name_runs(options.store), options.store, strict=True))
-    rules = Rules(options.force, options.only_new, options.unrelated_ids)
+    rules = Rules(options.force, options.keep_trained_questions, options.unrelated_ids)
     with store_errors():
         evaluation = evaluate_runs(runs, stores, rules)
     if options.output is not None:

@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from train.commands.scoring import (
 )
 from train.config import scoring_settings
 from train.data.batches import TrainingData
+from train.data.questions import Questions, read_questions
 from train.data.requirements import (
     check_columns,
     check_reader,
@@ -49,6 +50,7 @@ from train.evaluate.metrics import Areas, Scores, mean_auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
 from train.report.render import in_words
+from train.run.questions import AskedByRun, is_trained, read_asked
 from train.run.results import read_scores
 
 __all__ = [
@@ -78,6 +80,7 @@ class TestedRun:
 
     models: TrainedModels
     frame: Frame[str]
+    asked: AskedByRun
     names: list[str]
     thresholds: dict[str, float]
 
@@ -144,7 +147,7 @@ def open_run(
         names += [name for name in models.names if name in REFERENCES]
     val = frame.val
     thresholds = {name: youden_threshold(val.labels, val.mean(name)) for name in names}
-    return TestedRun(models, frame, names, thresholds)
+    return TestedRun(models, frame, read_asked(directory), names, thresholds)
 
 
 def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Rules) -> Evaluation:
@@ -188,17 +191,17 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     check_columns(data, "the metrics", ["question_id"], "or add it to the store")
     labels, of_labels = read_labels(data)
     remarks += of_labels
-    question_ids = np.array(cast(list[str], store.column("question_id")), dtype=object)
+    asked = read_questions(store, config)
     is_own = run.models.store.uuid == store.uuid
     trace_ids = np.array(list(store.ids), dtype=object)
-    chosen = choose_rows(run.frame, trace_ids, question_ids, labels, is_own, rules)
+    chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
     n_splits = len(run.models.results.split_seeds)
     if n_splits:
         remarks.append(
             f"the run has {n_splits} splits: weights, thresholds and own are of "
             "the first; its split-SEED directories are the runs of the others"
         )
-    questions = np.unique(question_ids, return_inverse=True)[1]
+    questions = np.unique(asked.keys, return_inverse=True)[1]
     splits = replace(data.splits, test=chosen.rows, labels=labels, questions=questions)
     return Pair(run_name, store_name, run, replace(data, splits=splits), chosen, names, remarks)
 
@@ -324,9 +327,8 @@ class Rules:
     """Which rows and stores count."""
 
     force: bool = False  # also test on traces of another model, other layers or other prompts
-    # leave out rows whose question is one of the run's train or validation split
-    only_new: bool = False
-    # equal ids of a run and of another store are a coincidence, and say nothing
+    keep_trained: bool = False  # judge questions of the run's train or validation split, too
+    # equal question ids of a run and of another store are a coincidence, and say nothing
     unrelated_ids: bool = False
 
 
@@ -334,60 +336,49 @@ class Rules:
 class Rows:
     """The rows of a store that judge a run, and why others do not."""
 
-    rows: Integers  # int64 (n,): ascending
-    is_own: bool  # whether the store is the run's own: the rows are its test split
-    # rows that are left out: without a label; of the run's train or validation split; of the run's
-    # own store, but added after it or not drawn by it
-    n_unlabelled: int
+    rows: Integers  # int64 (n,), ascending
+    is_own: bool  # whether the store is the run's own
+    n_unlabelled: int = 0
+    # of the run's own store: labelled rows in its other splits, and in none
     n_seen: int = 0
     n_added: int = 0
-    n_shared: int = 0  # other rows whose question is in the run's train or validation split
-    shared_left_out: bool = False  # whether those are left out
+    # rows and questions to judge that the run was trained or tuned on, and whether they are judged
+    n_trained: int = 0
+    n_trained_questions: int = 0
+    keeps_trained: bool = False
 
 
 def choose_rows(
     run: Frame[str],
+    trained: AskedByRun,
     trace_ids: Texts,
-    questions: Texts,
+    asked: Questions,
     labels: Integers,
     is_own: bool,
     rules: Rules,
 ) -> Rows:
-    """The labelled rows of a store that a run has not learned from, nor chosen anything by. Pure.
+    """The labelled rows of a store whose questions a run was neither trained nor tuned on. Pure.
 
-    Of the run's own store they are its test split. Of another store a row with the trace id and
-    the question id of one of the run's train or validation split is that row, and is left out;
-    rows that share the question alone are counted, and left out if the rules say so.
+    Of the run's own store they are of its test split. Questions are known by id and by text, of the
+    run's own store and of others; of others by text alone if the rules say so.
 
-    `trace_ids`, `questions` and `labels`, int64, -1 where unlabelled, are of all rows of the store,
-    and `is_own` says whether the run was trained on it.
+    `trace_ids`, `asked` and `labels`, int64, -1 where unlabelled, are of all rows of the store, and
+    `is_own` says whether the run was trained on it.
     """
     is_labelled = labels != UNLABELLED
-    n_unlabelled = int(np.sum(~is_labelled))
-    if is_own:
-        split_by_id = dict(zip(run.trace_ids, run.splits, strict=True))
-        splits = np.array([split_by_id.get(trace_id, "") for trace_id in trace_ids], dtype=object)
-        is_seen = is_labelled & np.isin(splits, ("train", "val"))
-        is_added = is_labelled & (splits == "")
-        rows = np.flatnonzero(is_labelled & (splits == "test"))
-        return Rows(rows, True, n_unlabelled, int(is_seen.sum()), int(is_added.sum()))
-    if rules.unrelated_ids:
-        return Rows(np.flatnonzero(is_labelled), False, n_unlabelled)
-    was_used = run.splits != "test"
-    used_rows = set(zip(run.trace_ids[was_used], run.question_ids[was_used], strict=True))
-    used_questions = set(run.question_ids[was_used])
-    pairs = zip(trace_ids, questions, strict=True)
-    is_seen = is_labelled & np.array([pair in used_rows for pair in pairs], dtype=bool)
-    is_known = np.array([question in used_questions for question in questions], dtype=bool)
-    is_shared = is_labelled & ~is_seen & is_known
-    is_kept = is_labelled & ~is_seen
-    if rules.only_new:
-        is_kept &= ~is_shared
+    split_by_id = dict(zip(run.trace_ids, run.splits, strict=True)) if is_own else {}
+    own_split = np.array([split_by_id.get(one, "") for one in trace_ids], dtype=object)
+    is_tested = is_labelled & (own_split == ("test" if is_own else ""))
+    if rules.unrelated_ids and not is_own:
+        trained = trained._replace(by_id={})
+    is_known = is_tested & is_trained(trained.find_splits(asked))
     return Rows(
-        rows=np.flatnonzero(is_kept),
-        is_own=False,
-        n_unlabelled=n_unlabelled,
-        n_seen=int(is_seen.sum()),
-        n_shared=int(is_shared.sum()),
-        shared_left_out=rules.only_new,
+        rows=np.flatnonzero(is_tested & (rules.keep_trained | ~is_known)),
+        is_own=is_own,
+        n_unlabelled=int(np.sum(~is_labelled)),
+        n_seen=int(np.sum(is_labelled & np.isin(own_split, ("train", "val")))),
+        n_added=int(np.sum(is_labelled & (own_split == ""))) if is_own else 0,
+        n_trained=int(is_known.sum()),
+        n_trained_questions=len(set(asked.keys[is_known])),
+        keeps_trained=rules.keep_trained,
     )

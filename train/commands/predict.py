@@ -22,9 +22,10 @@ EXAMPLES = """examples:
 
 A score is a probability of hallucination, the mean over the run's seeds; of a run with --splits it
 is that of the first split (DIR/split-SEED is the run of another one). The column `split` says in
-which split of the run the question of a trace is or would be: scores of `train` say nothing about
-new questions. A score of a token (--tokens) is larger where a hallucination is likelier; its
-scale is the method's own, such as log-odds. Without --to-store each line is then a JSON object.
+which split of the run the question of a trace is, by its id or text; it is empty for a new one.
+Scores of `train` and `val` say nothing about new questions; they are counted. A score of a token
+(--tokens) is larger where a hallucination is likelier; its scale is the method's own, such as
+log-odds. Without --to-store each line is then a JSON object.
 """
 
 
@@ -82,7 +83,6 @@ def main(argv: Sequence[str]) -> None:
     check_output(options.output)
     from train.commands.predictions import (
         describe_columns,
-        find_splits,
         names_with_tokens,
         open_output,
         score_tokens,
@@ -97,16 +97,20 @@ def main(argv: Sequence[str]) -> None:
         open_models,
         read_data,
     )
+    from train.data.questions import read_questions
     from train.outside.methods import describe_changes, load_methods
+    from train.run.questions import is_trained, read_asked
 
     names_text = load_methods(options.models or "")
     models = open_models(options.run)
+    asked = read_asked(options.run)
     names = choose_names(models, names_text)
     config = scoring_settings(models.config, options)
     with store_errors():
         data = read_data(options.store, names, config)
         remark = check_comparable(models, names, data, force=options.force)
         of_tokens = names_with_tokens(names, data) if options.tokens else []
+        splits = asked.find_splits(read_questions(data.store, config))
         scorer = Scorer(models, data)
         scores = {name: scorer.score(name) for name in names}
         tokens = score_tokens(scorer, of_tokens)
@@ -115,7 +119,6 @@ def main(argv: Sequence[str]) -> None:
             say(describe_columns(data.store, columns))
         else:
             with open_output(options.output) as file:
-                splits = find_splits(models, data.store)
                 if options.tokens:
                     write_json_lines(file, data.store, scores, tokens, splits)
                 else:
@@ -128,3 +131,11 @@ def main(argv: Sequence[str]) -> None:
     changes = describe_changes(config.outside, names)
     for text in [*changes, *([remark] if remark else [])]:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
+    n_trained = int(is_trained(splits).sum())
+    if n_trained:
+        say(
+            f"{count(n_trained, 'trace is', 'traces are')} of questions that the run was trained "
+            "or tuned on (train and val in the column split): their scores say nothing "
+            "about new ones",
+            file=sys.stderr,
+        )

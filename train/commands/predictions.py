@@ -7,26 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store import Column, StoreWriter, TraceStore
 from store.reports import count
-from store.traces.question_split import split_of_question
-from train.commands.scoring import Scorer, TrainedModels
+from train.commands.scoring import Scorer
 from train.data.batches import TrainingData
-from train.data.splits import BY_QUESTION
 from train.errors import ConfigError
 from train.evaluate.metrics import Scores
 from train.files import replace_file
 from train.fit.token_scores import token_columns
-from train.run.results import read_scores
 
 __all__ = [
     "describe_columns",
-    "find_splits",
     "names_with_tokens",
     "open_output",
     "score_tokens",
@@ -154,24 +150,6 @@ def write_columns(
                 f"found {len(writer)}: another writer appended meanwhile; run the command again"
             )
         writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in rows))
-
-
-def find_splits(models: TrainedModels, store: TraceStore) -> list[str]:
-    """The split of the run that each trace's question is or would be in; "" where unknown.
-
-    Of a split that the user gave it is known for the questions of the run; one that has rows in
-    several is in all of these, as "train/val".
-    """
-    if "question_id" not in store.schema.columns:
-        return [""] * len(store)
-    questions = cast(list[str], store.column("question_id"))
-    if models.results.split.by == BY_QUESTION:
-        return [split_of_question(question, models.config.seed) for question in questions]
-    run = read_scores(models.directory.path / "scores.csv", models.results)
-    found: dict[str, set[str]] = {}
-    for question, split in zip(run.question_ids, run.splits, strict=True):
-        found.setdefault(question, set()).add(split)
-    return ["/".join(sorted(found.get(question, ()))) for question in questions]
 
 
 def write_csv(file: TextIO, store: TraceStore, scores: ScoresByName, splits: Sequence[str]) -> None:

@@ -9,9 +9,10 @@ from train.config.command_line import (
     parse_arguments,
     scoring_settings,
 )
-from train.config.settings import OUTSIDE, PATHS, SWITCHES, Config, flag_of, off_flag
+from train.config.settings import EACH, OUTSIDE, PATHS, SWITCHES, Config, flag_of, off_flag
 
 __all__ = [
+    "EACH",
     "OUTSIDE",
     "PATHS",
     "SWITCHES",

@@ -63,6 +63,8 @@ def check_split(config: Config) -> None:
         raise ConfigError("--hold-out: expected --split COLUMN with it, found none")
     if config.hold_out is not None and (config.split or "").lower().endswith(".csv"):
         raise ConfigError(f"--hold-out: expected a column as --split, found {config.split!r:.80}")
+    if config.near_duplicates is not None and not config.join_questions:
+        raise ConfigError("--near-duplicates: not allowed with --no-join-questions")
     if config.split is not None and config.splits > 1:
         raise ConfigError(
             f"--splits: expected 1 with --split, which gives a single split, found {config.splits}"

@@ -16,6 +16,7 @@ from typing import Any
 from models import DETECTORS, PROBES, REFERENCES
 
 __all__ = [
+    "EACH",
     "OUTSIDE",
     "PATHS",
     "SWITCHES",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 OUTSIDE = "outside"  # a field without a flag
+EACH = "each"  # value of the column, of --hold-out
 STEPS = r"[1-9]\d{0,8}"
 MINUTES = r"\d{1,6}(\.\d{1,6})?min"
 FORMS = {  # setting -> pattern of its text, example
@@ -156,7 +158,19 @@ class Config:
     )
     hold_out: str | None = option(
         "value of the column of --split whose traces are test; the others are train and val by "
-        "question (default: none)"
+        f"question; {EACH}: every value in turn, beside a run on all of them (default: none)"
+    )
+    join_questions: bool = option(
+        "take question ids of the same text, but for case, white space and punctuation, for one "
+        "question",
+        True,
+    )
+    near_duplicates: float | None = option(
+        "also join those of similar texts: the Jaccard index of their pieces of 5 characters is at "
+        "least this, such as 0.8; needs the extra duplicates (default: none)",
+        None,
+        0.5,
+        1,
     )
     strata: str | None = option(
         "column of text or integers: AUROC among the test traces of one value (default: among "

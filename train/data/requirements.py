@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES, find
 from store import StoreError, TraceStore
 from store.errors import closest
-from store.reports import count
+from store.reports import count, first_ids
 from store.traces.columns import BY_HAND, TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, recorded_layers
 from store.traces.origin import origins_of
@@ -20,8 +20,9 @@ from store.traces.question_split import SPLITS
 from store.traces.states import DERIVED
 from store.transform.samples.names import NEEDS, NLI, STATES
 from store.write.build import unfinished
-from train.config import Config, flag_of, off_flag, own_options
+from train.config import EACH, Config, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
+from train.data.questions import read_questions
 from train.data.splits import (
     Splits,
     all_as_test,
@@ -64,6 +65,7 @@ PAIRS: dict[str, tuple[str, Callable[[NDArray[np.int64]], NDArray[np.int64]]]] =
 KEPT_FROM = 0.05  # attention that makes an edge of attn_edges
 MAX_MAPS_BYTES = 8 << 30  # of the full attention maps of a batch
 MIN_OF_A_CLASS = 20
+MAX_LEFT_OUT = 50  # values, each of which is a training
 BOTH = ("extract", "import")
 MAKE_AGAIN = "make the traces again with that column"
 EDGES = ("attn_edges", "attn_edge_ends")  # of no use without each other
@@ -107,10 +109,10 @@ def open_data(config: Config, path: Path) -> Work:
     check_replaced(names, unsplit)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
-    seeds = range(config.seed, config.seed + config.splits)
+    asked = read_questions(store, config)
     parts = []
-    for one in (replace(config, seed=seed, splits=1) for seed in seeds):
-        splits = read_splits(store, one)
+    for one in settings_of_splits(store, config):
+        splits = read_splits(store, one, asked)
         check_batch(splits, store, config.batch_size)
         parts.append(TrainingData(store, splits, one))
     data = parts[0]
@@ -118,6 +120,22 @@ def open_data(config: Config, path: Path) -> Work:
         read_values(store, config.strata, "--strata", data.splits.test)
     read_second_labels(store, config.second_label, data.splits.test)
     return Work(config, names_that_learn(names, data), parts)
+
+
+def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:
+    """The settings of each split: one a seed; or one of all values, and one without each."""
+    if config.hold_out != EACH:
+        seeds = range(config.seed, config.seed + config.splits)
+        return [replace(config, seed=seed, splits=1) for seed in seeds]
+    values = read_values(store, str(config.split), "--split", np.arange(len(store)))
+    distinct = sorted({str(value) for value in values})
+    if not 2 <= len(distinct) <= MAX_LEFT_OUT:
+        raise DataError(
+            f"{store.path}: --hold-out {EACH}: expected 2 to {MAX_LEFT_OUT} values of column "
+            f"{config.split!r}, found {len(distinct)}; choose another column as --split"
+        )
+    every = replace(config, split=None, hold_out=None)
+    return [every, *(replace(config, hold_out=value) for value in distinct)]
 
 
 def check_to_train(name: str, data: TrainingData) -> None:
@@ -211,13 +229,19 @@ def find_small_splits(data: TrainingData) -> list[str]:
 
 
 def find_split_remarks(splits: Splits) -> list[str]:
-    """What a split that the user gave leaves out, and what it does not keep apart."""
+    """Which questions are one, what a split of the user leaves out and does not keep apart."""
     remarks = []
-    n_shared = splits.n_shared_questions()
-    if n_shared:
+    if splits.asked.n_joined:
         remarks.append(
-            f"warning: {count(n_shared, 'question has', 'questions have')} traces in more than one "
-            f"split of {splits.by}: detectors are tested on questions that they have seen"
+            f"{count(splits.asked.n_joined, 'question id has', 'question ids have')} the text of "
+            "an earlier one, and count as the same question (--no-join-questions: do not)"
+        )
+    shared = splits.shared_questions()
+    if shared:
+        remarks.append(
+            f"warning: {count(len(shared), 'question has', 'questions have')} traces in more than "
+            f"one split of {splits.by}: detectors are tested on questions that they have seen, "
+            f"such as {first_ids(shared)}"
         )
     if splits.n_outside:
         remarks.append(

@@ -1,16 +1,17 @@
 """Which rows a run learns from, and which ones judge it.
 
-The split of a row is a pure function of (question_id, seed), unless the user gives one: rows of one
-question stay together, and rows that are appended later change no split. Unlabelled rows (label -1)
-are in no split; they are never counted as right answers. A split that the user gives is a column of
-the store, a CSV file, or a value that is held out; nothing here decides by labels.
+The split of a row is a pure function of (question, seed), unless the user gives one: rows that ask
+the same stay together, and rows that are appended later change no split, but where they show that
+two earlier questions are one. Unlabelled rows (label -1) are in no split; they are never counted as
+right answers. A split that the user gives is a column of the store, a CSV file, or a value that is
+held out; nothing here decides by labels.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from store.labels.rule import UNLABELLED, label_scores
 from store.text_records import LineError, Row, name_file, read_csv, refuse
 from store.traces.question_split import SPLITS, side_of_question, split_of_question
 from train.config import Config
+from train.data.questions import NOT_ASKED, Questions, read_questions
 from train.errors import DataError
 
 __all__ = [
@@ -57,6 +59,7 @@ class Splits:
     by: str = BY_QUESTION
     n_outside: int = 0  # labelled rows that are in no split
     n_unmatched: int = 0  # ids of a file of splits that no row has
+    asked: Questions = NOT_ASKED  # of all rows; none where nothing was split
 
     def rows(self, split: str) -> Integers:
         return getattr(self, split)
@@ -64,11 +67,11 @@ class Splits:
     def labels_of(self, split: str) -> Integers:
         return self.labels[self.rows(split)]
 
-    def n_shared_questions(self) -> int:
-        """Number of questions that have rows in more than one split."""
-        questions = [np.unique(self.questions[self.rows(split)]) for split in SPLITS]
-        _, counts = np.unique(np.concatenate(questions), return_counts=True)
-        return int(np.sum(counts > 1))
+    def shared_questions(self) -> list[str]:
+        """The ids of the questions that have rows in more than one split."""
+        questions = [np.unique(self.asked.keys[self.rows(split)]) for split in SPLITS]
+        distinct, counts = np.unique(np.concatenate(questions), return_counts=True)
+        return distinct[counts > 1].tolist()
 
     def digest(self) -> str:
         """Equal for the same rows in the same splits."""
@@ -80,7 +83,7 @@ class Splits:
 
 
 def split_rows(
-    question_ids: Sequence[str], labels: Integers, seed: int, max_traces: int | None = None
+    question_ids: Sequence[str] | Texts, labels: Integers, seed: int, max_traces: int | None = None
 ) -> Splits:
     """Split the labelled rows by question; with `max_traces` that many of them, drawn by `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
@@ -123,31 +126,32 @@ def label_column(config: Config) -> str:
     return "label" if config.score_threshold is None else "score"
 
 
-def read_splits(store: TraceStore, config: Config) -> Splits:
-    """Read questions and labels and split; raises DataError where a split lacks a class."""
+def read_splits(store: TraceStore, config: Config, asked: Questions | None = None) -> Splits:
+    """Read labels, and what was asked unless it is given, and split.
+
+    Raises DataError where a split lacks a class.
+    """
     values = np.asarray(store.column(label_column(config)))
     if config.score_threshold is None:
         labels = check_labels(values, store)
     else:
         labels = label_scores(values, config.score_threshold)
-    question_ids = cast(list[str], store.column("question_id"))
+    asked = asked or read_questions(store, config)
     if config.split is None:
-        splits = split_rows(question_ids, labels, config.seed, config.max_traces)
+        splits = split_rows(asked.keys, labels, config.seed, config.max_traces)
     else:
-        splits = split_as_given(store, config, question_ids, labels)
+        splits = split_as_given(store, config, asked, labels)
+    splits = replace(splits, asked=asked)
     check_splits(splits, store)
     return splits
 
 
-def split_as_given(
-    store: TraceStore, config: Config, question_ids: Sequence[str], labels: Integers
-) -> Splits:
+def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: Integers) -> Splits:
     """The splits of --split and --hold-out."""
-    given = cast(str, config.split)
-    ids = np.asarray(question_ids, dtype=object)
+    given = str(config.split)
     is_used = labels != UNLABELLED
-    own = own_split(store, given, config.hold_out, config.seed, ids, is_used)
-    questions = np.unique(ids, return_inverse=True)[1]
+    own = own_split(store, given, config.hold_out, config.seed, asked, is_used)
+    questions = np.unique(asked.keys, return_inverse=True)[1]
     by = describe_own_split(given, config.hold_out)
     splits = place_rows(own.by_row, labels, questions, config.seed, config.max_traces, by)
     return replace(splits, n_unmatched=own.n_unmatched)
@@ -171,14 +175,17 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
             f"{store.path}: expected labelled traces, found all {len(splits.labels)} unlabelled; "
             "add scores to the store, then train again"
         )
+    ways = f"{'--seed' if splits.by == BY_QUESTION else '--split'} or --score-threshold"
+    if splits.asked.n_joined:
+        ways += ", or --no-join-questions if equal texts are not one question"
     for split in SPLITS:
         labels = splits.labels_of(split)
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
             raise DataError(
                 f"{store.path}: {split} split: expected both classes, found {n_positive} "
-                f"hallucinations among {len(labels)} labelled traces; add traces, or try another "
-                f"{'--seed' if splits.by == BY_QUESTION else '--split'} or --score-threshold"
+                f"hallucinations among {len(labels)} labelled traces ({splits.by}); add traces, "
+                f"or try another {ways}"
             )
 
 
@@ -215,7 +222,7 @@ def own_split(
     split: str,
     hold_out: str | None,
     seed: int,
-    question_ids: Texts,
+    asked: Questions,
     is_used: NDArray[np.bool_],
 ) -> OwnSplit:
     """The split of each row.
@@ -230,10 +237,10 @@ def own_split(
     no row has; a file all of whose ids no row has; and StoreError for a file that cannot be read.
     """
     if is_file(split):
-        return split_by_file(Path(split), store, question_ids)
+        return split_by_file(Path(split), store, asked.ids)
     values = read_values(store, split, "--split", np.arange(len(store)))
     if hold_out is not None:
-        return OwnSplit(hold_out_value(store, split, values, hold_out, seed, question_ids))
+        return OwnSplit(hold_out_value(store, split, values, hold_out, seed, asked.keys))
     for row in np.flatnonzero(is_used & ~np.isin(values, SPLITS))[:1]:
         raise DataError(
             f"{store.path}: --split: column {split!r}, trace {store.ids[row]!r}: expected one of "
@@ -283,7 +290,7 @@ def read_second_labels(
 
 
 def hold_out_value(
-    store: TraceStore, column: str, values: NDArray, hold_out: str, seed: int, question_ids: Texts
+    store: TraceStore, column: str, values: NDArray, hold_out: str, seed: int, questions: Texts
 ) -> Texts:
     """Test are the rows of a value; the others are split by question."""
     texts = np.array([str(value) for value in values], dtype=object)
@@ -295,7 +302,7 @@ def hold_out_value(
             f"{store.path}: --hold-out: expected a value of column {column!r}, one of "
             f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {hold_out!r:.80}"
         )
-    distinct_ids, question = np.unique(question_ids, return_inverse=True)
+    distinct_ids, question = np.unique(questions, return_inverse=True)
     sides = np.array([side_of_question(one, seed) for one in distinct_ids], dtype=object)
     return np.where(is_held_out, "test", sides[question])
 

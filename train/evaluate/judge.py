@@ -91,7 +91,7 @@ def build_frame(scored: ScoredByName, data: TrainingData) -> Frame[str]:
         trace_ids=np.array([data.store.ids[row] for row in rows.tolist()], dtype=object),
         splits=np.repeat(SPLITS, [len(splits.rows(split)) for split in SPLITS]).astype(object),
         labels=splits.labels[rows],
-        question_ids=np.array(data.store.read(rows, ["question_id"]).texts("question_id"), object),
+        question_ids=splits.asked.keys[rows],
         scores={
             name: np.hstack([np.full((len(one.val), n_train), np.nan), one.val, one.test])
             for name, one in scored.items()
@@ -148,7 +148,14 @@ def count_splits(splits: Splits) -> SplitCounts:
         for split in SPLITS
     }
     n_unlabelled = int(np.sum(splits.labels == UNLABELLED))
-    return SplitCounts(splits.seed, splits.by, splits.n_outside, **counts, unlabelled=n_unlabelled)
+    return SplitCounts(
+        seed=splits.seed,
+        by=splits.by,
+        outside=splits.n_outside,
+        **counts,
+        unlabelled=n_unlabelled,
+        joined=splits.asked.n_joined,
+    )
 
 
 def correlate(models: Entries, baselines: Entries, test: Frame[str]) -> Explained | None:

@@ -32,6 +32,7 @@ __all__ = [
     "Findings",
     "Interval",
     "LabelNoise",
+    "LeftOut",
     "Metrics",
     "NoisyArea",
     "PairedTest",
@@ -43,6 +44,7 @@ __all__ = [
     "TokenCounts",
     "TokenMetrics",
     "TrainingFacts",
+    "Transfer",
     "Verdict",
     "WrongValueError",
     "as_json",
@@ -322,7 +324,10 @@ class Counts:
 
 @dataclass
 class SplitCounts:
-    """The splits: what they follow from, and their counts; `outside` are in none of them."""
+    """The splits: what they follow from, and their counts; `outside` are in none of them.
+
+    `joined` are the question ids that ask what an earlier one does.
+    """
 
     seed: int = field(metadata=SEED)
     by: str
@@ -331,6 +336,7 @@ class SplitCounts:
     val: Counts
     test: Counts
     unlabelled: int
+    joined: int = 0
 
     @property
     def parts(self) -> dict[str, Counts]:
@@ -419,6 +425,30 @@ class TokenCounts:
 
 
 @dataclass
+class Transfer:
+    """AUROC of a method that never saw a value; in domain, and the difference on the same traces,
+    which are None where these have one class.
+    """
+
+    auroc: float
+    auroc_ci: Interval | None
+    in_domain_auroc: float | None = None
+    in_domain_auroc_ci: Interval | None = None
+    difference: float | None = None
+    difference_ci: Interval | None = None
+
+
+@dataclass
+class LeftOut:
+    """A value that training left out: its traces, and how many of them are tested in domain."""
+
+    value: str
+    test: Counts
+    rows_in_domain: int
+    methods: dict[str, Transfer]  # by name
+
+
+@dataclass
 class Findings:
     """What was found on one split, or over several.
 
@@ -473,6 +503,7 @@ class Results(Findings):
     tokens: dict[str, TokenCounts] | None = None
     left_out: dict[str, str] | None = None  # baseline or control -> why it could not be fitted
     splits: SplitsSummary | None = None
+    transfer: list[LeftOut] | None = None  # of each value of --hold-out each
 
     @property
     def shown(self) -> Results:

@@ -38,6 +38,7 @@ from train.report.render import (
     tidy,
 )
 from train.report.tables import build_metrics
+from train.run.questions import write_asked
 from train.run.results import write_results, write_scores
 
 if TYPE_CHECKING:
@@ -54,15 +55,17 @@ def write_report(experiment: Experiment, output_dir: Path) -> None:
     for other in experiment.further:
         write_split(other)
     write_scores(output_dir / "scores.csv", experiment.frame)
+    write_asked(output_dir, experiment.data.splits)
     evidence = gather_evidence(experiment)
     write_pages(evidence, output_dir, experiment.results.config.get("figures"))
     write_results(output_dir / "results.json", experiment.results)
 
 
 def write_split(experiment: Experiment) -> None:
-    """Write the two files of a further split that programs read, into its own directory."""
+    """Write the files of a further split that programs read, into its own directory."""
     path = experiment.directory.path
     write_scores(path / "scores.csv", experiment.frame)
+    write_asked(path, experiment.data.splits)
     write_results(path / "results.json", experiment.results)
 
 

@@ -16,6 +16,7 @@ from train.report.tables import (
     build_label_noise,
     build_metrics,
     build_tokens,
+    build_transfer,
 )
 
 __all__ = ["OutputConsole", "print_line", "print_results", "print_table"]
@@ -49,6 +50,11 @@ def print_results(results: Results, console: Console) -> None:
     notes = [in_words(what, results) for what in ("tuned", "columns", "imputed")]
     for note in filter(None, [*notes, in_words("explained", shown)]):
         print_line(console, note)
+    if results.transfer:
+        console.print()
+        table = build_transfer(results, [*results.models, results.best_among(results.baselines)])
+        print_table(table, console, "AUROC on values left out of training")
+        print_line(console, in_words("transfer"))
     of_tokens = build_tokens(results)
     if of_tokens is not None:
         console.print()

@@ -6,7 +6,7 @@ cleaned here, and escaped where they are written.
 
 import math
 import shlex
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
@@ -49,6 +49,7 @@ __all__ = [
     "build_split",
     "build_tokens",
     "build_traces",
+    "build_transfer",
     "changes_labels",
     "comparison_cells",
     "view_command",
@@ -298,6 +299,26 @@ def metric_cells(entry: Entry, metrics: Mapping[str, str]) -> dict[str, str]:
     if entry.ms_per_trace is not None:
         cells["ms"] = short_ms(entry.ms_per_trace)
     return cells
+
+
+def build_transfer(results: Results, names: Collection[str] = ()) -> Table:
+    """AUROC on each value that was left out, beside in-domain: a line per method, or per name."""
+    rows: list[tuple[str, ...]] = []
+    groups = {}
+    for one in results.transfer or ():
+        groups[len(rows)] = f"{clean_text(one.value)} ({one.test.rows})"
+        rows += [
+            (
+                name,
+                with_interval(found.auroc, found.auroc_ci),
+                with_interval(found.in_domain_auroc, found.in_domain_auroc_ci),
+                with_interval(found.difference, found.difference_ci),
+            )
+            for name, found in one.methods.items()
+            if not names or name in names
+        ]
+    header = ("tested on", "left out [95%]", "in domain [95%]", "difference [95%]")
+    return Table(header, rows, groups=groups)
 
 
 def build_tokens(results: Results) -> Table | None:

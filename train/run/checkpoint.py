@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 from torch import Tensor, nn
@@ -122,9 +123,10 @@ class RunDirectory:
     # not read
     resumed: bool = False
 
-    def split(self, seed: int) -> RunDirectory:
+    def split(self, seed: int, hold_out: str | None = None) -> RunDirectory:
         """Where the run keeps the files of another split than its first."""
-        return replace(self, path=self.path / f"split-{seed}")
+        name = seed if hold_out is None else f"without-{quote(hold_out, safe='')}"
+        return replace(self, path=self.path / f"split-{name}")
 
     def training(self, name: str, seed: int) -> TrainingFiles:
         return TrainingFiles(self, name, seed)

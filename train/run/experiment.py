@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from train.config import Arguments
+from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import (
     Work,
@@ -41,6 +41,7 @@ from train.evaluate.over_splits import summarise_splits
 from train.evaluate.results import Entries, Results
 from train.evaluate.strata import Strata, cut_by, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
+from train.evaluate.transfer import judge_left_out
 from train.files import Json, make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
@@ -77,8 +78,8 @@ def run_experiment(
     """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists.
 
     Of several splits the first one has its files there, each other one in a directory of its own
-    below, and each is what a run with its seed would be. All processes train, and get None; only
-    the first one judges the scores and gets the results.
+    below, and each is what a run with its seed, or without its value, would be. All processes
+    train, and get None; only the first one judges the scores and gets the results.
     """
     config = work.config
     data = work.splits[0]
@@ -93,8 +94,9 @@ def run_experiment(
     directory = fabric.broadcast(directory)
     experiments = []
     for part in parts:
-        seed = part.splits.seed
-        place = directory if seed == config.seed else directory.split(seed)
+        place = directory
+        if part is not parts[0]:
+            place = directory.split(part.splits.seed, part.config.hold_out)
         if is_first:
             make_directory(place.path)
         experiments.append(run_split(work, fabric, part, place))
@@ -103,7 +105,21 @@ def run_experiment(
         return None
     others = tuple(experiment for experiment in further if experiment is not None)
     results = replace(first.results, config=asdict(config))
-    if others:
+    if config.hold_out == EACH:
+        results.transfer = [
+            judge_left_out(str(one.data.config.hold_out), one.results, one.frame, first.frame)
+            for one in others
+        ]
+        results.remarks = [
+            *first.results.remarks,
+            *(
+                f"{one.results.split.by}: {remark}"
+                for one in others
+                for remark in one.results.remarks
+                if remark not in first.results.remarks
+            ),
+        ]
+    elif others:
         results.splits = summarise_splits([one.results for one in (first, *others)])
     return replace(first, results=results, further=others)
 

@@ -3,7 +3,7 @@
 import pytest
 from small import make_store
 
-from store import NotFoundError, SchemaError
+from store import Column, NotFoundError, SchemaError
 from store.cli.main import main
 from store.traces.question_split import SPLITS, split_of_question
 from store.transform.subset import rows_of_questions, rows_of_split
@@ -14,6 +14,16 @@ def test_every_row_is_in_the_split_of_its_question(asked):
     assert sorted(row for rows in rows_of.values() for row in rows) == list(range(40))
     for split, rows in rows_of.items():
         assert all(split_of_question(f"q{row // 2}", 3) == split for row in rows)
+
+
+def test_equal_texts_are_in_one_split(tmp_path):
+    """As training has them: the question is called after its first row."""
+    rows = {f"t{i}": {"question_id": f"q{i}", "question": f"number {i % 20}?"} for i in range(40)}
+    columns = {"question_id": Column("utf8"), "question": Column("utf8")}
+    store = make_store(tmp_path / "s.zarr", columns, rows)
+    for split in SPLITS:
+        expected = [i for i in range(40) if split_of_question(f"q{i % 20}", 3) == split]
+        assert rows_of_split(store, split, seed=3) == expected
 
 
 def test_an_unknown_split_is_refused(asked):

@@ -174,7 +174,10 @@ def test_a_copy_of_the_run_s_store_is_recognised(
     set_model(other, "one")
     argv = ["--run", runs["alpha"], "--store", other, "--models=logreg_pca"]
     warned = evaluated(capsys, *argv)["results"][0]
-    assert "with the ids of a trace of the run's train or validation split" in warned["remarks"][0]
+    assert "that the run was trained or tuned on (--keep-trained-questions" in warned["remarks"][0]
+    kept = evaluated(capsys, *argv, "--keep-trained-questions")["results"][0]
+    assert kept["rows"] == 180
+    assert kept["remarks"][0].startswith("warning: among the judged are ")
     free = evaluated(capsys, *argv, "--unrelated-ids")["results"][0]
     assert free["rows"] == 180 > warned["rows"]
 
@@ -218,7 +221,6 @@ def test_what_a_run_cannot_read_is_one_line(runs, stores, store_writer, labels, 
         (["--run", "nowhere", "--store", "x.zarr"], "nowhere/results.json: expected a file"),
         (["--run", "a", "--store", "x", "--output", "x.pdf"], "ends in .html or .md or .json"),
         (["--run", "a", "--store", "x", "--output", "no/x.md"], "'no/x.md' cannot be written"),
-        (["--run", "a", "--store", "x", "--only-new", "--unrelated-ids"], "--only-new"),
         (["--run", "run_alpha", "--store", "x", "--batch-size=0"], "--batch-size"),
     ],
 )

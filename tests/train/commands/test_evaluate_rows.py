@@ -1,21 +1,31 @@
-"""Which rows of a store are a test of a run: none that it has learned from."""
+"""Which rows of a store are a test of a run: no question that it has learned from."""
 
 import numpy as np
 import pytest
 from runs import LABELS, SPLITS, N, as_texts, make_run
 
+from store.traces.question_split import join_questions
 from train.commands.evaluate_runs import Rules, choose_rows
+from train.data.questions import Questions
+from train.run.questions import AskedByRun
 
 RUN = make_run({"x": 1}).frame
 IDS = RUN.trace_ids
 QUESTIONS = RUN.question_ids
+OTHERS = [f"other {i // 2}" for i in range(N)]
 TESTED = np.flatnonzero(SPLITS == "test").tolist()
+ASKED = AskedByRun(
+    {question: {split} for question, split in zip(QUESTIONS, SPLITS, strict=True)},
+    {f"text of {question}": {split} for question, split in zip(QUESTIONS, SPLITS, strict=True)},
+)
 
 
-def choose(ids=IDS, questions=QUESTIONS, labels=LABELS, is_own=False, **rules):
-    return choose_rows(
-        RUN, as_texts(ids), as_texts(questions), np.asarray(labels), is_own, Rules(**rules)
-    )
+def choose(ids=IDS, questions=QUESTIONS, texts=None, labels=LABELS, is_own=False, **rules):
+    questions = as_texts(questions)
+    texts = as_texts([""] * len(questions) if texts is None else texts)
+    asked = Questions(questions, texts, as_texts(join_questions(questions, texts)))
+    rules = Rules(**rules)
+    return choose_rows(RUN, ASKED, as_texts(ids), asked, np.asarray(labels), is_own, rules)
 
 
 @pytest.mark.parametrize("is_own", [True, False])
@@ -23,30 +33,39 @@ def test_the_run_s_rows_are_judged_by_its_test_split(is_own):
     """Of its own store, and of a copy of it under another name."""
     found = choose(is_own=is_own)
     assert found.rows.tolist() == TESTED
-    assert (found.n_seen, found.n_shared, found.n_unlabelled) == (80, 0, 0)
+    assert (found.n_seen, found.n_trained) == ((80, 0) if is_own else (0, 80))
 
 
 def test_rows_of_the_own_store_that_the_run_did_not_use_are_left_out():
     """They were added later: their questions may be of any split."""
     ids, questions = [*IDS, "new"], [*QUESTIONS, "q0"]
-    found = choose(ids, questions, [*LABELS, 1], is_own=True)
+    found = choose(ids, questions, labels=[*LABELS, 1], is_own=True)
     assert found.rows.tolist() == TESTED
     assert found.n_added == 1
 
 
-def test_questions_in_common_are_counted():
-    """Their traces are others; the rules may leave them out."""
+def test_questions_that_the_run_was_trained_on_are_left_out_and_counted():
+    """Whatever the ids of their traces are; the rules may keep them."""
     ids = [f"other {i}" for i in range(N)]
     found = choose(ids)
-    assert (len(found.rows), found.n_seen, found.n_shared) == (N, 0, 80)
-    found = choose(ids, only_new=True)
-    assert (found.rows.tolist(), found.n_shared) == (TESTED, 80)
+    assert found.rows.tolist() == TESTED
+    assert (found.n_trained, found.n_trained_questions) == (80, 40)
+    kept = choose(ids, keep_trained=True)
+    assert (len(kept.rows), kept.n_trained) == (N, 80)
+
+
+def test_a_text_is_known_under_any_id():
+    """And one known text makes all traces of its question known."""
+    texts = [f"text of q{i // 2}" if i % 2 else f"another {i}" for i in range(N)]
+    found = choose(questions=OTHERS, texts=texts)
+    assert found.rows.tolist() == TESTED
+    assert choose(questions=OTHERS, texts=texts, unrelated_ids=True).rows.tolist() == TESTED
 
 
 def test_an_id_alone_is_not_a_trace():
     """The same trace id under another question is another trace."""
-    found = choose(questions=[f"other {i}" for i in range(N)])
-    assert (len(found.rows), found.n_seen, found.n_shared) == (N, 0, 0)
+    found = choose(questions=OTHERS)
+    assert (len(found.rows), found.n_seen, found.n_trained) == (N, 0, 0)
 
 
 def test_ids_that_are_equal_by_chance_say_nothing():
@@ -61,8 +80,8 @@ def test_unlabelled_rows_are_not_judged(is_own):
     labels = np.where(np.arange(N) % 4 == 0, -1, LABELS)
     found = choose(labels=labels, is_own=is_own)
     assert found.rows.tolist() == [row for row in TESTED if row % 4]
-    assert (found.n_unlabelled, found.n_seen) == (30, 60)
+    assert (found.n_unlabelled, found.n_seen + found.n_trained) == (30, 60)
 
 
 def test_an_empty_store_has_no_rows():
-    assert len(choose([], [], np.zeros(0, np.int64)).rows) == 0
+    assert len(choose([], [], labels=np.zeros(0, np.int64)).rows) == 0

@@ -100,7 +100,8 @@ def test_results_that_do_not_fit_are_one_line(finished, store_path, capsys, tmp_
 def test_a_damaged_checkpoint_is_one_line(
     finished, store_path, capsys, tmp_path, file, change, message
 ):
-    shutil.copy(finished / "results.json", tmp_path)
+    for known in ("results.json", "questions.csv"):
+        shutil.copy(finished / known, tmp_path)
     saved = torch.load(finished / f"{file}.pt", weights_only=True)
     change(saved)
     torch.save(saved, tmp_path / f"{file}.pt")

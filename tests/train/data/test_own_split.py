@@ -92,6 +92,7 @@ def test_a_file_names_traces(store, tmp_path):
         len({expected[i] for i in (2 * q, 2 * q + 1) if i in expected}) > 1 for q in range(N // 2)
     )
     assert f"warning: {n_shared} questions have traces in more than one split" in shared
+    assert ", such as 'q" in shared
 
 
 def test_traces_are_drawn_from_the_splits(store, tmp_path):
@@ -110,7 +111,7 @@ def test_a_file_names_questions(store, tmp_path):
     path = write_csv(tmp_path / "s.CSV", rows, ("question_id", "split"))
     splits = read(store, split=path)
     assert placed(splits) == {i: WORDS[i // 2 % 4] for i in labelled()}
-    assert splits.n_shared_questions() == 0
+    assert splits.shared_questions() == []
 
 
 @pytest.mark.parametrize(

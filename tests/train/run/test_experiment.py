@@ -171,6 +171,7 @@ def test_files_of_a_run(finished):
         "run.json",
         "results.json",
         "scores.csv",
+        "questions.csv",
         "report.md",
         "report.html",
         "table.tex",

@@ -38,7 +38,7 @@ def write(path, knows, n=2000):
             last = prompt + 0.3 * rng.normal(size=(N_LAYERS, WIDTH))
             if knows == "states":
                 last[:, 6] += 3 * label
-            row = {"question_id": f"q{i}", "question": f"{KINDS[kind]} is {i % 7}?"}
+            row = {"question_id": f"q{i}", "question": f"{KINDS[kind]} is {i}?"}
             row |= {"kind": KINDS[kind], "label": label, "hs_last": last.astype(np.float16)}
             writer.append(f"t{i}", row | {"hs_prompt": prompt.astype(np.float16)})
     return path

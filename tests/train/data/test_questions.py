@@ -1,0 +1,115 @@
+"""Which traces ask the same: by id and by text; no question is in two splits, whatever its ids."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from runs import call, predict, read_csv, train
+
+from store import Column, Schema, StoreError, StoreWriter, TraceStore
+from store.traces.question_split import SPLITS, split_of_question
+from train.config import Config, check_config
+from train.data.questions import read_questions
+from train.data.splits import read_splits
+from train.errors import ConfigError, DataError
+from train.run.questions import read_asked
+
+N = 500
+WIDTH = 384
+
+
+def write(path, ids, texts, labels, states=None):
+    columns = {"question_id": Column("utf8"), "question": Column("utf8"), "label": Column("int8")}
+    columns |= {"hs_last": Column("float16", item_shape=(1, WIDTH))}
+    states = np.zeros((len(ids), 1, WIDTH), np.float16) if states is None else states
+    with StoreWriter.create(path, Schema(columns)) as writer:
+        for i, row in enumerate(zip(ids, texts, labels, states, strict=True)):
+            writer.append(f"t{i}", dict(zip(columns, row, strict=True)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """Each question three times, under other ids, in other case and blanks; its label is a coin."""
+    rng = np.random.default_rng(0)
+    texts = [f"What is number {i}?" for i in range(N)]
+    texts += [text.upper() for text in texts] + [f"  {text} ".replace(" ", "  ") for text in texts]
+    states = np.tile(rng.normal(size=(N, 1, WIDTH)), (3, 1, 1)).astype(np.float16)
+    labels = np.tile(rng.integers(0, 2, N), 3)
+    ids = [f"q{i}" for i in range(3 * N)]
+    return write(tmp_path_factory.mktemp("copies") / "s.zarr", ids, texts, labels, states)
+
+
+@pytest.fixture(scope="module")
+def runs(copies, tmp_path_factory):
+    """A run that joins questions, and one that does not."""
+    folder = tmp_path_factory.mktemp("runs")
+    flags = ["--models=saplma", "--epochs=1"]
+    return {
+        flag: (folder / flag, train(copies, folder / flag, *flags, flag))
+        for flag in ("--join-questions", "--no-join-questions")
+    }
+
+
+def test_copies_under_other_ids_teach_nothing(runs):
+    """The truth is .5; a probe that has seen in train the copies of test is far above."""
+    areas = {
+        flag: results["baselines"]["logreg_best"]["test"]["auroc_ci"]
+        for flag, (_, results) in runs.items()
+    }
+    assert areas["--no-join-questions"][0] > 0.8
+    low, high = areas["--join-questions"]
+    assert low < 0.5 < high
+    results = runs["--join-questions"][1]
+    assert results["split"]["joined"] == 2 * N
+    assert results["remarks"][0].startswith("1,000 question ids have the text of an earlier one")
+
+
+def test_copies_in_another_store_are_no_test(runs, copies, tmp_path, capsys):
+    """`evaluate` leaves out what the run was trained on, and `predict` marks it."""
+    store = TraceStore.open(copies)
+    texts = [f"«{text}»" for text in store.column("question")[:N]]
+    other = write(
+        tmp_path / "o.zarr", [f"o{i}" for i in range(N)], texts, store.column("label")[:N]
+    )
+    out, results = runs["--join-questions"]
+    tested = results["split"]["test"]["questions"]
+    flags = ["evaluate", "--run", out, "--store", other, "--models=saplma", "--force-cpu", "--json"]
+    for more, n_rows in ((), tested), (("--keep-trained-questions",), N):
+        found = json.loads(call(capsys, *flags, *more)[1])["results"][0]
+        assert found["rows"] == n_rows
+        assert f"{N - tested} traces of {N - tested} questions" in found["remarks"][0]
+    _, text, lines = call(capsys, *predict(out, other))
+    splits = [line["split"] for line in read_csv(text).values()]
+    assert splits == [split_of_question(f"q{i}", 0) for i in range(N)]
+    assert lines[-1].startswith(f"{N - tested} traces are of questions that the run was trained or")
+
+
+def test_near_duplicates_on_request(tmp_path, monkeypatch):
+    """A letter in forty; and one line where the package or the text is missing."""
+    base = [f"Which of the {i} rivers of country {i * i} is the longest" for i in range(40, 80)]
+    texts = [*base, *(text + "s" for text in base)]
+    ids = [f"q{i}" for i in range(80)]
+    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 40))
+    assert read_questions(store, Config()).n_joined == 0
+    bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, [""] * 80, [0, 1] * 40))
+    with pytest.raises(DataError, match="expected a column of texts of questions"):
+        read_questions(bare, Config(near_duplicates=0.9))
+    with pytest.raises(ConfigError, match="--no-join-questions"):
+        check_config(Config(near_duplicates=0.9, join_questions=False))
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "datasketch", None)
+        with pytest.raises(StoreError, match=r"--near-duplicates: the package datasketch .*\[dupl"):
+            read_questions(store, Config(near_duplicates=0.9))
+    pytest.importorskip("datasketch", reason="pip install '.[duplicates]'")
+    joined = read_questions(store, Config(near_duplicates=0.9))
+    assert joined.keys.tolist() == ids[:40] * 2
+
+
+def test_the_questions_of_a_run_are_recorded(runs, copies):
+    """Of every split, by id and text."""
+    out, _ = runs["--join-questions"]
+    splits = read_splits(TraceStore.open(copies), Config())
+    asked = np.array(read_asked(out).find_splits(splits.asked))
+    assert all(set(asked[splits.rows(split)]) == {split} for split in SPLITS)

@@ -1,0 +1,65 @@
+"""--hold-out each: every value left out in turn, beside a run on all of them."""
+
+import json
+
+import numpy as np
+import pytest
+from runs import SMALL, call, fail, train
+
+FLAGS = ["--models=saplma", "--split=answer_len", "--hold-out=each"]
+
+
+@pytest.fixture(scope="module")
+def parts(store_writer, tmp_path_factory):
+    """A store of two lengths of answers, the labels of one turned round."""
+    path = tmp_path_factory.mktemp("left_out")
+    labels = np.random.default_rng(0).integers(0, 2, 300)
+
+    def change(number, row):
+        row["answer_len"] = 3 + number // 2 % 2
+        if row["answer_len"] == 4:
+            row["label"] = 1 - row["label"]
+
+    return store_writer(
+        path / "s.zarr", labels, ["question_id", "label", "hs_last", "answer_len"], change
+    )
+
+
+@pytest.fixture(scope="module")
+def run(parts, tmp_path_factory):
+    out = tmp_path_factory.mktemp("left_out") / "out"
+    return out, train(parts, out, *FLAGS)
+
+
+def test_what_was_never_seen_is_beside_in_domain(run):
+    """Signs that other values teach are wrong here, which in-domain traces put right."""
+    out, results = run
+    assert [one["value"] for one in results["transfer"]] == ["3", "4"]
+    for one in results["transfer"]:
+        found = one["methods"]["logreg_best"]
+        assert found["auroc_ci"][1] < 0.4
+        assert found["in_domain_auroc"] > found["auroc"]
+        assert found["difference"] < 0
+        assert one["rows_in_domain"] < one["test"]["rows"]
+    n_tested = sum(one["rows_in_domain"] for one in results["transfer"])
+    assert n_tested == results["split"]["test"]["rows"]
+    assert "## Left out of training" in (out / "report.md").read_text()
+
+
+def test_each_is_the_run_without_its_value(run, parts, tmp_path, capsys):
+    """Its scores, its metrics, and its directory, which other commands read."""
+    out, results = run
+    alone = train(parts, tmp_path / "out", "--models=saplma", "--split=answer_len", "--hold-out=4")
+    place = out / "split-without-4"
+    assert (place / "scores.csv").read_bytes() == (tmp_path / "out" / "scores.csv").read_bytes()
+    same = results["transfer"][1]["methods"]["saplma"]
+    assert same["auroc"] == alone["models"]["saplma"]["test"]["auroc"]
+    assert same["auroc_ci"] == alone["models"]["saplma"]["test"]["auroc_ci"]
+    status, text, _ = call(capsys, "evaluate", "--run", place, "--store", parts, "--json")
+    assert (status, json.loads(text)["results"][0]["rows"]) == (0, 150)
+
+
+def test_a_column_of_one_value_is_one_line(parts, tmp_path, capsys):
+    flags = ["--store", parts, "--output-dir", tmp_path / "o", *SMALL, *FLAGS]
+    line = fail(capsys, *flags, "--split=question_id")
+    assert "--hold-out each: expected 2 to 50 values of column 'question_id', found 150" in line

@@ -1,0 +1,91 @@
+"""Which traces ask the same question: by id, by normalised text, and by similar text on request."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store import TraceStore
+from store.extras import needs_extra
+from store.read.whole_columns import QUESTION, QUESTION_ID, question_texts, read_texts
+from store.traces.question_split import join_questions
+from train.config import Config
+from train.errors import DataError
+
+__all__ = ["NOT_ASKED", "Questions", "read_questions"]
+
+Texts = NDArray[np.object_]
+N_CHARACTERS = 5  # of a shingle
+
+
+class Questions(NamedTuple):
+    """The question of each trace, texts (n_rows,)."""
+
+    ids: Texts  # as the store has them; without a column `question_id` those of the traces
+    texts: Texts  # digests of the normalised texts; "" without a text
+    keys: Texts  # equal for traces of one question: the id of the first of them
+
+    @property
+    def n_joined(self) -> int:
+        """Number of ids that ask the question of an earlier one."""
+        return len(set(self.ids)) - len(set(self.keys))
+
+
+NOT_ASKED = Questions(*[np.zeros(0, dtype=object)] * 3)
+
+
+def read_questions(store: TraceStore, config: Config) -> Questions:
+    """Read and join the questions of a store; raises DataError for --near-duplicates of no text."""
+    has_ids = QUESTION_ID in store.schema.columns
+    ids = read_texts(store, QUESTION_ID) if has_ids else list(store.ids)
+    column = config.replaced.get(QUESTION, QUESTION)
+    texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
+    alike = []
+    if config.near_duplicates is not None:
+        if not any(texts):
+            raise DataError(
+                f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
+                "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
+            )
+        row_by_text = {text: row for row, text in enumerate(texts) if text}
+        rows = list(row_by_text.values())
+        pairs = find_near_duplicates(list(row_by_text), config.near_duplicates)
+        alike = [(rows[i], rows[j]) for i, j in pairs]
+    found = (ids, [digest(text) for text in texts], join_questions(ids, texts, alike))
+    return Questions(*(np.array(one, dtype=object) for one in found))
+
+
+def digest(text: str) -> str:
+    return text and hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def find_near_duplicates(texts: Sequence[str], similarity: float) -> list[tuple[int, int]]:
+    """Pairs of texts, by position, whose sets of 5 characters have at least this Jaccard index.
+
+    Candidates are found by MinHash (Broder, 1997, doi:10.1109/SEQUEN.1997.666900) and compared
+    exactly: no pair is too many, a few close to the limit may be missed.
+    """
+    with needs_extra("duplicates", "--near-duplicates: "):
+        from datasketch import MinHash, MinHashLSH
+    shingles = [cut_shingles(text) for text in texts]
+    index = MinHashLSH(similarity, weights=(0.1, 0.9))  # a candidate too many costs less
+    pairs: list[tuple[int, int]] = []
+    encoded = ([one.encode() for one in of_text] for of_text in shingles)
+    for i, hashes in enumerate(MinHash.generator(encoded)):
+        pairs += [
+            (i, j) for j in index.query(hashes) if jaccard(shingles[i], shingles[j]) >= similarity
+        ]
+        index.insert(i, hashes)
+    return pairs
+
+
+def cut_shingles(text: str) -> set[str]:
+    return {text[i : i + N_CHARACTERS] for i in range(max(1, len(text) - N_CHARACTERS + 1))}
+
+
+def jaccard(a: set[str], b: set[str]) -> float:
+    return len(a & b) / len(a | b)
