@@ -21,8 +21,8 @@ SMALL = ["--epochs=2", "--seeds=1", "--lstm-hidden=8", "--force-cpu", "--models=
 ALWAYS = [
     "Verdict",
     "Metrics on test",
-    "At fixed error rates",
     "Costs",
+    "At fixed error rates",
     "Paired tests",
     "ROC",
     "Precision and recall",
