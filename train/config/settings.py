@@ -159,7 +159,7 @@ class Config:
     )
     strata: str | None = option(
         "column of text or integers: AUROC among the test traces of one value (default: among "
-        "those of similar score of question_only)"
+        "those of similar score of the best control)"
     )
     max_traces: int | None = option(
         "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32
