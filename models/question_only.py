@@ -1,20 +1,30 @@
 """The control that reads the text of the question, and nothing of the answer.
 
-A logistic regression on the TF-IDF of character 1- to 5-grams and of words, and on a few counts.
+It reads the TF-IDF of character 1- to 5-grams and of words, and a few counts. It is a logistic
+regression, or where that is better on validation by more than a standard error, one with squares,
+
+    log-odds = x @ weight + bias + sum_r sign_r (n @ factors_r)^2
+
+where x are all features and n the n-grams alone: a polynomial network of degree 2 (Blondel et al.,
+2016, https://arxiv.org/abs/1607.08810). It learns what two parts of a question say together and
+neither says alone, also of pairs that no training question has. The signs differ because squares
+that are only added learn well that two parts are alike, and hardly that they are not.
+
 Where it ranks as well as a detector, the labels may say which questions are hard, not which answers
-are wrong. The vocabulary, its weights and the scaling are of the training rows; C is chosen on
-validation, as that of the probes is.
+are wrong. The vocabulary, its weights and the scaling are of the training rows; C of the regression
+and the iterations of the network are chosen on validation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, hstack
 from scipy.special import expit
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -22,7 +32,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from models.probe import check_numbers
-from models.regularisation import choose_strength
+from models.regularisation import choose_strength, rescaled_losses
 
 __all__ = ["QUESTION_ONLY", "FittedTextProbe", "TextProbe", "count_features"]
 
@@ -31,6 +41,10 @@ Labels = NDArray[np.int64]
 Texts = Sequence[str] | NDArray[np.object_]
 
 N_COUNTS = 5
+SIGNS = np.tile([1.0, -1.0], 4)  # (8,): of the squares
+START_SCALE = 0.1  # standard deviation of the factors before training
+MAX_ITERATIONS = 60  # of L-BFGS
+LEAST_GAIN = 1e-3  # nats of validation loss for which an iteration more is worth it
 ANALYSERS: dict[str, dict[str, Any]] = {  # of scikit-learn
     "characters": {"analyzer": "char", "ngram_range": (1, 5), "max_features": 20_000},
     "words": {"token_pattern": r"\w+", "ngram_range": (1, 2), "max_features": 10_000},
@@ -81,7 +95,7 @@ def count_in(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class FittedTextProbe:
-    """A fitted control: probability = sigmoid(features(text) @ weight + bias)."""
+    """A fitted control: its probability is the sigmoid of the log-odds that the module states."""
 
     vocabularies: tuple[Vocabulary, ...]  # of characters and of words
     # float64 (5,): of the counts on train
@@ -89,8 +103,10 @@ class FittedTextProbe:
     scale: Floats
     weight: Floats  # float64 (k,): of the n-grams, then of the counts
     bias: float
+    factors: Floats  # float64 (k - 5, 8): of the n-grams' squares; (k - 5, 0) of a regression
     val_auroc: tuple[float, ...]  # (1,): AUROC on the validation rows
-    strength: float  # C of the regression, the inverse of its penalty
+    strength: float  # C, the inverse of the penalty
+    iterations: int = 0  # of the training of the factors; 0 of a regression
 
     def features(self, texts: Texts) -> csr_matrix:
         """TF-IDF of the n-grams, and the scaled counts, (n, k) float64."""
@@ -104,11 +120,17 @@ class FittedTextProbe:
 
     def logits(self, texts: Texts) -> Floats:
         """Log-odds of hallucination (n,)."""
-        return self.features(texts) @ self.weight + self.bias
+        return self.logits_of(self.features(texts))
+
+    def logits_of(self, features: csr_matrix) -> Floats:
+        """Log-odds of hallucination (n,) of features (n, k)."""
+        squares = (features[:, :-N_COUNTS] @ self.factors) ** 2
+        signs = SIGNS[: self.factors.shape[1]]
+        return features @ self.weight + self.bias + squares @ signs
 
     def n_parameters(self) -> int:
-        """Number of fitted parameters: the weights and the bias."""
-        return len(self.weight) + 1
+        """Number of fitted parameters: the weights, the factors and the bias."""
+        return len(self.weight) + self.factors.size + 1
 
     def to_dict(self) -> dict[str, Any]:
         """Texts, numbers and tensors that `torch.load(weights_only=True)` accepts."""
@@ -119,11 +141,12 @@ class FittedTextProbe:
             },
             **{
                 name: torch.from_numpy(getattr(self, name).copy())
-                for name in ("mean", "scale", "weight")
+                for name in ("mean", "scale", "weight", "factors")
             },
             "bias": self.bias,
             "val_auroc": list(self.val_auroc),
             "strength": self.strength,
+            "iterations": self.iterations,
         }
 
     @classmethod
@@ -142,8 +165,10 @@ class FittedTextProbe:
             scale=saved["scale"].double().numpy(),
             weight=saved["weight"].double().numpy(),
             bias=float(saved["bias"]),
+            factors=saved["factors"].double().numpy(),
             val_auroc=tuple(float(area) for area in saved["val_auroc"]),
             strength=float(saved["strength"]),
+            iterations=int(saved["iterations"]),
         )
         fitted.check()
         return fitted
@@ -159,6 +184,8 @@ class FittedTextProbe:
             check_numbers(f"idf of {one.kind}", one.idf, (len(one.terms),))
         n_terms = sum(len(one.terms) for one in self.vocabularies)
         check_numbers("weight", self.weight, (n_terms + N_COUNTS,))
+        rank = len(SIGNS) if self.iterations else 0
+        check_numbers("factors", self.factors, (n_terms, rank))
         check_numbers("mean", self.mean, (N_COUNTS,))
         check_numbers("scale", self.scale, (N_COUNTS,))
         check_numbers("bias", np.array(self.bias), ())
@@ -177,27 +204,42 @@ class TextProbe:
     def fit(
         self, train: Texts, train_labels: Labels, val: Texts, val_labels: Labels
     ) -> FittedTextProbe:
-        """Fit on the texts of train (n,); those of validation choose C."""
+        """Fit on the texts of train (n,); those of validation choose the model and its settings.
+
+        By the log-loss of rescaled scores, as C of the regression (`choose_strength`).
+        """
         unfitted = prepare(train)
-        features = unfitted.features(train)
+        features, val_features = unfitted.features(train), unfitted.features(val)
         strength = choose_strength(
-            features.astype(np.float32),
-            train_labels,
-            unfitted.features(val).astype(np.float32),
-            val_labels,
+            features.astype(np.float32), train_labels, val_features.astype(np.float32), val_labels
         )
-        fitted = regress(replace(unfitted, strength=strength), features, train_labels)
-        area = float(roc_auc_score(val_labels, fitted.predict(val)))
-        return replace(fitted, val_auroc=(area,))
+        linear = regress(replace(unfitted, strength=strength), features, train_labels)
+        linear_losses = rescaled_losses(linear.logits_of(val_features), val_labels)
+        network, losses = linear, linear_losses
+
+        def keep_best(one: FittedTextProbe) -> None:
+            nonlocal network, losses
+            found = rescaled_losses(one.logits_of(val_features), val_labels)
+            if network is linear or found.mean() < losses.mean() - LEAST_GAIN:
+                network, losses = one, found
+
+        factorise(unfitted, features, train_labels, MAX_ITERATIONS, keep_best)
+        gains = linear_losses - losses
+        is_better = gains.mean() > gains.std() / np.sqrt(len(gains))
+        best = network if is_better else linear
+        return replace(best, val_auroc=(float(roc_auc_score(val_labels, best.predict(val))),))
 
     def load(self, saved: Mapping[str, Any]) -> FittedTextProbe:
         """What `fit` returned, from its `to_dict`; raises as `FittedTextProbe.from_dict` does."""
         return FittedTextProbe.from_dict(saved)
 
     def refit(self, fitted: FittedTextProbe, train: Texts, labels: Labels) -> FittedTextProbe:
-        """Fit on other texts (n,), with the penalty of a fitted control."""
+        """Fit on other texts (n,), with the penalty and the iterations of a fitted control."""
         unfitted = replace(prepare(train), strength=fitted.strength, val_auroc=fitted.val_auroc)
-        return regress(unfitted, unfitted.features(train), labels)
+        features = unfitted.features(train)
+        if fitted.iterations:
+            return factorise(unfitted, features, labels, fitted.iterations)
+        return regress(unfitted, features, labels)
 
 
 def prepare(train: Texts) -> FittedTextProbe:
@@ -212,6 +254,7 @@ def prepare(train: Texts) -> FittedTextProbe:
         scale=np.where(spread > 0, spread, 1.0),
         weight=np.zeros(n_terms + N_COUNTS),
         bias=0.0,
+        factors=np.zeros((n_terms, 0)),
         val_auroc=(),
         strength=1.0,
     )
@@ -224,6 +267,56 @@ def regress(unfitted: FittedTextProbe, features: csr_matrix, labels: Labels) -> 
     return replace(
         unfitted, weight=regression.coef_[0].copy(), bias=float(regression.intercept_[0])
     )
+
+
+def factorise(
+    unfitted: FittedTextProbe,
+    features: csr_matrix,
+    labels: Labels,
+    n_iterations: int,
+    watch: Callable[[FittedTextProbe], None] | None = None,
+) -> FittedTextProbe:
+    """Train weights, bias and factors on features (n, k) by L-BFGS, with the penalty that is set.
+
+    `watch` gets what every iteration has come to.
+    """
+    k, rank = features.shape[1], len(SIGNS)
+    grams, transposed = features[:, :-N_COUNTS], features.T.tocsr()
+    signs = 2 * labels - 1
+    done = 0
+
+    def unpack(numbers: Floats) -> FittedTextProbe:
+        bias, weight, factors = np.split(numbers, [1, 1 + k])
+        return replace(
+            unfitted,
+            weight=weight,
+            bias=float(bias[0]),
+            factors=factors.reshape(k - N_COUNTS, rank),
+            iterations=done,
+        )
+
+    def objective(numbers: Floats) -> tuple[float, Floats]:
+        one = unpack(numbers)
+        margins = signs * one.logits_of(features)
+        penalised = np.append(0.0, numbers[1:]) / unfitted.strength
+        by_logit = -signs * expit(-margins)
+        by_product = 2 * by_logit[:, None] * (grams @ one.factors) * SIGNS
+        by_factors = transposed[:-N_COUNTS] @ by_product
+        gradient = np.concatenate([[by_logit.sum()], transposed @ by_logit, by_factors.ravel()])
+        loss = np.logaddexp(0, -margins).sum() + numbers @ penalised / 2
+        return loss, gradient + penalised
+
+    def after(numbers: Floats) -> None:
+        nonlocal done
+        done += 1
+        if watch is not None:
+            watch(unpack(numbers.copy()))
+
+    start = START_SCALE * np.random.default_rng(0).standard_normal(1 + k + (k - N_COUNTS) * rank)
+    start[: 1 + k] = 0
+    options = {"maxiter": n_iterations}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", callback=after, options=options)
+    return unpack(found.x)
 
 
 QUESTION_ONLY = TextProbe(("question",))

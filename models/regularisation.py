@@ -22,7 +22,7 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import entr, expit
+from scipy.special import expit, xlogy
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
@@ -33,6 +33,7 @@ __all__ = [
     "fit_regression",
     "fit_sparse_regression",
     "log_loss",
+    "rescaled_loss",
 ]
 
 # C as scikit-learn has it, which multiplies the sum of the losses: 1e-6 to 1e3
@@ -103,7 +104,12 @@ def choose_strength(
 
 
 def rescaled_loss(logits: NDArray, labels: Labels) -> float:
-    """Log-loss of logits (n,) whose scale, at least 0, and offset were fitted on the same rows.
+    """Mean of `rescaled_losses`."""
+    return float(rescaled_losses(logits, labels).mean())
+
+
+def rescaled_losses(logits: NDArray, labels: Labels) -> NDArray:
+    """Log-losses (n,) of logits whose scale, at least 0, and offset were fitted on the same rows.
 
     Logits that rank the rows the wrong way round get a scale of 0: the loss of the base rate.
     """
@@ -112,8 +118,8 @@ def rescaled_loss(logits: NDArray, labels: Labels) -> float:
     weights = fit_regression(column, labels, 1.0, np.zeros(2))
     if weights[0] < 0:
         base_rate = labels.mean()
-        return float(entr(base_rate) + entr(1 - base_rate))
-    return log_loss(column @ weights[:-1] + weights[-1], labels)
+        return -xlogy(labels, base_rate) - xlogy(1 - labels, 1 - base_rate)
+    return log_losses(column @ weights[:-1] + weights[-1], labels)
 
 
 def start_weights(k: int, labels: Labels) -> Floats64:
@@ -168,4 +174,9 @@ def fit_sparse_regression(
 
 def log_loss(logits: NDArray, labels: Labels) -> float:
     """Mean negative log-likelihood of labels (n,), in nats."""
-    return float(np.logaddexp(0, -(2 * labels - 1) * logits, dtype=np.float64).mean())
+    return float(log_losses(logits, labels).mean())
+
+
+def log_losses(logits: NDArray, labels: Labels) -> NDArray:
+    """Negative log-likelihood of each label (n,), in nats, float64."""
+    return np.logaddexp(0, -(2 * labels - 1) * logits, dtype=np.float64)

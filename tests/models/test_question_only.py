@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from models import CONTROLS
 from models.question_only import Vocabulary, count_features
@@ -76,16 +77,62 @@ def test_it_learns_what_the_questions_tell():
     assert ((scores > 0) & (scores < 1)).all()
 
 
-def test_saved_and_loaded_it_scores_the_same(tmp_path):
+def of_pairs(n, seed=0):
+    """Questions on two of 40 places, and whether one is in the north and the other in the south."""
+    rng = np.random.default_rng(seed)
+    places = ["".join(rng.choice(list("bdfgklmnprstvz"), 5)) for _ in range(40)]
+    pairs = rng.integers(0, 40, (n, 2))
+    texts = np.array([f"{places[a]} in {places[b]}" for a, b in pairs], dtype=object)
+    return texts, pairs[:, 0] % 2 ^ pairs[:, 1] % 2
+
+
+def fit_pairs(n=400):
+    """A control that has learnt products, and what it is fitted on."""
+    texts, labels = of_pairs(n)
+    half = n // 2
+    return CONTROL.fit(texts[:half], labels[:half], texts[half:], labels[half:]), texts, labels
+
+
+def test_it_learns_what_two_words_say_together():
+    """Of pairs that it never saw as well, where no word says anything alone."""
+    texts, labels = of_pairs(1500)
+    fitted = CONTROL.fit(texts[:700], labels[:700], texts[700:900], labels[700:900])
+    is_new = ~np.isin(texts, texts[:900])
+    assert is_new.sum() > 300
+    assert fitted.iterations > 0
+    assert roc_auc_score(labels[is_new], fitted.predict(texts[is_new])) > 0.97
+
+
+def test_of_labels_by_chance_it_learns_nothing():
+    texts, labels = of_pairs(900)
+    labels = np.random.default_rng(1).permutation(labels)
+    fitted = CONTROL.fit(texts[:300], labels[:300], texts[300:400], labels[300:400])
+    # 500 traces: a standard error of .026
+    assert abs(roc_auc_score(labels[400:], fitted.predict(texts[400:])) - 0.5) < 0.06
+
+
+def test_a_word_that_says_all_alone_needs_no_products():
+    """On few questions the regression is better on validation, and stays."""
+    fitted, *_ = fit(80, seed=2)
+    assert fitted.iterations == 0
+    assert fitted.factors.size == 0
+
+
+@pytest.mark.parametrize("make", [lambda: fit(80, seed=2)[:2], lambda: fit_pairs()[:2]])
+def test_saved_and_loaded_it_scores_the_same(make):
     """Bit for bit, from a file without code; and whatever texts it is asked."""
-    fitted, texts, _ = fit()
+    fitted, texts = make()
     file = io.BytesIO()
     torch.save(fitted.to_dict(), file)
     file.seek(0)
     loaded = CONTROL.load(torch.load(file, weights_only=True))
     asked = [*texts, *TEXTS]
     np.testing.assert_array_equal(loaded.predict(asked), fitted.predict(asked))
-    assert loaded.n_parameters() == fitted.n_parameters() == len(fitted.weight) + 1
+    assert (
+        loaded.n_parameters()
+        == fitted.n_parameters()
+        == (len(fitted.weight) + fitted.factors.size + 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,13 +152,13 @@ def test_scaling_that_gives_no_score_is_refused(name, value, message):
         CONTROL.load(saved)
 
 
-@pytest.mark.parametrize("change", ["vocabularies", "weight", "idf"])
+@pytest.mark.parametrize("change", ["vocabularies", "weight", "factors", "idf"])
 def test_what_does_not_fit_is_refused(change):
     saved = fit()[0].to_dict()
     if change == "vocabularies":
         del saved["vocabularies"]["words"]
-    elif change == "weight":
-        saved["weight"] = saved["weight"][:-1]
+    elif change in ("weight", "factors"):
+        saved[change] = saved[change][:-1]
     else:
         saved["vocabularies"]["words"]["idf"] = torch.zeros(2)
     with pytest.raises(ValueError, match="expected"):
@@ -126,9 +173,11 @@ def test_questions_that_say_nothing_give_the_base_rate(texts):
     assert fitted.val_auroc == (0.5,)
 
 
-def test_a_refit_keeps_the_penalty():
-    fitted, texts, labels = fit()
-    again = CONTROL.refit(fitted, texts[:150], labels[:150])
+@pytest.mark.parametrize("make", [lambda: fit(80, seed=2), lambda: fit_pairs()])
+def test_a_refit_keeps_what_was_chosen(make):
+    fitted, texts, labels = make()
+    again = CONTROL.refit(fitted, texts[:70], labels[:70])
     assert again.strength == fitted.strength
+    assert again.iterations == fitted.iterations
     assert again.val_auroc == fitted.val_auroc
     assert not np.array_equal(again.predict(texts), fitted.predict(texts))

@@ -174,7 +174,7 @@ class Config:
     )
     strata: str | None = option(
         "column of text or integers: AUROC among the test traces of one value (default: among "
-        "those of similar score of question_only)"
+        "those of similar score of the best control)"
     )
     margin: float = option(
         "smallest difference of AUROC that is of interest: the verdict says if the best differ by "

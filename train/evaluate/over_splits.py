@@ -6,6 +6,7 @@ independent: a t-test that took them for independent would find too many differe
 
 import math
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -120,7 +121,11 @@ def mean_strata(runs: Sequence[Results]) -> StrataRecord | None:
     strata = [run.strata for run in runs if run.strata is not None]
     if len(strata) < len(runs):
         return None
-    return mean_record(strata)
+    mean = mean_record(strata)
+    if len({one.by for one in strata}) == 1:
+        return mean
+    by = "deciles of the score of each split's best control on validation"
+    return replace(mean, by=by, control=None)
 
 
 def mean_explained(runs: Sequence[Results]) -> Explained | None:

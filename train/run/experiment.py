@@ -14,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from models import CONTROLS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import (
@@ -37,6 +38,7 @@ from train.evaluate.judge import (
     read_truth,
 )
 from train.evaluate.label_noise import judge_label_noise
+from train.evaluate.metrics import auroc
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.results import Entries, Results
 from train.evaluate.strata import Strata, cut_by, strata_of
@@ -56,9 +58,6 @@ from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
 
 __all__ = ["Experiment", "run_experiment"]
-
-# the control whose score makes the strata, unless a column is named
-STRATIFIER = "question_only"
 
 
 @dataclass(frozen=True)
@@ -227,15 +226,17 @@ def count_values(numbers: NDArray) -> int:
 
 
 def find_strata(data: TrainingData, frame: Frame[str]) -> Strata | None:
-    """The strata of the test rows: by a column, else by the score of the question alone."""
+    """The strata of the test rows: by a column, else by the control that is best on validation."""
     column = data.config.strata
     if column is not None:
         values = read_values(data.store, column, "--strata", data.splits.test)
         return strata_of(f"values of {column}", values)
-    if STRATIFIER not in frame.scores:
+    val, test = frame.val, frame.test
+    controls = [name for name in frame.scores if name in CONTROLS]
+    if not controls:
         return None
-    val, test = (part.scores[STRATIFIER][0] for part in (frame.val, frame.test))
-    return cut_by(STRATIFIER, val, test)
+    best = max(controls, key=lambda name: auroc(val.labels, val.scores[name][0]))
+    return cut_by(best, val.scores[best][0], test.scores[best][0])
 
 
 def warnings_of(models: Entries) -> list[str]:

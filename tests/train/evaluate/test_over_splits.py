@@ -133,6 +133,18 @@ def test_the_verdict_is_on_the_best_of_validation_over_all_splits():
     assert [found.verdict.detector, found.verdict.baseline.rival] == best
 
 
+def test_strata_by_different_controls_name_none():
+    runs = [make_run(0), make_run(1)]
+    for run, control in zip(runs, ("question_only", "prompt_state"), strict=True):
+        run.strata.by = run.strata.control = control
+    found = summarise_splits(runs).strata
+    assert (found.by, found.control) == (
+        "deciles of the score of each split's best control on validation",
+        None,
+    )
+    assert found.share_of_pairs == pytest.approx(0.15)
+
+
 def test_what_a_split_lacks_is_left_out():
     """A baseline that one split could not fit, and strata that one split does not have."""
     runs = [make_run(seed) for seed in range(2)]
