@@ -16,11 +16,7 @@ Differences from the paper:
 - All tokens of the trace, the question's as well; shorter traces are stretched, not padded.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,13 +101,6 @@ class ImageDetector(Detector):
     def build_network(self, width: int, dropout: float) -> nn.Module:
         """The network from patches (B, C, h, w) to the same shape."""
         raise NotImplementedError
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> ImageDetector:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def reduce(self, batch: Batch) -> Tensor:
         """The pooled images (B, H, W, d) float16."""

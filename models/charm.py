@@ -1,9 +1,8 @@
 """CHARM: messages along the attention between tokens (Frasca et al., arXiv:2509.24770)."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -271,10 +270,8 @@ class Charm(Detector):
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
-        if charm_layer is None:
-            charm_layer = max(0, round(DEPTH * n_layers) - 1)
-        self.layer_read = charm_layer
-        self.layers_read = [charm_layer]
+        default = max(0, round(DEPTH * n_layers) - 1)
+        self.read_layer("charm_layer", charm_layer, default, n_layers)
         self.threshold = charm_threshold
         self.scale = build_scale(input_scale or self.default_scale, hidden_size)
         self.encoder = Encoder(hidden_size, n_heads, charm_dropout)
@@ -282,12 +279,10 @@ class Charm(Detector):
 
     @classmethod
     def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> Charm:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        n_maps, n_heads = item_shapes[cls.maps]
-        options = {name: settings[name] for name in cls.options}
-        return cls(hidden_size, n_layers, n_maps * n_heads, **options)
+        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any], **sizes: int
+    ) -> Self:
+        n_heads = math.prod(item_shapes[cls.maps])
+        return super().build(item_shapes, settings, n_heads=n_heads, **sizes)
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")

@@ -1,10 +1,5 @@
 """CLAP: attention over the layers of the last token (Suresh et al., arXiv:2509.09700)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -74,11 +69,6 @@ class Clap(Detector):
         super().__init__()
         self.scale = build_scale(input_scale or self.default_scale, n_layers, hidden_size)
         self.attend = LayerAttention(hidden_size, n_layers)
-
-    @classmethod
-    def build(cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]) -> Clap:
-        n_layers, hidden_size = item_shapes["hs_last"]
-        return cls(hidden_size, n_layers, settings["input_scale"])
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(batch.fixed("hs_last"))

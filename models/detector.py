@@ -8,10 +8,9 @@ loop needs nothing else to build, feed and train it, so it never asks which dete
 positive logit means hallucination.
 """
 
-from __future__ import annotations
-
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +59,6 @@ class Detector(nn.Module):
     labels_per_trace : float
         Labels in `targets` of a training trace, on average; 1 for a label of the trace itself.
     layer_read : int or None
-    layer_read : int or None
         Of a detector that reads one layer: its position among those of the first column.
     default_scale : str
         Of a detector with the option `input_scale`: what it has unless another is given or chosen.
@@ -93,16 +91,28 @@ class Detector(nn.Module):
 
     @classmethod
     def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> Detector:
+        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any], **sizes: int
+    ) -> Self:
         """Construct from the item shapes of a store's columns and settings, `options` among them.
 
         A setting that names a layer is the layer's position among those that are read. Of a first
-        column of single numbers the hidden size is 1.
+        column of single numbers the hidden size is 1. A constructor that has `n_layers` gets those
+        of the first column; `sizes` are others that a subclass reads from the shapes.
         """
-        hidden_size = (1, *item_shapes[cls.columns[0]])[-1]
-        construct: Callable[..., Detector] = cls  # each subclass takes options of its own
-        return construct(hidden_size, **{name: settings[name] for name in cls.options})
+        n_layers, hidden_size = (1, 1, *item_shapes[cls.columns[0]])[-2:]
+        if "n_layers" in inspect.signature(cls).parameters:
+            sizes["n_layers"] = n_layers
+        construct: Callable[..., Self] = cls  # each subclass takes options of its own
+        return construct(hidden_size, **sizes, **{name: settings[name] for name in cls.options})
+
+    def read_layer(self, setting: str, position: int | None, default: int, n_layers: int) -> None:
+        """Read one layer of the first column, at the position of a setting if it has one."""
+        if position is None:
+            position = default
+        elif not 0 <= position < n_layers:
+            raise ValueError(f"{setting}: expected 0 to {n_layers - 1}, found {position}")
+        self.layer_read = position
+        self.layers_read = [position]
 
     def prepare(self, sample: Iterable[Batch]) -> None:
         """Set what follows from the data, such as scales; called once before the first step.

@@ -3,11 +3,6 @@
 The first version of the paper called it HALT.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -97,13 +92,6 @@ class Drift(Detector):
             nn.Linear(128, 1),
             nn.Flatten(0),
         )
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> Drift:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")

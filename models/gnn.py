@@ -16,8 +16,6 @@ States of one layer are alike in all traces: on one scale, but not standardised,
 to .5 in each dimension where their mean is some 1, and the detectors learn slowly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -171,15 +169,6 @@ class GraphDetector(Detector):
         self.attn_threshold = attn_threshold
         self.top_k = top_k or None
         self.feature_size = 2 * gnn_hidden if has_skip else gnn_hidden
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> GraphDetector:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        construct: Callable[..., GraphDetector] = cls
-        options = {name: settings[name] for name in cls.options}
-        return construct(hidden_size, n_layers=n_layers, **options)
 
     @classmethod
     def columns_for(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:

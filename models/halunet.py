@@ -1,10 +1,5 @@
 """HaluNet: log-probabilities, entropies and states of the answer, fused (arXiv:2512.24562)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -125,23 +120,11 @@ class HaluNet(Detector):
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
-        if halunet_layer is None:
-            halunet_layer = n_layers - 1
-        elif not 0 <= halunet_layer < n_layers:
-            raise ValueError(f"halunet_layer: expected 0 to {n_layers - 1}, found {halunet_layer}")
-        self.layer_read = halunet_layer
-        self.layers_read = [self.layer_read]
+        self.read_layer("halunet_layer", halunet_layer, n_layers - 1, n_layers)
         self.standardise_scalars = Standardise(2)
         self.scale = build_scale(input_scale or self.default_scale, hidden_size)
         self.branches = Branches(hidden_size, halunet_dropout)
         self.classifier = nn.Linear(WIDTH, 1)
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> HaluNet:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
         values, offsets = batch.ragged("hidden_states")

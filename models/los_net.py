@@ -1,9 +1,6 @@
 """LOS-Net: a transformer over what the model's output distributions were (arXiv:2503.14043)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -142,13 +139,6 @@ class LosNet(Detector):
         super().__init__()
         self.encoder = SignatureEncoder(n_candidates, dropout)
         self.classifier = nn.Linear(WIDTH, 1)
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> LosNet:
-        (n_candidates,) = item_shapes["topk_logprob"]
-        return cls(n_candidates, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
         return self.run(self.encoder, *read_signature(batch))

@@ -4,11 +4,6 @@
 detectors.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -89,14 +84,6 @@ class LstmSolo(Detector):
             input_scale or self.default_scale, n_layers, hidden_size, fills=False
         )
         self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> LstmSolo:
-        n_layers, hidden_size = item_shapes["hs_last"]
-        options = {name: settings[name] for name in cls.options}
-        return cls(hidden_size, n_layers=n_layers, **options)
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(batch.fixed("hs_last"))

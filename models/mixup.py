@@ -5,9 +5,7 @@ the same lambda: traces themselves differ in length, their features do not (mani
 arXiv:1806.05236).
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -31,7 +29,7 @@ class Mixup(NamedTuple):
     lam: float
 
     @classmethod
-    def draw(cls, n_rows: int, alpha: float) -> Mixup:
+    def draw(cls, n_rows: int, alpha: float) -> Self:
         """Draw partners, and lambda from Beta(alpha, alpha), with torch's CPU generator."""
         return cls(torch.randperm(n_rows), float(Beta(alpha, alpha).sample()))
 

@@ -10,11 +10,9 @@ Imputing is the only step that is not affine, so a fitted probe is one weight a 
 readable, and with the same scores as the whole pipeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -105,7 +103,7 @@ class FittedProbe:
         }
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> FittedProbe:
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """The probe that `to_dict` was called on; its scores are the same bit for bit.
 
         Raises KeyError, TypeError, ValueError or AttributeError for anything else.
@@ -169,7 +167,7 @@ class Probe:
     columns: tuple[str, ...]
     features: Callable[[Batch], Tensor]
     n_components: int | None = None
-    otherwise: Probe | None = None
+    otherwise: "Probe | None" = None
     penalty: str = "l2"
     optional: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
@@ -294,7 +292,7 @@ def build_pipeline(
 class ImputeAndScale(TransformerMixin, BaseEstimator):
     """scikit-learn's two steps, in place and some columns at a time, whose copies stay small."""
 
-    def fit(self, X: Floats, y: object = None) -> ImputeAndScale:
+    def fit(self, X: Floats, y: object = None) -> Self:
         self.parts_ = [
             make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler()).fit(X[:, part])
             for part in self.cuts(X)

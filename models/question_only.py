@@ -15,11 +15,9 @@ are wrong. The vocabulary, its weights and the scaling are of the training rows;
 and the iterations of the network are chosen on validation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -60,7 +58,7 @@ class Vocabulary:
     idf: Floats  # float64 (n_terms,)
 
     @classmethod
-    def of_texts(cls, kind: str, texts: Texts) -> Vocabulary:
+    def of_texts(cls, kind: str, texts: Texts) -> Self:
         """The vocabulary of training texts, which may be empty."""
         vectorizer = TfidfVectorizer(**ANALYSERS[kind], sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), texts)):
@@ -150,7 +148,7 @@ class FittedTextProbe:
         }
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> FittedTextProbe:
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """The control that `to_dict` was called on; its scores are the same bit for bit.
 
         Raises KeyError, TypeError, ValueError or AttributeError for anything else.

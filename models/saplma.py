@@ -1,10 +1,6 @@
 """SAPLMA: an MLP on the last token's state at one layer (Azaria and Mitchell, arXiv:2304.13734)."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -43,13 +39,9 @@ class Saplma(Detector):
         input_scale: str | None = None,
     ) -> None:
         super().__init__()
-        if saplma_layer is None:
-            saplma_layer = math.ceil(3 * n_layers / 5) - 1
-        elif not 0 <= saplma_layer < n_layers:
-            raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
-        self.layer_read = saplma_layer
+        default = math.ceil(3 * n_layers / 5) - 1
+        self.read_layer("saplma_layer", saplma_layer, default, n_layers)
         self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
-        self.layers_read = [self.layer_read]
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -60,13 +52,6 @@ class Saplma(Detector):
             nn.Linear(64, 1),
             nn.Flatten(0),
         )
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> Saplma:
-        n_layers, hidden_size = item_shapes["hs_last"]
-        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(self.states(batch.fixed("hs_last"))[:, 0])  # (B, d)

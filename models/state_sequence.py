@@ -1,10 +1,5 @@
 """The answer's states in their order: a recurrent network over its tokens."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
@@ -85,13 +80,6 @@ class StateSequence(Detector):
         self.head = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(4 * WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 1)
         )
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> StateSequence:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
         column = batch.ragged("hidden_states")

@@ -13,11 +13,9 @@ and weighs their tokens higher; here only hallucinated spans are annotated, so t
 possible on stored states.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -69,12 +67,8 @@ class TokenProbe(Detector):
         token_hidden: int = 0,
     ) -> None:
         super().__init__()
-        if token_layer is None:
-            token_layer = math.ceil(DEPTH * n_layers) - 1
-        elif not 0 <= token_layer < n_layers:
-            raise ValueError(f"token_layer: expected 0 to {n_layers - 1}, found {token_layer}")
-        self.layer_read = token_layer
-        self.layers_read = [self.layer_read]
+        default = math.ceil(DEPTH * n_layers) - 1
+        self.read_layer("token_layer", token_layer, default, n_layers)
         self.standardise = Standardise(hidden_size, fills=False)
         hidden = [nn.Linear(hidden_size, token_hidden), nn.ReLU()] if token_hidden else []
         output = nn.Linear(token_hidden or hidden_size, 1)
@@ -82,13 +76,6 @@ class TokenProbe(Detector):
         nn.init.zeros_(output.weight)
         nn.init.zeros_(output.bias)
         self.probe = nn.Sequential(*hidden, output)
-
-    @classmethod
-    def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> TokenProbe:
-        n_layers, hidden_size = item_shapes["hidden_states"]
-        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     @property
     def output(self) -> nn.Linear:

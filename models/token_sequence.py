@@ -4,10 +4,8 @@ Made to be trained on top of a baseline of uncertainty numbers (`--on-top-of`), 
 logits of 0, as every detector does there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -162,12 +160,10 @@ class TokenSequence(Detector):
 
     @classmethod
     def build(
-        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
-    ) -> TokenSequence:
-        n_layers, hidden_size = item_shapes["hidden_states"]
+        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any], **sizes: int
+    ) -> Self:
         (n_candidates,) = item_shapes["topk_logprob"]
-        options = {name: settings[name] for name in cls.options}
-        return cls(hidden_size, n_layers, n_candidates, **options)
+        return super().build(item_shapes, settings, n_candidates=n_candidates, **sizes)
 
     def encode(self, batch: Batch) -> Tensor:
         column = batch.ragged("hidden_states")

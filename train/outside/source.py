@@ -112,7 +112,9 @@ def check_detector(kind: type[Detector], where: str) -> None:
     if "build" in own:
         return  # it knows what its constructor takes
     try:
-        inspect.signature(kind).bind(1, **dict.fromkeys(kind.options))
+        signature = inspect.signature(kind)
+        sizes = signature.parameters.keys() & {"n_layers"}
+        signature.bind(1, **dict.fromkeys([*sizes, *kind.options]))
     except TypeError as error:
         arguments = ", ".join(["hidden_size", *kind.options])
         raise ConfigError(
