@@ -1,7 +1,5 @@
 """Which traces ask the same question: by id, by normalised text, and by similar text on request."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple

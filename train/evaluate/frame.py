@@ -3,12 +3,10 @@
 Metrics, comparisons and reports are all computed from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +41,14 @@ class Frame(Generic[Key]):
         return np.unique(self.question_ids, return_inverse=True)[1]
 
     @cached_property
-    def val(self) -> Frame[Key]:
+    def val(self) -> Self:
         return self.take(np.flatnonzero(self.splits == "val"))
 
     @cached_property
-    def test(self) -> Frame[Key]:
+    def test(self) -> Self:
         return self.take(np.flatnonzero(self.splits == "test"))
 
-    def take(self, rows: NDArray) -> Frame[Key]:
+    def take(self, rows: NDArray) -> Self:
         """Some of the rows, by their numbers."""
         return replace(
             self,

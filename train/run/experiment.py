@@ -3,8 +3,6 @@
 Mistakes of the user are reported before the first file is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -68,7 +66,7 @@ class Experiment:
     data: TrainingData  # the store, split as these results are
     frame: Frame[str]
     directory: RunDirectory  # where the files of this split are
-    further: tuple[Experiment, ...] = ()  # the other splits
+    further: tuple["Experiment", ...] = ()  # the other splits
 
 
 def run_experiment(

@@ -7,8 +7,6 @@ the same budget for each detector. Only validation decides, and nothing that the
 searched.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
