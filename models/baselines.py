@@ -11,12 +11,13 @@ predicted token 0: NaN there.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from models.probe import Probe
-from models.tokens import mean_over_answer, reduce_over_answer
+from models.tokens import reduce_over_answer
 from store import Batch, Ragged
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
     "PERPLEXITY",
     "SUM_LOGPROB",
     "UNCERTAINTY",
-    "every_layer",
+    "states_by_layer",
     "uncertainty",
 ]
 
@@ -43,13 +44,22 @@ def constant(batch: Batch) -> Tensor:
     return torch.zeros(len(batch), 1, 1)
 
 
-def mean_logprob(batch: Batch) -> Tensor:
-    """Mean log-probability of the answer's tokens in nats, (B, 1, 1) float32.
+def reduced(batch: Batch, name: str, how: str, n_tokens: int | None = None) -> Tensor:
+    """A column of numbers (n_tokens,) over the answer, (B, 1, 1) float32; NaN of an empty one.
 
-    Its negative is the log of the perplexity, the simplest of the uncertainty scores. NaN for an
-    empty answer.
+    `how` and `n_tokens` are those of `reduce_over_answer`.
     """
-    return mean_over_answer(batch, batch.ragged("logprob"))[:, None, None]
+    return reduce_over_answer(batch, batch.ragged(name), how, n_tokens)[:, None, None]
+
+
+# Log-probabilities and entropies in nats. The negative of the first is the log of the perplexity,
+# the simplest of the uncertainty scores.
+mean_logprob = partial(reduced, name="logprob", how="mean")
+sum_logprob = partial(reduced, name="logprob", how="sum")
+min_logprob = partial(reduced, name="logprob", how="amin")
+first_logprob = partial(reduced, name="logprob", how="sum", n_tokens=1)
+mean_entropy = partial(reduced, name="entropy", how="mean")
+max_entropy = partial(reduced, name="entropy", how="amax")
 
 
 def perplexity(batch: Batch) -> Tensor:
@@ -61,41 +71,12 @@ def perplexity(batch: Batch) -> Tensor:
     return (-mean_logprob(batch)).exp()
 
 
-def mean_entropy(batch: Batch) -> Tensor:
-    """Mean entropy of the distributions that predicted the answer, in nats, (B, 1, 1) float32.
-
-    NaN for an empty answer.
-    """
-    return mean_over_answer(batch, batch.ragged("entropy"))[:, None, None]
-
-
-def sum_logprob(batch: Batch) -> Tensor:
-    """Log-probability of the whole answer in nats, (B, 1, 1) float32; NaN for an empty one."""
-    return reduce_over_answer(batch, batch.ragged("logprob"), "sum")[:, None, None]
-
-
-def min_logprob(batch: Batch) -> Tensor:
-    """Log-probability of the answer's least likely token, (B, 1, 1) float32."""
-    return reduce_over_answer(batch, batch.ragged("logprob"), "amin")[:, None, None]
-
-
-def first_logprob(batch: Batch) -> Tensor:
-    """Log-probability of the answer's first token, (B, 1, 1) float32."""
-    first = reduce_over_answer(batch, batch.ragged("logprob"), "sum", n_tokens=1)
-    return first[:, None, None]
-
-
-def max_entropy(batch: Batch) -> Tensor:
-    """Largest entropy of a distribution that predicted the answer, in nats, (B, 1, 1) float32."""
-    return reduce_over_answer(batch, batch.ragged("entropy"), "amax")[:, None, None]
-
-
 def mean_margin(batch: Batch) -> Tensor:
     """Mean difference of the two largest probabilities at the answer's tokens, (B, 1, 1) float32.
 
     NaN for an empty answer, and where the store keeps a single candidate of each token.
     """
-    return mean_over_answer(batch, margins(batch))[:, None, None]
+    return reduce_over_answer(batch, margins(batch), "mean")[:, None, None]
 
 
 def margins(batch: Batch) -> Ragged:
@@ -151,28 +132,18 @@ def uncertainty(batch: Batch) -> Tensor:
 
 def reductions(batch: Batch, column: Ragged) -> list[Tensor]:
     """Sum, mean, least, largest and first value over the answer's tokens, (B,) float32 each."""
-    return [
-        reduce_over_answer(batch, column, "sum"),
-        mean_over_answer(batch, column),
-        reduce_over_answer(batch, column, "amin"),
-        reduce_over_answer(batch, column, "amax"),
-        reduce_over_answer(batch, column, "sum", n_tokens=1),
-    ]
-
-
-def every_layer(batch: Batch) -> Tensor:
-    """State of the last token at each layer (B, L, d), as stored."""
-    return batch.fixed("hs_last")
-
-
-def answer_mean(batch: Batch) -> Tensor:
-    """Mean of the answer's states at each layer (B, L, d), as stored."""
-    return batch.fixed("hs_mean")
+    numbers = [reduce_over_answer(batch, column, how) for how in ("sum", "mean", "amin", "amax")]
+    return [*numbers, reduce_over_answer(batch, column, "sum", n_tokens=1)]
 
 
 def first_layer(batch: Batch) -> Tensor:
     """State of the last token at the lowest layer (B, 1, d): how much the input alone tells."""
     return batch.fixed("hs_last")[:, :1]
+
+
+def states_by_layer(column: str, **options: Any) -> Probe:
+    """The probe of one state a trace at each layer (B, L, d), as stored."""
+    return Probe((column,), partial(Batch.fixed, name=column), by_layer=True, **options)
 
 
 MAJORITY = Probe(("question_id",), constant)
@@ -188,8 +159,8 @@ FIRST_LOGPROB = Probe(("logprob", *ANSWER), first_logprob, tokens_read="first of
 MARGIN = of_answer(("topk_logprob", *ANSWER), mean_margin, of_tokens=closeness)
 MAX_ENTROPY = of_answer(("entropy", *ANSWER), max_entropy)
 LOGREG_FIRST = Probe(("hs_last",), first_layer, layers_read=(0,))
-LOGREG_BEST = Probe(("hs_last",), every_layer, by_layer=True)
-LOGREG_MEAN = Probe(("hs_mean",), answer_mean, by_layer=True)
+LOGREG_BEST = states_by_layer("hs_last")
+LOGREG_MEAN = states_by_layer("hs_mean")
 UNCERTAINTY = of_answer(
     ("logprob", "entropy", "topk_logprob", *ANSWER), uncertainty, optional=("eos_logprob",)
 )

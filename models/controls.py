@@ -7,21 +7,13 @@ are long. `question_only` has a file of its own; these two are probes like the b
 import torch
 from torch import Tensor
 
+from models.baselines import states_by_layer
 from models.probe import Probe
+from models.samples import number_of
 from models.tokens import positions_in_trace, trace_of_token
 from store import Batch
 
 __all__ = ["ANSWER_LENGTH", "PROMPT_STATE"]
-
-
-def answer_length(batch: Batch) -> Tensor:
-    """Tokens of the answer (B, 1, 1) float32."""
-    return batch.fixed("answer_len").float()[:, None, None]
-
-
-def stored_prompt_state(batch: Batch) -> Tensor:
-    """State of the prompt's last token at each layer (B, L, d), as stored."""
-    return batch.fixed("hs_prompt")
 
 
 def prompt_state(batch: Batch) -> Tensor:
@@ -38,12 +30,10 @@ def prompt_state(batch: Batch) -> Tensor:
     return chosen
 
 
-PROMPT_STATE = Probe(
-    ("hs_prompt",),
-    stored_prompt_state,
+PROMPT_STATE = states_by_layer(
+    "hs_prompt",
     otherwise=Probe(
         ("hidden_states", "prompt_len"), prompt_state, tokens_read="prompt end", by_layer=True
     ),
-    by_layer=True,
 )
-ANSWER_LENGTH = Probe(("answer_len",), answer_length)
+ANSWER_LENGTH = number_of("answer_len")

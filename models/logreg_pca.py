@@ -4,9 +4,8 @@ At d = 4096 the plain regression of the baselines has as many weights as there a
 from; a few dozen components fit faster and overfit less.
 """
 
-from models.baselines import every_layer
-from models.probe import Probe
+from models.baselines import states_by_layer
 
 __all__ = ["LOGREG_PCA"]
 
-LOGREG_PCA = Probe(("hs_last",), every_layer, n_components=64, by_layer=True)
+LOGREG_PCA = states_by_layer("hs_last", n_components=64)

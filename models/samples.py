@@ -31,6 +31,7 @@ __all__ = [
     "SELFCHECK_NLI",
     "SEMANTIC_ENTROPY",
     "SEMANTIC_ENTROPY_DISCRETE",
+    "number_of",
     "single_number",
 ]
 
@@ -40,12 +41,13 @@ def single_number(batch: Batch, name: str) -> Tensor:
     return batch.fixed(name).float()[:, None, None]
 
 
-def probe_of(name: str) -> Probe:
+def number_of(name: str) -> Probe:
+    """The probe of a column of one number for each trace."""
     return Probe((name,), partial(single_number, name=name))
 
 
-EIGENSCORE = probe_of("eigenscore")
-LEXICAL_SIMILARITY = probe_of("lexical_similarity")
-SEMANTIC_ENTROPY = probe_of("semantic_entropy")
-SEMANTIC_ENTROPY_DISCRETE = probe_of("semantic_entropy_discrete")
-SELFCHECK_NLI = probe_of("selfcheck_nli")
+EIGENSCORE = number_of("eigenscore")
+LEXICAL_SIMILARITY = number_of("lexical_similarity")
+SEMANTIC_ENTROPY = number_of("semantic_entropy")
+SEMANTIC_ENTROPY_DISCRETE = number_of("semantic_entropy_discrete")
+SELFCHECK_NLI = number_of("selfcheck_nli")

@@ -108,12 +108,14 @@ def mean_over_answer(batch: Batch, column: Ragged, n_tokens: int | None = None) 
 def reduce_over_answer(
     batch: Batch, column: Ragged, how: str, n_tokens: int | None = None
 ) -> Tensor:
-    """Sum, least or largest value over the answer's tokens, NaN values left out.
+    """Mean, sum, least or largest value over the answer's tokens, NaN values left out.
 
-    `how` is "sum", "amin" or "amax", as `Tensor.scatter_reduce` has them; the values of `column`
-    are (n_tokens,), and the rest is as in `mean_over_answer`. Returns (B,) float32, NaN where
-    nothing counts.
+    `how` is "mean", "sum", "amin" or "amax", as `Tensor.scatter_reduce` has them; the values of
+    `column` are (n_tokens,), and the rest is as in `mean_over_answer`. Returns (B,) float32, NaN
+    where nothing counts.
     """
+    if how == "mean":
+        return mean_over_answer(batch, column, n_tokens)
     values = column.values.float()
     counted = answer_tokens(batch, column.offsets, n_tokens) & ~values.isnan()
     trace = trace_of_token(column.offsets)[counted]
