@@ -25,9 +25,8 @@ from train.report.tables import CALIBRATION, GUARANTEE, METRICS, RATES, build_nu
 
 __all__ = ["print_evaluation", "write_evaluation"]
 
-BESIDE_AUROC = {  # header -> key
-    header: key for header, key in METRICS.items() if not key.startswith("auroc")
-}
+ELSEWHERE = {"AUROC [95%]": "auroc", "own": "own_test_auroc"}  # header -> key
+ELSEWHERE |= {header: key for header, key in METRICS.items() if not key.startswith("auroc")}
 MAX_WIDTH = 100  # columns of a terminal that tables use
 MAX_INTERVALS = 4  # stores in a matrix on the terminal whose intervals have room
 N_OF_STORE = 17  # characters of a store's name above a column of numbers
@@ -51,7 +50,7 @@ def print_metrics(evaluation: Evaluation, console: Console) -> None:
         for remark in tested.remarks:
             print_line(console, f"  {clean_text(remark, 1000)}")
         if tested.metrics:
-            print_table(build_metrics(tested, intervals=False), console, "")
+            print_table(build_numbers(tested.metrics, ELSEWHERE, intervals=("auroc",)), console, "")
             print_table(build_numbers(tested.metrics, CALIBRATION), console, "")
             if has_guarantee(tested):
                 print_table(build_numbers(tested.metrics, GUARANTEE), console, "")
@@ -76,22 +75,6 @@ def describe_pairs(evaluation: Evaluation) -> Iterator[str]:
         parts = [in_words("judged", tested), *tested.remarks]
         pair = clean_text(f"{tested.run} on {tested.store}")
         yield f"{pair}: {clean_text('; '.join(parts), 2000)}"
-
-
-def build_metrics(tested: Tested, *, intervals: bool) -> Table:
-    """Metrics of a run on a store, a line for each name; with `intervals` those of all metrics."""
-    rows = []
-    for name, metrics in tested.metrics.items():
-        cells = [
-            with_interval(metrics.auroc, metrics.auroc_ci),
-            short(metrics.own_test_auroc),
-        ]
-        for key in BESIDE_AUROC.values():
-            number = getattr(metrics, key)
-            interval = getattr(metrics, f"{key}_ci", None) if intervals else None
-            cells.append(with_interval(number, interval) if interval else short(number))
-        rows.append((clean_text(name), *cells))
-    return Table(("", "AUROC [95%]", "own", *BESIDE_AUROC), rows)
 
 
 def has_guarantee(tested: Tested) -> bool:
@@ -196,9 +179,8 @@ def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Secti
             sentence(clean_text(text, 1000))
             for text in [in_words("judged", tested), *tested.remarks]
         ]
-        tables = [build_metrics(tested, intervals=True)]
-        groups = [RATES, CALIBRATION, *([GUARANTEE] if has_guarantee(tested) else [])]
-        tables += [build_numbers(tested.metrics, columns) for columns in groups]
+        groups = [ELSEWHERE, RATES, CALIBRATION, *([GUARANTEE] if has_guarantee(tested) else [])]
+        tables = [build_numbers(tested.metrics, columns) for columns in groups]
         yield Section(title, "\n".join(lines), tables if tested.metrics else [])
 
 

@@ -6,17 +6,17 @@ cleaned here, and escaped where they are written.
 
 import math
 import shlex
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
 from platform import python_version
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config
-from train.evaluate.results import Cut, Entry, LabelNoise, Metrics, PairedTest, Results
+from train.evaluate.results import Cut, LabelNoise, PairedTest, Results
 from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, find_mistakes
@@ -55,9 +55,9 @@ __all__ = [
     "view_command",
 ]
 
-AREA = "AUROC [95%]"
 METRICS = {  # header -> key
-    AREA: "auroc",
+    "AUROC [95%]": "auroc",
+    "sd": "auroc_sd",
     "within": "auroc_within",
     "AUPRC": "auprc",
     "F1": "f1",
@@ -95,16 +95,33 @@ GUARANTEE = {
     "wrong among those": "wrong_answered",
 }
 LESS_IS_BETTER = ("ECE", "confidence ECE", "Brier", "AURC")
-TOKEN_AREAS = ("auroc", "auprc")
-TOKEN_METRICS = {  # header -> key
+TOKEN_METRICS = {
+    "AUROC [95%]": "auroc",
+    "AUPRC [95%]": "auprc",
     "F1": "f1",
     "span F1": "span_f1",
     "IoU": "iou",
     "trace AUROC": "trace_auroc",
 }
+COSTS = {
+    "parameters": "parameters",
+    "s to train": "seconds",
+    "ms a trace": "ms_per_trace",
+    "bytes a trace": "bytes_per_trace",
+    "and besides": "also_needs",
+}
+OPTIONAL = ("auroc_sd", "auroc_within", "also_needs")  # keys without a dash where there is none
+FORMATS: dict[str, Callable[[Any], str]] = {  # of keys; `short` of all others
+    "parameters": lambda number: short_count(round(number)),
+    "seconds": "{:.0f}".format,
+    "ms_per_trace": short_ms,
+    "bytes_per_trace": "{:,.0f}".format,
+    "also_needs": str,
+}
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
 LABELS = ("right", "hallucination")
 Key = TypeVar("Key", bound=Hashable)
+Record = TypeVar("Record")
 MAX_ID = 200  # characters of a trace id in a command
 
 
@@ -186,61 +203,65 @@ def build_metrics(results: Results, *, more: bool = False) -> Table:
 
     Of several splits they are means.
     """
-    kinds = find_kinds(results)
-    metrics = METRICS | (MORE_METRICS if more else {})
-    entries = {name: results.shown.entries[name] for group in kinds.values() for name in group}
-    lines = [metric_cells(entry, metrics) for entry in entries.values()]
-    header = max(map(list, lines), key=len, default=[])
-    rows = [
-        (name, *(cells.get(key, "") for key in header))
-        for name, cells in zip(entries, lines, strict=True)
-    ]
-    numbers = {
-        header.index(text) + 1: [ranked_number(entry, key) for entry in entries.values()]
-        for text, key in metrics.items()
-        if text in header
+    entries = results.shown.entries
+    metrics, groups = by_kind(results, lambda name: entries[name].test)
+    columns = {
+        header: key
+        for header, key in (METRICS | (MORE_METRICS if more else {})).items()
+        if key not in OPTIONAL or any(getattr(one, key) is not None for one in metrics.values())
     }
-    lower = [header.index(text) + 1 for text in LESS_IS_BETTER if text in header]
-    best = find_best(numbers, lower)
-    return Table(("", *header), rows, groups=find_groups(kinds), best=best)
-
-
-def ranked_number(entry: Entry, key: str) -> float | None:
-    """A metric of a method that may be the best of its column.
-
-    No control is, nor a method that may rank as a constant does: it is calibrated, but of no use.
-    """
-    return None if entry.control or not entry.test.beats_chance else getattr(entry.test, key)
+    # a method that may rank as a constant does may be calibrated, but is of no use
+    useful = {name for name, one in metrics.items() if one.beats_chance}
+    useful -= {name for name, entry in entries.items() if entry.control}
+    best = find_best(columns, [metrics[name] if name in useful else None for name in metrics])
+    return build_numbers(metrics, columns, groups, best, intervals=("auroc",))
 
 
 def build_grouped(results: Results, columns: Mapping[str, str]) -> Table:
     """Metrics on test of the methods that rank at all, by kind."""
-    entries = results.shown.entries
-    kinds = {
-        kind: ranking
-        for kind, names in find_kinds(results).items()
-        if (ranking := [name for name in names if entries[name].test.ranks])
-    }
-    metrics = {name: entries[name].test for names in kinds.values() for name in names}
-    return build_numbers(metrics, columns, find_groups(kinds))
+    tested = {name: entry.test for name, entry in results.shown.entries.items()}
+    metrics, groups = by_kind(results, lambda name: tested[name] if tested[name].ranks else None)
+    return build_numbers(metrics, columns, groups)
+
+
+def by_kind(
+    results: Results, select: Callable[[str], Record | None]
+) -> tuple[dict[str, Record], dict[int, str]]:
+    """What is shown of each method, None for nothing, by kind; and the row where a kind begins."""
+    shown: dict[str, Record] = {}
+    groups = {}
+    for kind, names in find_kinds(results).items():
+        found = {name: one for name in names if (one := select(name)) is not None}
+        if found:
+            groups[len(shown)] = kind
+        shown |= found
+    return shown, groups
 
 
 def build_numbers(
-    metrics: Mapping[str, Metrics],
+    records: Mapping[str, object],
     columns: Mapping[str, str],
     groups: Mapping[int, str] | None = None,
+    best: frozenset[tuple[int, int]] = frozenset(),
+    *,
+    corner: str = "",
+    intervals: Collection[str] | None = None,
 ) -> Table:
-    """A line per method with some of its metrics, and the 95% intervals that these have."""
+    """A line per record with some of its numbers, and their 95% intervals, or those of some."""
     rows = [
-        (clean_text(name), *(number_cell(one, key) for key in columns.values()))
-        for name, one in metrics.items()
+        (clean_text(name), *(number_cell(one, key, intervals) for key in columns.values()))
+        for name, one in records.items()
     ]
-    return Table(("", *columns), rows, groups=groups or {})
+    return Table((corner, *columns), rows, groups=groups or {}, best=best)
 
 
-def number_cell(metrics: Metrics, key: str) -> str:
-    number, interval = getattr(metrics, key), getattr(metrics, f"{key}_ci", None)
-    return with_interval(number, interval) if interval else short(number)
+def number_cell(record: object, key: str, intervals: Collection[str] | None) -> str:
+    number, interval = getattr(record, key), getattr(record, f"{key}_ci", None)
+    if interval and (intervals is None or key in intervals):
+        return with_interval(number, interval)
+    if number is None:
+        return "" if key in OPTIONAL else "–"
+    return FORMATS.get(key, short)(number)
 
 
 def build_label_noise(noise: LabelNoise) -> Table:
@@ -248,57 +269,29 @@ def build_label_noise(noise: LabelNoise) -> Table:
     columns = {"true labels": "corrected", "least": "low", "largest": "high"}
     if noise.agreement is not None:
         columns["second grader"] = "second"
-    rows = [
-        (name, *(short(getattr(area, key)) for key in columns.values()))
-        for name, area in noise.auroc.items()
-    ]
-    return Table(("AUROC", *columns), rows)
-
-
-def find_groups(kinds: Mapping[str, Sequence[str]]) -> dict[int, str]:
-    """The row at which each kind begins."""
-    groups = {}
-    row = 0
-    for kind, names in kinds.items():
-        groups[row] = kind
-        row += len(names)
-    return groups
+    return build_numbers(noise.auroc, columns, corner="AUROC")
 
 
 def find_best(
-    columns: Mapping[int, Sequence[float | None]], lower: Sequence[int] = ()
+    columns: Mapping[str, str], records: Sequence[object | None]
 ) -> frozenset[tuple[int, int]]:
     """Places (row, column) of the best number of each column as it is shown.
 
-    In the columns `lower` less is better. There is none where fewer than two numbers are.
+    A record that is None may not be the best. There is none where fewer than two numbers are.
     """
     best = set()
-    for column, numbers in columns.items():
-        sign = -1 if column in lower else 1
+    for column, (header, key) in enumerate(columns.items(), start=1):
+        sign = {"sd": 0, **dict.fromkeys(LESS_IS_BETTER, -1)}.get(header, 1)
+        numbers = [getattr(record, key, None) for record in records]
         shown = {
             row: sign * round(number, 3)
             for row, number in enumerate(numbers)
-            if number is not None and math.isfinite(number)
+            if sign and number is not None and math.isfinite(number)
         }
         if len(shown) > 1:
             highest = max(shown.values())
             best |= {(row, column) for row, number in shown.items() if number == highest}
     return frozenset(best)
-
-
-def metric_cells(entry: Entry, metrics: Mapping[str, str]) -> dict[str, str]:
-    test = entry.test
-    cells = {AREA: with_interval(test.auroc, test.auroc_ci)}
-    if test.auroc_sd is not None:
-        cells["sd"] = short(test.auroc_sd)
-    for header, key in metrics.items():
-        if header != AREA and (key != "auroc_within" or test.auroc_within is not None):
-            cells[header] = short(getattr(test, key))
-    cells["params"] = short_count(round(entry.parameters))
-    cells["s"] = f"{entry.seconds:.0f}"
-    if entry.ms_per_trace is not None:
-        cells["ms"] = short_ms(entry.ms_per_trace)
-    return cells
 
 
 def build_transfer(results: Results, names: Collection[str] = ()) -> Table:
@@ -323,53 +316,18 @@ def build_transfer(results: Results, names: Collection[str] = ()) -> Table:
 
 def build_tokens(results: Results) -> Table | None:
     """Metrics of tokens on test, a line per method that scores them; None without labels."""
-    found = {
-        name: entry.tokens
-        for name, entry in results.entries.items()
-        if entry.tokens is not None and entry.tokens.auroc is not None
-    }
-    kinds = {
-        kind: names
-        for kind, group in find_kinds(results).items()
-        if (names := [name for name in group if name in found])
-    }
-    if not kinds:
-        return None
-    tokens = {name: found[name] for names in kinds.values() for name in names}
-    keys = [*TOKEN_AREAS, *TOKEN_METRICS.values()]
-    numbers = {
-        column: [getattr(one, key) for one in tokens.values()]
-        for column, key in enumerate(keys, start=1)
-    }
-    rows = [
-        (
-            name,
-            *(with_interval(getattr(one, key), getattr(one, f"{key}_ci")) for key in TOKEN_AREAS),
-            *(short(getattr(one, key)) for key in TOKEN_METRICS.values()),
-        )
-        for name, one in tokens.items()
-    ]
-    header = ("", "AUROC [95%]", "AUPRC [95%]", *TOKEN_METRICS)
-    return Table(header, rows, groups=find_groups(kinds), best=find_best(numbers))
+    found = {name: entry.tokens for name, entry in results.entries.items()}
+    judged = {name: one for name, one in found.items() if one and one.auroc is not None}
+    tokens, groups = by_kind(results, judged.get)
+    best = find_best(TOKEN_METRICS, list(tokens.values()))
+    return build_numbers(tokens, TOKEN_METRICS, groups, best) if tokens else None
 
 
 def build_costs(results: Results) -> Table:
     """What each method costs: to train, and to score a trace."""
-    kinds = find_kinds(results)
-    costs = {name: results.shown.entries[name] for names in kinds.values() for name in names}
-    rows = [
-        (
-            name,
-            short_count(round(one.parameters)),
-            f"{one.seconds:.0f}",
-            short_ms(one.ms_per_trace) if one.ms_per_trace is not None else "–",
-            f"{one.bytes_per_trace:,.0f}" if one.bytes_per_trace is not None else "–",
-            one.also_needs or "",
-        )
-        for name, one in costs.items()
-    ]
-    header = ("", "parameters", "s to train", "ms a trace", "bytes a trace", "and besides")
-    return Table(header, rows, groups=find_groups(kinds))
+    entries = results.shown.entries
+    costs, groups = by_kind(results, lambda name: entries[name].costs)
+    return build_numbers(costs, COSTS, groups)
 
 
 def build_sensitivity(cuts: Sequence[Cut]) -> Table:
