@@ -134,24 +134,20 @@ class GraphDetector(Detector):
         Which edges a graph keeps, see `build_graphs`; `top_k` None or 0: all.
     feature_size : int
         Width of the vector of a layer: gnn_hidden, twice that with `skip`.
-
-    With `n_layers` the states that are read beside the graph's vectors are standardised by layer;
-    with 1 all layers have one statistic.
     """
 
     columns: tuple[str, ...] = ("hidden_states", "attn_mean")
-    options = ("gnn_hidden", "attn_threshold", "top_k", "readout", "aggregation")
     sample_size = SAMPLE_SIZE
 
     def __init__(
         self,
         hidden_size: int,
-        gnn_hidden: int = 128,
-        attn_threshold: float = 0.0,
-        top_k: int | None = None,
-        readout: str = "last+skip",
-        aggregation: str = "attention",
-        n_layers: int = 1,
+        gnn_hidden: int,
+        attn_threshold: float,
+        top_k: int | None,
+        readout: str,
+        aggregation: str,
+        n_layers: int,
     ) -> None:
         super().__init__()
         check_readout(readout)
@@ -226,23 +222,40 @@ class GraphDetector(Detector):
 class GnnDetLstm(GraphDetector):
     """Graph vectors of the layers, in order, through `LayerLstm`.
 
+    With `n_layers` the states that are read beside the graph's vectors are standardised by layer;
+    with 1 all layers have one statistic.
+
     Shapes
     ------
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options = (*GraphDetector.options, *LayerLstm.options)
+    options = (
+        "gnn_hidden",
+        "lstm_hidden",
+        "num_lstm_layers",
+        "dropout",
+        "attn_threshold",
+        "top_k",
+        "readout",
+        "aggregation",
+    )
 
     def __init__(
         self,
         hidden_size: int,
-        n_layers: int = 1,
+        gnn_hidden: int = 128,
         lstm_hidden: int = 128,
         num_lstm_layers: int = 2,
         dropout: float = 0.3,
-        **graphs: Any,
+        attn_threshold: float = 0.0,
+        top_k: int | None = None,
+        readout: str = "last+skip",
+        aggregation: str = "attention",
+        n_layers: int = 1,
     ) -> None:
-        super().__init__(hidden_size, n_layers=n_layers, **graphs)
+        graphs = hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation
+        super().__init__(*graphs, n_layers)
         self.layers = LayerLstm(self.feature_size, lstm_hidden, num_lstm_layers, dropout)
 
     def classify(self, features: Tensor) -> Outputs:

@@ -7,7 +7,7 @@ shrinking the encoder's output lowers the loss; and z is sampled in training onl
 evaluation, where z = mu, scores are deterministic.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,21 +40,36 @@ class GvaeLstm(GraphDetector):
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options = (*GraphDetector.options, *LayerLstm.options, "latent_dim", "kl_weight")
+    options = (
+        "gnn_hidden",
+        "latent_dim",
+        "lstm_hidden",
+        "num_lstm_layers",
+        "dropout",
+        "kl_weight",
+        "attn_threshold",
+        "top_k",
+        "readout",
+        "aggregation",
+    )
 
     def __init__(
         self,
         hidden_size: int,
-        n_layers: int = 1,
         gnn_hidden: int = 128,
         latent_dim: int = 128,
         lstm_hidden: int = 128,
         num_lstm_layers: int = 2,
         dropout: float = 0.3,
         kl_weight: float = 0.01,
-        **graphs: Any,
+        attn_threshold: float = 0.0,
+        top_k: int | None = None,
+        readout: str = "last+skip",
+        aggregation: str = "attention",
+        n_layers: int = 1,
     ) -> None:
-        super().__init__(hidden_size, gnn_hidden, n_layers=n_layers, **graphs)
+        graphs = hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation
+        super().__init__(*graphs, n_layers)
         n_features = self.feature_size
         self.kl_weight = kl_weight
         self.to_mu = nn.Linear(n_features, latent_dim)

@@ -6,7 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.tokens import answer_or_all_tokens, keep_tokens, positions, trace_of_token
+from models.tokens import (
+    answer_or_all_tokens,
+    keep_tokens,
+    offsets_of_kept,
+    positions,
+    trace_of_token,
+)
 from store import Batch
 
 __all__ = ["LosNet", "Signature", "read_signature"]
@@ -59,8 +65,8 @@ def read_signature(batch: Batch) -> Signature:
 
 def number_in_trace(counted: Tensor, offsets: Tensor) -> Tensor:
     """How many tokens before each one are counted in its trace, (n_tokens,) int64."""
-    n_before = torch.cat([offsets.new_zeros(1), counted.cumsum(0)])
-    return n_before[:-1] - n_before[offsets[:-1]][trace_of_token(offsets)]
+    n_before = counted.cumsum(0) - counted.long()
+    return n_before - offsets_of_kept(counted, offsets)[trace_of_token(offsets)]
 
 
 def rank_of(token: Tensor, candidates: Tensor) -> Tensor:

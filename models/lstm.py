@@ -25,8 +25,6 @@ class LayerLstm(nn.Module):
     (B, L, d) float32 -> (B,) float32
     """
 
-    options = ("lstm_hidden", "num_lstm_layers", "dropout")
-
     def __init__(
         self, input_size: int, lstm_hidden: int, num_lstm_layers: int, dropout: float
     ) -> None:
@@ -69,7 +67,7 @@ class LstmSolo(Detector):
     """
 
     columns = ("hs_last",)
-    options = (*LayerLstm.options, "input_scale")
+    options = ("lstm_hidden", "num_lstm_layers", "dropout", "input_scale")
     sample_size = SAMPLE_SIZE
 
     def __init__(

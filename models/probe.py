@@ -12,7 +12,7 @@ readable, and with the same scores as the whole pipeline.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, get_type_hints
 
 import numpy as np
 import torch
@@ -30,7 +30,15 @@ from models.regularisation import build_regression, choose_strength
 from models.token_scores import STATES, columns_for_tokens, tokens_as_traces
 from store import Batch
 
-__all__ = ["Features", "FittedProbe", "Probe", "build_pipeline", "check_numbers", "fold_pipeline"]
+__all__ = [
+    "Features",
+    "Fitted",
+    "FittedProbe",
+    "Probe",
+    "build_pipeline",
+    "check_numbers",
+    "fold_pipeline",
+]
 
 Floats = NDArray[np.float64]
 AffineMap = tuple[Floats, Floats, float]  # fill, weight, bias
@@ -48,8 +56,55 @@ class Features(Protocol):
     def __getitem__(self, index: Any) -> Any: ...
 
 
+READERS: dict[Any, Callable[[Any], Any]] = {  # type of a field -> what reads its saved value
+    int: int,
+    float: float,
+    Floats: lambda numbers: numbers.double().numpy(),
+    tuple[float, ...]: lambda numbers: tuple(map(float, numbers)),
+}
+
+
+class Fitted:
+    """Base of what a fit returns: a dataclass of numbers and arrays, saved without code."""
+
+    def logits(self, features: Any) -> Floats:
+        """Log-odds of hallucination (n,) of n traces."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise ValueError unless its parts fit each other, and all numbers are finite."""
+
+    def predict(self, features: Any) -> Floats:
+        """Probability of hallucination (n,); raises as `logits`."""
+        return expit(self.logits(features))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `torch.load(weights_only=True)` accepts: numbers, lists and tensors."""
+        saved = {name: getattr(self, name) for name in get_type_hints(type(self))}
+        for name, value in saved.items():
+            if isinstance(value, np.ndarray):
+                saved[name] = torch.from_numpy(value.copy())
+            elif isinstance(value, tuple):
+                saved[name] = list(value)
+        return saved
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """What `to_dict` was called on; its scores are the same bit for bit.
+
+        Raises KeyError, TypeError, ValueError or AttributeError for anything else.
+        """
+        values = {}
+        for name, kind in get_type_hints(cls).items():
+            read = READERS.get(kind)
+            values[name] = read(saved[name]) if read else saved[name]
+        fitted = cls(**values)
+        fitted.check()
+        return fitted
+
+
 @dataclass(frozen=True, eq=False)
-class FittedProbe:
+class FittedProbe(Fitted):
     """A fitted probe: probability = sigmoid(x @ weight + bias), with `fill` for NaN in x.
 
     Attributes
@@ -73,12 +128,8 @@ class FittedProbe:
     val_auroc: tuple[float, ...]
     strength: float = DEFAULT_STRENGTH
 
-    def predict(self, features: Features) -> Floats:
-        """Probability of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
-        return expit(self.logits(features))
-
     def logits(self, features: Features) -> Floats:
-        """Log-odds of hallucination (n,) from features (n, A, k)."""
+        """Log-odds of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
         expected = len(self.val_auroc), len(self.weight)
         if features.shape[1:] != expected:
             raise ValueError(
@@ -91,36 +142,7 @@ class FittedProbe:
         """Number of fitted parameters: the weights and the bias."""
         return len(self.weight) + 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """Numbers and tensors that `torch.load(weights_only=True)` accepts."""
-        return {
-            "alternative": self.alternative,
-            "fill": torch.from_numpy(self.fill.copy()),
-            "weight": torch.from_numpy(self.weight.copy()),
-            "bias": self.bias,
-            "val_auroc": list(self.val_auroc),
-            "strength": self.strength,
-        }
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """The probe that `to_dict` was called on; its scores are the same bit for bit.
-
-        Raises KeyError, TypeError, ValueError or AttributeError for anything else.
-        """
-        fitted = cls(
-            alternative=int(saved["alternative"]),
-            fill=saved["fill"].double().numpy(),
-            weight=saved["weight"].double().numpy(),
-            bias=float(saved["bias"]),
-            val_auroc=tuple(float(area) for area in saved["val_auroc"]),
-            strength=float(saved["strength"]),
-        )
-        fitted.check()
-        return fitted
-
     def check(self) -> None:
-        """Raise ValueError unless its parts fit each other, and all numbers are finite."""
         n_alternatives = len(self.val_auroc)
         if not 0 <= self.alternative < n_alternatives:
             raise ValueError(
@@ -213,7 +235,7 @@ class Probe:
         return affine, area, float(pipeline[-1].C)
 
     def load(self, saved: Mapping[str, Any]) -> FittedProbe:
-        """What `fit` returned, from its `to_dict`; raises as `FittedProbe.from_dict` does."""
+        """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
         return FittedProbe.from_dict(saved)
 
     def refit(self, fitted: FittedProbe, train: Features, labels: NDArray[np.int64]) -> FittedProbe:

@@ -29,7 +29,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from models.probe import check_numbers
+from models.probe import Fitted, check_numbers
 from models.regularisation import choose_strength, rescaled_losses
 
 __all__ = ["QUESTION_ONLY", "FittedTextProbe", "TextProbe", "count_features"]
@@ -92,7 +92,7 @@ def count_in(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedTextProbe:
+class FittedTextProbe(Fitted):
     """A fitted control: its probability is the sigmoid of the log-odds that the module states."""
 
     vocabularies: tuple[Vocabulary, ...]  # of characters and of words
@@ -112,12 +112,8 @@ class FittedTextProbe:
         parts = [vocabulary.transform(texts) for vocabulary in self.vocabularies]
         return hstack([*parts, csr_matrix(counts)], format="csr")
 
-    def predict(self, texts: Texts) -> Floats:
-        """Probability of hallucination (n,) of questions."""
-        return expit(self.logits(texts))
-
     def logits(self, texts: Texts) -> Floats:
-        """Log-odds of hallucination (n,)."""
+        """Log-odds of hallucination (n,) of questions."""
         return self.logits_of(self.features(texts))
 
     def logits_of(self, features: csr_matrix) -> Floats:
@@ -131,48 +127,21 @@ class FittedTextProbe:
         return len(self.weight) + self.factors.size + 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Texts, numbers and tensors that `torch.load(weights_only=True)` accepts."""
-        return {
-            "vocabularies": {
-                one.kind: {"terms": list(one.terms), "idf": torch.from_numpy(one.idf.copy())}
-                for one in self.vocabularies
-            },
-            **{
-                name: torch.from_numpy(getattr(self, name).copy())
-                for name in ("mean", "scale", "weight", "factors")
-            },
-            "bias": self.bias,
-            "val_auroc": list(self.val_auroc),
-            "strength": self.strength,
-            "iterations": self.iterations,
+        vocabularies = {
+            one.kind: {"terms": list(one.terms), "idf": torch.from_numpy(one.idf.copy())}
+            for one in self.vocabularies
         }
+        return super().to_dict() | {"vocabularies": vocabularies}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """The control that `to_dict` was called on; its scores are the same bit for bit.
-
-        Raises KeyError, TypeError, ValueError or AttributeError for anything else.
-        """
         vocabularies = tuple(
             Vocabulary(kind, [str(term) for term in one["terms"]], one["idf"].double().numpy())
             for kind, one in saved["vocabularies"].items()
         )
-        fitted = cls(
-            vocabularies=vocabularies,
-            mean=saved["mean"].double().numpy(),
-            scale=saved["scale"].double().numpy(),
-            weight=saved["weight"].double().numpy(),
-            bias=float(saved["bias"]),
-            factors=saved["factors"].double().numpy(),
-            val_auroc=tuple(float(area) for area in saved["val_auroc"]),
-            strength=float(saved["strength"]),
-            iterations=int(saved["iterations"]),
-        )
-        fitted.check()
-        return fitted
+        return super().from_dict({**saved, "vocabularies": vocabularies})
 
     def check(self) -> None:
-        """Raise ValueError unless its parts fit each other, and all numbers are finite."""
         kinds = [one.kind for one in self.vocabularies]
         if kinds != list(ANALYSERS):
             raise ValueError(f"vocabularies: expected {list(ANALYSERS)}, found {kinds}")
@@ -228,7 +197,7 @@ class TextProbe:
         return replace(best, val_auroc=(float(roc_auc_score(val_labels, best.predict(val))),))
 
     def load(self, saved: Mapping[str, Any]) -> FittedTextProbe:
-        """What `fit` returned, from its `to_dict`; raises as `FittedTextProbe.from_dict` does."""
+        """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
         return FittedTextProbe.from_dict(saved)
 
     def refit(self, fitted: FittedTextProbe, train: Texts, labels: Labels) -> FittedTextProbe:

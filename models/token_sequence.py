@@ -15,6 +15,7 @@ from models.standardise import SAMPLE_SIZE, Standardise
 from models.tokens import (
     answer_or_all_tokens,
     max_by_trace,
+    offsets_of_kept,
     positions,
     softmax_by_trace,
     sum_by_trace,
@@ -61,13 +62,12 @@ def gather_states(column: Ragged, in_answer: Tensor) -> AnswerTokens:
     read = in_answer | is_before
     row = read.cumsum(0) - 1  # of a token that is read
     here = row[in_answer]
-    n_before = torch.cat([here.new_zeros(1), in_answer.cumsum(0)])
     return AnswerTokens(
         column.values[read],
         here,
         (here - 1).clamp(min=0),
         follows[in_answer],
-        n_before[column.offsets],
+        offsets_of_kept(in_answer, column.offsets),
     )
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "mean_by_trace",
     "mean_or_zero",
     "mean_over_answer",
+    "offsets_of_kept",
     "positions",
     "positions_in_trace",
     "prompt_or_all_tokens",

@@ -13,7 +13,13 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit, logit
 from scipy.stats import rankdata
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, roc_curve
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    matthews_corrcoef,
+    precision_recall_curve,
+    roc_curve,
+)
 
 from train.evaluate.results import Metrics
 
@@ -252,10 +258,8 @@ def pr_points(labels: Labels, scores: Scores) -> Curve:
     Drawn as steps, where the precision of a point holds from the recall before it, the area below
     the curve is `auprc`. The first point, of recall 0, repeats the precision of the second.
     """
-    positives, negatives = _counts_from_top(labels, scores)
-    recall = positives / positives[-1]
-    precision = positives / (positives + negatives)
-    return np.append(0, recall), np.append(precision[0], precision)
+    precision, recall, _ = precision_recall_curve(labels, scores)
+    return recall[::-1], np.append(precision[-2], precision[-2::-1])
 
 
 def confidence(scores: Scores, threshold: float) -> Scores:
@@ -443,11 +447,3 @@ def check_scores(labels: Labels, scores: Scores) -> None:
     classes = np.unique(labels).tolist()
     if classes != [0, 1]:
         raise ValueError(f"labels: expected both 0 and 1, found {classes}")
-
-
-def _counts_from_top(labels: Labels, scores: Scores) -> Curve:
-    """Positives and negatives at or above each distinct score, the highest first; (n_distinct,)."""
-    _, rank = np.unique(-scores, return_inverse=True)
-    positives = np.cumsum(np.bincount(rank, labels))
-    negatives = np.cumsum(np.bincount(rank, 1 - labels))
-    return positives, negatives

@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 from train.data.batches import TrainingData
 from train.data.token_labels import find_unusable, has_token_labels, read_token_labels
 from train.evaluate.intervals import auroc_interval, bootstrap_rates
-from train.evaluate.metrics import (
-    Scores,
-    auprc,
-    auroc,
-    check_scores,
-)
+from train.evaluate.metrics import Scores, auprc, auroc, check_scores
 from train.evaluate.results import TokenCounts, TokenMetrics, mean_record
 
 __all__ = [
