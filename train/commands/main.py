@@ -84,7 +84,7 @@ def train(arguments: Arguments) -> None:
         output_dir = Path(config.output_dir)
     with launched(config) as fabric, store_errors():
         if config.store is None and fabric.is_global_zero:
-            build_example_once(EXAMPLE_STORE)
+            build_example(EXAMPLE_STORE)
         fabric.barrier()
         work = open_data(config, path)
         if output_dir.resolve().is_relative_to(path.resolve()):
@@ -105,14 +105,10 @@ def train(arguments: Arguments) -> None:
     say(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 
-def build_example_once(path: Path) -> None:
-    """Build the embedded example store unless it is there."""
-    if not path.exists():
-        build_example(path)
-
-
 def build_example(path: Path) -> None:
-    """Build the embedded example store, with a progress bar; raises TrainError if it cannot be."""
+    """Build the embedded example store unless it is there; raises TrainError if it cannot be."""
+    if path.exists():
+        return
     from rich.console import Console
     from rich.progress import Progress
 

@@ -78,16 +78,11 @@ def score_tokens(scorer: Scorer, names: Sequence[str]) -> TokensByName:
     return found
 
 
-def token_column_of(name: str) -> str:
-    """The column of a store that holds the scores of the tokens by a method."""
-    return f"score_token_{name}"
-
-
 def write_to_store(store: TraceStore, scores: ScoresByName, tokens: TokensByName) -> list[str]:
     """Write the scores of traces and tokens as float32 columns, all or none; return their names."""
-    of_traces = {column_of(name): Column("float32") for name in scores}
+    of_traces = {f"score_{name}": Column("float32") for name in scores}
     of_tokens = {
-        token_column_of(name): Column("float32", axis=one.axis) for name, one in tokens.items()
+        f"score_token_{name}": Column("float32", axis=one.axis) for name, one in tokens.items()
     }
     values: list[Iterable[object]] = [one.astype(np.float32) for one in scores.values()]
     values += [one.rows() for one in tokens.values()]
@@ -121,11 +116,6 @@ def write_json_lines(
 
 def as_numbers(scores: NDArray[np.float32]) -> list[float | None]:
     return [number if np.isfinite(number) else None for number in scores.tolist()]
-
-
-def column_of(name: str) -> str:
-    """The column of a store that holds the scores of a detector, probe or baseline."""
-    return f"score_{name}"
 
 
 def describe_columns(store: TraceStore, columns: Iterable[str]) -> str:

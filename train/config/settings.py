@@ -116,7 +116,12 @@ DEFAULT_MODELS = (*SWITCHES, "saplma")
 PATHS = ("store", "output_dir")
 MAX_INT32 = 2**31 - 1
 DEFAULT_RATE = 1e-3
-LAYER: Any = {"low": -65_535, "high": 65_535, "layer": True}
+
+
+def layer_of(reader: str, default: str = "chosen on validation") -> Any:
+    """The number of the layer that some detectors read."""
+    text = f"layer that {reader}, numbered as in the model (default: {default})"
+    return option(text, None, -65_535, 65_535, layer=True)
 
 
 @dataclass(frozen=True)
@@ -352,14 +357,8 @@ class Config:
     num_lstm_layers: int = option("number of layers of the LSTM", 2, 1, 64)
     dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
     kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
-    saplma_layer: int | None = option(
-        "layer that saplma reads, numbered as in the model (default: chosen on validation)",
-        **LAYER,
-    )
-    token_layer: int | None = option(
-        "layer that token_probe reads, numbered as in the model (default: chosen on validation)",
-        **LAYER,
-    )
+    saplma_layer: int | None = layer_of("saplma reads")
+    token_layer: int | None = layer_of("token_probe reads")
     token_hidden: int = option(
         "width of the hidden layer of token_probe; 0: a linear probe", 0, 0, 65_536
     )
@@ -368,21 +367,12 @@ class Config:
         "last",
         choices=("last", "mean"),
     )
-    halunet_layer: int | None = option(
-        "layer that halunet reads, numbered as in the model (default: chosen on validation)",
-        **LAYER,
-    )
-    sequence_layer: int | None = option(
-        "layer that state_sequence reads with the two beside it, numbered as in the model "
-        "(default: three layers in the middle of the depth)",
-        **LAYER,
+    halunet_layer: int | None = layer_of("halunet reads")
+    sequence_layer: int | None = layer_of(
+        "state_sequence reads with the two beside it", "three layers in the middle of the depth"
     )
     halunet_dropout: float = option("dropout probability of halunet", 0.5, 0, 0.99)
-    charm_layer: int | None = option(
-        "layer that charm and charm_edges read, numbered as in the model (default: chosen on "
-        "validation)",
-        **LAYER,
-    )
+    charm_layer: int | None = layer_of("charm and charm_edges read")
     charm_threshold: float = option(
         "keep the edges of charm and charm_edges where a head attends with at least this",
         0.05,

@@ -168,26 +168,25 @@ def names_that_learn(names: Iterable[str], data: TrainingData) -> list[str]:
         of_tokens = bool(find(name).targets)
         if of_tokens and name in data.config.detectors:
             check_token_training(name, data)
-        elif of_tokens and (asks_for_traces(data.config) or find_unusable(data) is not None):
+        elif of_tokens and (of_traces(data.config) or find_unusable(data) is not None):
             continue
         found.append(name)
     return check_any(found, data)
 
 
-def asks_for_traces(config: Config) -> bool:
-    """Whether a setting is set that methods which learn from labels of tokens cannot have."""
-    return any(getattr(config, setting) for setting in WITHOUT_TOKENS)
+def of_traces(config: Config) -> list[str]:
+    """The flags that are set and that methods which learn from labels of tokens cannot have."""
+    return [flag_of(setting) for setting in WITHOUT_TOKENS if getattr(config, setting)]
 
 
 def check_token_training(name: str, data: TrainingData) -> None:
     """Raise an error if a method cannot learn from labels of tokens, here or with the settings."""
     way_out = f"or leave it out with {off_flag(name)}"
-    for setting in WITHOUT_TOKENS:
-        if getattr(data.config, setting):
-            raise ConfigError(
-                f"{flag_of(setting)}: {name} learns from labels of tokens, not of traces, and "
-                f"cannot have it; leave out {flag_of(setting)}, {way_out}"
-            )
+    for flag in of_traces(data.config):
+        raise ConfigError(
+            f"{flag}: {name} learns from labels of tokens, not of traces, and cannot have it; "
+            f"leave out {flag}, {way_out}"
+        )
     check_token_labels(name, data, way_out)
 
 
@@ -275,7 +274,7 @@ def names_to_train(data: TrainingData) -> list[str]:
             name
             for name in [*DETECTORS, *PROBES]
             if name not in {*names, *data.config.left_out}
-            and not missing_columns(data, read_to_train(name, data))
+            and not missing_columns(data, [*columns_of(name, data), *find(name).targets])
         ]
     return check_any(names, data)
 
@@ -284,11 +283,6 @@ def check_any(names: list[str], data: TrainingData) -> list[str]:
     if not names:
         raise ConfigError(f"--models all: no detector fits the columns of {data.store.path}")
     return names
-
-
-def read_to_train(name: str, data: TrainingData) -> tuple[str, ...]:
-    """Columns that a method reads in training, labels of tokens among them."""
-    return (*columns_of(name, data), *find(name).targets)
 
 
 def check_replaced(names: Iterable[str], data: TrainingData) -> None:

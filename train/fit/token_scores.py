@@ -60,8 +60,7 @@ def detector_tokens(
 
     It is one that `token_columns` has columns for. Other processes take no part.
     """
-    detector.eval()
-    detector.to(device)
+    detector.eval().to(device)
     parts = [torch.zeros(0)]
     columns = detector.columns_for_tokens(detector.columns)
     for batch in data.loader(split, columns):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import inspect
 import re
 import sys
@@ -21,29 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["check_method", "describe_failure", "methods_of", "name_of", "run_source"]
 
 
-class Source(importlib.abc.SourceLoader):
-    """Runs the bytes that were read and hashed, without a cache of bytecode."""
-
-    def __init__(self, path: Path, source: bytes) -> None:
-        self.path = path
-        self.source = source
-
-    def get_filename(self, fullname: str) -> str:
-        return str(self.path)
-
-    def get_data(self, path: str | bytes) -> bytes:
-        return self.source
-
-
 def run_source(path: Path, source: bytes, module_name: str) -> ModuleType:
-    """Run a file as a module; raises ConfigError with the line of the file that failed."""
-    spec = importlib.util.spec_from_loader(module_name, Source(path, source))
-    assert spec is not None  # for mypy: a loader was given
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    """Run the bytes of a file as a module; raises ConfigError with the line that failed."""
+    module = ModuleType(module_name)
+    module.__file__ = str(path)
     sys.modules[module_name] = module  # dataclasses look their module up
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec"), vars(module))  # noqa: S102 - the user asked for it
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise ConfigError(f"--models: {describe_failure(error, path)}; mend the file") from error

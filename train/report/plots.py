@@ -7,6 +7,7 @@ over the seeds, as in the table. The constant baseline is not drawn.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -144,31 +145,29 @@ def draw_kinds(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:
     for kind, names in evidence.kinds.items():
         heights = [rows[name] for name in names if name in rows]
         if heights:
-            axes.annotate(
-                kind,
-                (0, min(heights) - GAP),
-                xytext=(-6, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-                ha="right",
-                style="italic",
-                color=FAINT,
-            )
+            at = min(heights) - GAP
+            write_beside(axes, kind, 0, at, -6, ha="right", style="italic", color=FAINT)
 
 
 def draw_numbers(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:
     """Write each AUROC at the right."""
     for name, row in rows.items():
-        number = short(evidence.summary[name].test.auroc)
-        axes.annotate(
-            number,
-            (1, row),
-            xytext=(6, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            va="center",
-        )
+        write_beside(axes, short(evidence.summary[name].test.auroc), 1, row, 6)
+
+
+def write_beside(
+    axes: Axes, text: str, side: float, row: float, points: float, **style: Any
+) -> None:
+    """Write at the left (0) or the right side (1) of a row, so many points away."""
+    axes.annotate(
+        text,
+        (side, row),
+        xytext=(points, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        **style,
+    )
 
 
 @styled

@@ -219,18 +219,18 @@ def check_state(files: TrainingFiles, state: Json, layer: int | None) -> None:
 
     `layer` is the one that the detector would read, None where it reads several or none.
     """
-    found = state["layer"]
-    if type(found) is not type(layer) or found != layer:
-        raise CheckpointError(
-            f"{files.state}: expected a training on layer {layer}, found layer {found!r:.80}; "
-            "train again: --overwrite"
-        )
+    check_layer(files.state, state["layer"], f"layer {layer}", layer)
 
 
 def check_same_layer(files: TrainingFiles, layer: int | None, earlier: TrainingFacts) -> None:
     """Raise CheckpointError if a seed would read another layer than an `earlier` one did."""
-    if layer != earlier.layer:
+    expected = f"layer {layer}, that of seed {files.seed}"
+    check_layer(files.run.path / earlier.checkpoint, earlier.layer, expected, layer)
+
+
+def check_layer(path: Path, found: object, expected: str, layer: int | None) -> None:
+    if type(found) is not type(layer) or found != layer:
         raise CheckpointError(
-            f"{files.run.path / earlier.checkpoint}: expected a training on layer {layer}, "
-            f"that of seed {files.seed}, found layer {earlier.layer}; train again: --overwrite"
+            f"{path}: expected a training on {expected}, found layer {found!r:.80}; "
+            "train again: --overwrite"
         )

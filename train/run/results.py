@@ -139,11 +139,10 @@ def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
 
 
 def check_header(path: Path, header: list[str], found: list[str]) -> None:
-    missing = [name for name in header if name not in found]
-    if missing:
-        _fail(path, f"the columns {', '.join(header)}", f"no column {missing[0]!r}")
+    missing = [f"no column {name!r}" for name in header if name not in found]
     if found != header:
-        _fail(path, f"the columns {', '.join(header)}", f"the columns {', '.join(found)}")
+        others = f"the columns {', '.join(found)}"
+        _fail(path, f"the columns {', '.join(header)}", [*missing, others][0])
 
 
 def check_file(path: Path) -> None:
