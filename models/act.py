@@ -38,20 +38,9 @@ N_HEADS = 4
 class ImageDetector(Detector):
     """Base of the detectors of pooled images; a subclass gives the network behind the projection.
 
-    Parameters
-    ----------
-    n_layers : int
-        L of `hidden_states`; an image has no more layers.
-    image_layers, image_tokens : int
-        Size of the image.
-    image_width : int
-        Channels C of a cell after the projection.
-    dropout : float
-        Inside the network.
-    channels_last : str
-        Memory format of the network's images: "on", "off", or "auto", which is on with CUDA.
-    augment, augment_strength
-        See `models.augment`; in training only.
+    An image has no more layers than L of `hidden_states`; `image_width` is the number C of channels
+    of a cell after the projection. `channels_last` is the memory format of the network's images:
+    "on", "off", or "auto", which is on with CUDA. Images are augmented in training only.
 
     Shapes
     ------

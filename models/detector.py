@@ -39,54 +39,33 @@ class Outputs(NamedTuple):
 
 
 class Detector(nn.Module):
-    """Base of the detectors: a subclass has `columns`, `options`, `encode` and `classify`.
+    """Base of the detectors: a subclass has `columns`, `options`, `encode` and `classify`."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        Columns of the store that `encode` reads; the last axis of the first is the hidden size d,
-        which is 1 if that holds single numbers.
-        Settings may add to them, see `columns_for`.
-    targets : tuple of str
-        Columns of labels that `loss` reads besides those of traces. Batches have them in training
-        alone; `classify`, or `forward`, keeps them in its result.
-    options : tuple of str
-        Settings that the constructor takes by name, after the hidden size: names of settings that
-        detectors share, and `models.Option`s of its own.
-    criterion : nn.Module
-        (logits (B,), labels (B,) float32 in [0, 1]) -> scalar. Replace it to weigh examples
-        differently: settings of the loss then do not apply.
-    labels_per_trace : float
-        Labels in `targets` of a training trace, on average; 1 for a label of the trace itself.
-    layer_read : int or None
-        Of a detector that reads one layer: its position among those of the first column.
-    default_scale : str
-        Of a detector with the option `input_scale`: what it has unless another is given or chosen.
-    layers_read : sequence of int or None
-        Positions in the first column of the layers that are read, rising; None for all. Batches may
-        hold these alone: `states` has them of either kind.
-    tokens_read : str
-        Tokens of a trace that are read, of `models.tokens.TOKENS_READ`. Batches may lack others.
-    sample_size : int
-        Training traces that `prepare` is given; 0 for none.
-    recompute : bool
-        Whether the backward pass computes the activations of `self.run` again instead of keeping
-        them: less memory, more time, the same numbers.
-    """
-
-    columns: tuple[str, ...]  # of the class; of an instance those of its settings
+    # that `encode` reads, of an instance those of its settings (`columns_for`); the last axis of
+    # the first is the hidden size d, which is 1 if that holds single numbers
+    columns: tuple[str, ...]
+    # columns of labels that `loss` reads besides those of traces; batches have them in training
+    # alone, and `classify`, or `forward`, keeps them in its result
     targets: ClassVar[tuple[str, ...]] = ()
+    # that the constructor takes by name, after the hidden size: names of settings that detectors
+    # share, and `models.Option`s of its own
     options: ClassVar[tuple[str, ...]] = ()
-    layer_read: int | None = None
+    layer_read: int | None = None  # of one that reads one layer: its position in the first column
+    # positions in the first column of the layers that are read, rising; None for all; batches may
+    # hold these alone: `states` has them of either kind
     layers_read: Sequence[int] | None = None
-    tokens_read: str = "all"
-    labels_per_trace: float = 1.0
-    default_scale: ClassVar[str] = "raw"
-    sample_size: ClassVar[int] = 0
+    tokens_read: str = "all"  # of `models.tokens.TOKENS_READ`; batches may lack others
+    labels_per_trace: float = 1.0  # in `targets` of a training trace, on average
+    default_scale: ClassVar[str] = "raw"  # of `input_scale`, unless another is given or chosen
+    sample_size: ClassVar[int] = 0  # training traces that `prepare` is given
 
     def __init__(self) -> None:
         super().__init__()
+        # (logits (B,), labels (B,) float32 in [0, 1]) -> scalar; settings of the loss do not apply
+        # to another
         self.criterion: nn.Module = ClassificationLoss()
+        # whether the backward pass computes the activations of `self.run` again instead of keeping
+        # them: less memory, more time, the same numbers
         self.recompute = False
 
     @classmethod

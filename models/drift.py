@@ -49,13 +49,8 @@ class Drift(Detector):
     store does not say where in the prompt the question ends; the run's own optimizer (there AdamW,
     learning rate 1e-4, weight decay 1e-3, 40 epochs).
 
-    Parameters
-    ----------
-    drift_tokens : str
-        "last": the last token of the prompt; "mean": the mean over all its tokens. Where the
-        prompt's length is unknown (negative), all tokens of the trace are the prompt.
-    input_scale : str, optional
-        One of `models.standardise.SCALES`; by default standard.
+    `drift_tokens` are "last", the last token of the prompt, or "mean", the mean over all its
+    tokens. Where the prompt's length is unknown (negative), all tokens of the trace are the prompt.
 
     Shapes
     ------

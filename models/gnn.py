@@ -120,20 +120,9 @@ class AttentionEncoder(nn.Module):
 class GraphDetector(Detector):
     """Base of the detectors that read vectors of the attention graphs of each layer.
 
-    Attributes
-    ----------
-    encoder : AttentionEncoder or GraphEncoder
-        All layers of all traces of a batch go through it in one pass.
-    skip : nn.Linear or None
-        Of the last token's own state, for the readout "last+skip".
-    standardise : Standardise
-        Of that state by those of its layer in a sample; not used with sums.
-    readout : str
-        Which tokens of a trace are read, see `models.readout`.
-    attn_threshold, top_k
-        Which edges a graph keeps, see `build_graphs`; `top_k` None or 0: all.
-    feature_size : int
-        Width of the vector of a layer: gnn_hidden, twice that with `skip`.
+    All layers of all traces of a batch go through the encoder in one pass. `models.readout` says
+    which tokens are read, `build_graphs` which edges `attn_threshold` and `top_k` keep; a `top_k`
+    of 0 keeps all.
     """
 
     columns: tuple[str, ...] = ("hidden_states", "attn_mean")
@@ -161,6 +150,7 @@ class GraphDetector(Detector):
         else:
             self.encoder = GraphEncoder(hidden_size, gnn_hidden)
         has_skip = readout == "last+skip"
+        # of the last token's own state, standardised by its layer but with sums
         self.skip = nn.Linear(hidden_size, gnn_hidden) if has_skip else None
         if has_skip and aggregation == "attention":
             self.standardise = Standardise(n_layers, hidden_size)
@@ -168,6 +158,7 @@ class GraphDetector(Detector):
         self.columns = self.columns_for({"readout": readout})
         self.attn_threshold = attn_threshold
         self.top_k = top_k or None
+        # of the vector of a layer
         self.feature_size = 2 * gnn_hidden if has_skip else gnn_hidden
 
     @classmethod

@@ -28,25 +28,14 @@ def build_graphs(
 ) -> Data:
     """Build the graphs of a packed batch.
 
-    Parameters
-    ----------
-    hidden : Tensor, (n_tokens, L, d), any float
-        Hidden states of all traces, packed.
-    attn : Tensor, (n_pairs, L), any float
-        Head-mean attention of all traces, packed: T(T+1)/2 rows for a trace of T tokens.
-    offsets : Tensor, (B + 1,) int64
-        Trace b owns the tokens `offsets[b]:offsets[b + 1]`.
-    threshold : float
-        Keep an edge iff its attention is >= threshold; 0 keeps the complete causal graph.
-    top_k : int, optional
-        Keep only the k strongest sources of each target, per layer (ties: the earlier token).
+    `hidden` (n_tokens, L, d) and `attn` (n_pairs, L), T(T+1)/2 rows for a trace of T tokens, are of
+    any float; trace b owns the tokens `offsets[b]:offsets[b + 1]`, of (B + 1,) int64. An edge is
+    kept iff its attention is at least `threshold`, and with `top_k` if it is of the k strongest
+    sources of its target, per layer (ties: the earlier token).
 
-    Returns
-    -------
-    Data
-        x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E)
-        int64; edge_attr (E, 1) float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each
-        node; n_graphs = B * L; offsets, or None if edges could be dropped.
+    Returns x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E)
+    int64; edge_attr (E, 1) float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node;
+    n_graphs = B * L; offsets, or None if edges could be dropped.
     """
     n_layers = hidden.shape[1]
     source, target = pair_tokens(offsets, len(hidden))

@@ -130,7 +130,11 @@ class HaluNet(Detector):
         values, offsets = batch.ragged("hidden_states")
         in_answer = answer_or_all_tokens(batch, offsets)
         states = keep_tokens(Ragged(self.states(values)[:, 0], offsets), in_answer)
-        means = [mean_of(batch.ragged(name), in_answer) for name in ("logprob", "entropy")]
+        columns = [batch.ragged(name) for name in ("logprob", "entropy")]
+        means = [
+            mean_by_trace(values, offsets, in_answer & ~values.isnan())  # NaN where nothing counts
+            for values, offsets in columns
+        ]
         return self.run(
             self.branches,
             self.standardise_scalars(torch.stack(means, dim=1)),
@@ -140,8 +144,3 @@ class HaluNet(Detector):
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.classifier(features).squeeze(1))
-
-
-def mean_of(column: Ragged, in_answer: Tensor) -> Tensor:
-    """Mean over the answer's tokens, NaN left out; (B,) float32, NaN where nothing counts."""
-    return mean_by_trace(column.values, column.offsets, in_answer & ~column.values.isnan())

@@ -11,15 +11,9 @@ FOCAL_GAMMA = 2.0  # as its authors recommend
 class ClassificationLoss(nn.Module):
     """Binary cross-entropy of logits; optionally focal, with smoothed labels or class weights.
 
-    Parameters
-    ----------
-    focal : bool
-        Weigh each row by (1 - p)^2, with p the probability of its label: easy rows count less (Lin
-        et al., arXiv:1708.02002).
-    label_smoothing : float
-        s: the target of a label y is y (1 - s) + s / 2.
-    class_weights : (float, float), optional
-        Factors of the losses of rows with label 0 and 1.
+    `focal` weighs each row by (1 - p)^2, with p the probability of its label: easy rows count less
+    (Lin et al., arXiv:1708.02002). With `label_smoothing` s the target of a label y is
+    y (1 - s) + s / 2. `class_weights` are factors of the losses of rows with label 0 and 1.
 
     Shapes
     ------

@@ -15,18 +15,10 @@ __all__ = ["Mixup"]
 
 
 class Mixup(NamedTuple):
-    """Each row of a batch becomes lam * itself + (1 - lam) * its partner.
+    """Each row of a batch becomes lam * itself + (1 - lam) * its partner."""
 
-    Attributes
-    ----------
-    partner : Tensor, (B,) int64
-        A permutation of the rows.
-    lam : float
-        Lambda, from 0 to 1.
-    """
-
-    partner: Tensor
-    lam: float
+    partner: Tensor  # (B,) int64: a permutation of the rows
+    lam: float  # from 0 to 1
 
     @classmethod
     def draw(cls, n_rows: int, alpha: float) -> Self:

@@ -43,20 +43,8 @@ class Option(str):
     ) -> Option:
         """Check the declaration; raises ValueError.
 
-        Parameters
-        ----------
-        name : str
-            An identifier, such as "width".
-        default : bool, int, float, str or None
-            Its type is that of the option.
-        help : str
-            One line: what it is, in which unit.
-        low, high : number
-            The range, both ends included.
-        choices : tuple of str
-            The texts that are allowed; () for all.
-        kind : type, optional
-            Of an option whose default is None: bool, int, float or str.
+        The name is an identifier; the option has the type of its default, or `kind` if that is
+        None; the help is one line, with the unit; both ends of the range are included.
         """
         option = super().__new__(cls, name)
         option.default = default

@@ -105,28 +105,14 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class FittedProbe(Fitted):
-    """A fitted probe: probability = sigmoid(x @ weight + bias), with `fill` for NaN in x.
+    """A fitted probe: probability = sigmoid(x @ weight + bias), with `fill` for NaN in x."""
 
-    Attributes
-    ----------
-    alternative : int
-        The alternative that validation chose, from 0: for features by layer, the layer.
-    fill : float64 (k,)
-        Replaces a missing number: the mean over the training rows, 0 if all of them lack it.
-    weight : float64 (k,)
-    bias : float
-    val_auroc : tuple of float, (A,)
-        AUROC on the validation rows by alternative: where in the layers the signal lies.
-    strength : float
-        C of the chosen regression, the inverse of its penalty.
-    """
-
-    alternative: int
-    fill: Floats
-    weight: Floats
+    alternative: int  # that validation chose, from 0: for features by layer, the layer
+    fill: Floats  # float64 (k,): the mean over the training rows, 0 if all of them lack the number
+    weight: Floats  # float64 (k,)
     bias: float
-    val_auroc: tuple[float, ...]
-    strength: float = DEFAULT_STRENGTH
+    val_auroc: tuple[float, ...]  # (A,): AUROC on the validation rows by alternative
+    strength: float = DEFAULT_STRENGTH  # C of the chosen regression, the inverse of its penalty
 
     def logits(self, features: Features) -> Floats:
         """Log-odds of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
@@ -157,45 +143,27 @@ class FittedProbe(Fitted):
 
 @dataclass(frozen=True)
 class Probe:
-    """A kind of feature, the columns it needs, and the regression on it.
+    """A kind of feature, the columns it needs, and the regression on it."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        Columns that `features` reads.
-    features : callable
-        Packed batch -> (B, A, k): A alternatives of k numbers each; NaN where a number is missing.
-    n_components : int or None
-        Principal components for the regression, at most min(n, k); None: the features themselves.
-    otherwise : Probe or None
-        The same features from other columns, for stores that lack `columns`.
-    penalty : str
-        Of the regression's weights: "l2", or "l1", which makes most of them 0.
-    optional : tuple of str
-        Columns that `features` reads where the store has them, with NaN where it does not; none
-        with an axis of layers.
-    alternatives : tuple of str
-        Names of the A alternatives; empty where they are the layers of the first column.
-    layers_read, tokens_read
-        What `features` reads of the first column and of the columns of tokens, as of `Detector`.
-    by_layer : bool
-        Whether each alternative is of a layer of the first column and depends on that alone, so
-        that layers may be read one by one.
-    of_tokens : callable or None
-        Packed batch with `columns` -> a number (n_tokens,) for each token, larger where a
-        hallucination is more likely; NaN where it is missing.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # that `features` reads
+    # packed batch -> (B, A, k): A alternatives of k numbers each; NaN where a number is missing
     features: Callable[[Batch], Tensor]
+    # principal components for the regression, at most min(n, k); None: the features themselves
     n_components: int | None = None
-    otherwise: "Probe | None" = None
-    penalty: str = "l2"
+    otherwise: "Probe | None" = None  # the same from other columns, for stores that lack these
+    penalty: str = "l2"  # of the regression's weights; "l1" makes most of them 0
+    # columns that `features` reads where the store has them, none with an axis of layers
     optional: tuple[str, ...] = ()
+    # names of the A alternatives; empty where they are the layers of the first column
     alternatives: tuple[str, ...] = ()
+    # packed batch with `columns` -> a number (n_tokens,) for each token, larger where a
+    # hallucination is more likely; NaN where it is missing
     of_tokens: Callable[[Batch], Tensor] | None = None
+    # what `features` reads of the first column and of the columns of tokens, as of `Detector`
     layers_read: tuple[int, ...] | None = None
     tokens_read: str = "all"
+    # whether each alternative is of a layer of the first column and depends on that alone, so that
+    # layers may be read one by one
     by_layer: bool = False
     targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from labels of traces alone
 

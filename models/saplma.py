@@ -14,13 +14,8 @@ __all__ = ["Saplma"]
 class Saplma(Detector):
     """`hs_last` at one layer through the MLP d - 256 - 128 - 64 - 1 with ReLU.
 
-    Parameters
-    ----------
-    saplma_layer : int, optional
-        Position of the layer in `hs_last`; by default the one at 60% of the depth, the paper's 20th
-        of 32.
-    input_scale : str, optional
-        One of `models.standardise.SCALES`; by default raw, as in the paper.
+    `saplma_layer` is a position in `hs_last`; by default that at 60% of the depth, the paper's 20th
+    layer of 32. By default states are read raw, as in the paper.
 
     Shapes
     ------

@@ -36,13 +36,9 @@ class Standardise(nn.Module):
 
     Values that are not finite count for nothing in the statistics.
 
-    Parameters
-    ----------
-    *shape : int
-        Shape of a row; an axis of size 1 has one statistic.
-    fills : bool
-        NaN, which stands for a value that is missing, becomes 0, the mean; infinities and values
-        beyond 10 become the limit. If False, they pass: who reads the result reports them.
+    `shape` is that of a row; an axis of size 1 has one statistic. With `fills` NaN, for a missing
+    value, becomes 0, the mean, and infinities and values beyond 10 the limit. Without, they pass:
+    who reads the result reports them.
 
     Shapes
     ------

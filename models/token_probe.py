@@ -42,12 +42,8 @@ class TokenOutputs(NamedTuple):
 class TokenProbe(Detector):
     """`hidden_states` at one layer through a linear map, or an MLP d - h - 1 with ReLU.
 
-    Parameters
-    ----------
-    token_layer : int, optional
-        Position of the layer in `hidden_states`; by default the one at 95% of the depth.
-    token_hidden : int
-        Width h of the MLP's hidden layer; 0 for a linear map.
+    `token_layer` is a position in `hidden_states`; by default that at 95% of the depth.
+    `token_hidden` is the width h of the MLP's hidden layer; 0 for a linear map.
 
     Shapes
     ------

@@ -35,24 +35,15 @@ def middle_layers(n_layers: int) -> list[int]:
 
 
 class AnswerTokens(NamedTuple):
-    """The tokens of the answers, packed, and where their states are.
+    """The tokens of the answers, packed, and where their states are."""
 
-    Attributes
-    ----------
-    states : Tensor, (n_states, n_layers, d)
-        Of the tokens and of each token right before an answer, as stored.
-    here, before : Tensor, (n_tokens,) int64
-        Row of `states` of each token, and of the one before it.
-    follows : Tensor, (n_tokens,) bool
-        Whether there is a token before it.
-    offsets : Tensor, (B + 1,) int64
-    """
-
+    # (n_states, n_layers, d): of the tokens and of each token right before an answer, as stored
     states: Tensor
+    # (n_tokens,) int64: row of `states` of each token, and of the one before it
     here: Tensor
     before: Tensor
-    follows: Tensor
-    offsets: Tensor
+    follows: Tensor  # (n_tokens,) bool: whether there is a token before it
+    offsets: Tensor  # (B + 1,) int64
 
 
 def gather_states(column: Ragged, in_answer: Tensor) -> AnswerTokens:

@@ -152,7 +152,8 @@ def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: 
     is_used = labels != UNLABELLED
     own = own_split(store, given, config.hold_out, config.seed, asked, is_used)
     questions = np.unique(asked.keys, return_inverse=True)[1]
-    by = describe_own_split(given, config.hold_out)
+    by = f"file {given}" if is_file(given) else f"column {given}"
+    by += "" if config.hold_out is None else f", {config.hold_out} held out"
     splits = place_rows(own.by_row, labels, questions, config.seed, config.max_traces, by)
     return replace(splits, n_unmatched=own.n_unmatched)
 
@@ -209,12 +210,6 @@ class OwnSplit(NamedTuple):
 def is_file(split: str) -> bool:
     """Whether --split names a CSV file, not a column."""
     return split.lower().endswith(".csv")
-
-
-def describe_own_split(split: str, hold_out: str | None) -> str:
-    if is_file(split):
-        return f"file {split}"
-    return f"column {split}" if hold_out is None else f"column {split}, {hold_out} held out"
 
 
 def own_split(

@@ -35,7 +35,7 @@ LOG_RANGE = (-5.0, 5.0)  # of the natural logarithm of a temperature
 def fit_temperature(labels: Labels, scores: Scores) -> float:
     """The T > 0 for which sigmoid(logit(score) / T) has the least log-loss (Guo et al., 2017).
 
-    `labels` (n,) are 0 and 1, `scores` (n,) probabilities. Above 1 the scores were too sure.
+    Above 1 the scores were too sure.
     """
     log_odds = log_odds_of(scores)
 
@@ -79,8 +79,6 @@ def share_let_through(
     It is the share of its hallucinations that a question lets through, the mean over the questions
     that have one. It never falls as t rises, as conformal risk control needs; the share of wrong
     answers among those let through may.
-
-    `labels` (n,) are 0 and 1; `questions` (n,) are equal for rows of the same question.
     """
     is_wrong = labels == 1
     _, question, counts = np.unique(questions[is_wrong], return_inverse=True, return_counts=True)

@@ -51,9 +51,7 @@ def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
     multiplied by the ratio of the variance that the rows show (DeLong's, of questions: see
     `clustered_variance`) to its own. Where a class has few questions that ratio is uncertain: it is
     the mean of itself, with the weight of that number, and the design effect with that of `PRIOR`.
-
-    `labels` (n,) are 0 and 1, both present, `scores` finite; `questions` (n,) are equal for rows of
-    the same question. Both ends are .5 for constant scores.
+    Both ends are .5 for constant scores.
     """
     positive, negative = mean_components(labels, scores)
     area = float(positive.mean())
@@ -100,8 +98,7 @@ def bootstrap_rates(
 ) -> dict[str, Interval]:
     """95% intervals of the numbers of `rates`, by name, by a bootstrap over questions.
 
-    Of several runs (n_runs, n) they are those of the means. The parameters are those of
-    `auroc_interval`; resamples with a single class are left out.
+    Of several runs they are those of the means; resamples with a single class are left out.
     """
     _, question = np.unique(questions, return_inverse=True)
     n_questions = int(question.max()) + 1
@@ -246,15 +243,11 @@ def clustered_variance(
 
 
 def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
-    """Fraction of negatives below each positive, and of positives above each negative.
-
-    Ties count one half; shapes (n_positives,) and (n_negatives,).
-    """
+    """Those of one run (n,); ties count one half."""
     check_scores(labels, scores)
     positive = labels == 1
     negative = ~positive
     midranks = rankdata(scores)
-    # negatives below each positive, positives below each negative
     n_below_positive = midranks[positive] - rankdata(scores[positive])
     n_below_negative = midranks[negative] - rankdata(scores[negative])
     return n_below_positive / np.sum(negative), 1 - n_below_negative / np.sum(positive)

@@ -3,7 +3,7 @@
 NumPy arrays in, records out. Thresholds and the best of a group are chosen on validation.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
@@ -214,21 +214,16 @@ def compare_all(
     detector may have learned from the question or the length, not which method is better. `margin`
     is the smallest difference of AUROC that is of interest.
     """
-    rivals = {name: baselines[name] for name in find_rivals(baselines, test)}
+    firsts: dict[bytes, str] = {}  # of those that rank the test rows equally
+    for name in baselines:
+        if name not in NOT_COMPARED:
+            firsts.setdefault(ranking(test.mean(name)), name)
+    rivals = {name: baselines[name] for name in firsts.values()}
     controls = [name for name, entry in rivals.items() if entry.control]
     pairs = [*combinations(models, 2), *product(models, rivals)]
     scores = {name: test.scores[name] for name in [*models, *rivals]}
     comparisons = compare_pairs(test.labels, scores, pairs, test.questions, test.seed, controls)
     return comparisons, find_verdict(comparisons, models, rivals, margin)
-
-
-def find_rivals(baselines: Iterable[str], test: Frame[str]) -> list[str]:
-    """The baselines to compare with; of several that rank the test rows equally the first."""
-    firsts: dict[bytes, str] = {}
-    for name in baselines:
-        if name not in NOT_COMPARED:
-            firsts.setdefault(ranking(test.mean(name)), name)
-    return list(firsts.values())
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
@@ -257,10 +252,7 @@ def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: f
 def judge_elsewhere(
     labels: Labels, scores: Scores, threshold: float, questions: Questions, seed: int
 ) -> Metrics:
-    """Every metric of one detector, the threshold being given.
-
-    `labels` (n,) are 0 and 1, both present, `scores` (n,) finite, and `questions` (n,) equal for
-    rows of the same question; the threshold was chosen on other rows.
+    """Every metric of one detector at a threshold that was chosen on other rows.
 
     The 95% intervals are those of `intervals`; of F1, MCC and accuracy of a bootstrap, too.
     """
@@ -281,10 +273,7 @@ def bootstrap_predictions(
     """95% percentile intervals of F1, MCC and accuracy, by a bootstrap over questions.
 
     The resamples are those of `auroc_samples` with the same questions and seed; those with a single
-    class of labels are left out.
-
-    `labels` (n,) are 0 and 1, both present, `questions` (n,) equal for rows of the same question.
-    Returns the low and the high end for "f1", "mcc" and "accuracy".
+    class of labels are left out. Returns the low and the high end for "f1", "mcc" and "accuracy".
     """
     cells = count_cells(labels, predicted, questions)  # (n_questions, 4)
     totals = [counts @ cells for counts in drawn_counts(len(cells), seed, n_resamples)]

@@ -89,8 +89,8 @@ def auroc_bounds(labels: Labels, scores: Scores, n_wrong: int) -> tuple[float, f
     """The least and the largest AUROC for true labels if any `n_wrong` of these are wrong.
 
     For given numbers of wrong positives and negatives it is largest if those are the lowest
-    positives and the highest negatives, so all such numbers are tried; both ends are exact.
-    `labels` (n,) are 0 and 1, with more than `n_wrong` of each.
+    positives and the highest negatives, so all such numbers are tried; both ends are exact. There
+    are more than `n_wrong` labels of each class.
     """
     low = 1 - _largest_auroc(labels, -scores, n_wrong)
     return low, _largest_auroc(labels, scores, n_wrong)

@@ -1,7 +1,9 @@
 """Metrics of scores: NumPy arrays in, numbers out, without models, files or torch.
 
-Scores are probabilities of the positive class, 1 = hallucination. A threshold is applied as it was
-chosen: positive iff score >= threshold.
+Labels (n,) are 0 and 1, both present; scores (n,), or (n_runs, n) of several trainings, are finite,
+and where a threshold is read probabilities of the positive class, 1 = hallucination. Questions (n,)
+are equal for rows of the same question. So it is in all of `train.evaluate`. A threshold is applied
+as it was chosen: positive iff score >= threshold.
 """
 
 from collections.abc import Iterator
@@ -96,10 +98,7 @@ def refined_losses(labels: Labels, scores: Scores) -> Scores:
 
 
 def auroc(labels: Labels, scores: Scores) -> float:
-    """Probability that a positive outranks a negative, a tie counting one half (Mann-Whitney).
-
-    `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
-    """
+    """Probability that a positive outranks a negative, a tie counting one half (Mann-Whitney)."""
     check_scores(labels, scores)
     ranked = rank_rows(labels, scores, np.zeros(len(labels), np.int64))
     return float(ranked.areas(np.ones((1, 1)))[0])
@@ -171,10 +170,7 @@ def auroc_samples(
 
     Questions are resampled because rows of the same question are not independent. Which resamples
     are drawn and kept depends on labels, questions and seed alone: the samples of two detectors are
-    paired.
-
-    `labels` (n,) are 0 and 1, both present. `scores` are finite, (n,) or (n_runs, n). `questions`
-    (n,) are equal for rows of the same question; the strata are those of `rank_rows`.
+    paired. The strata are those of `rank_rows`.
     """
     _, question = np.unique(questions, return_inverse=True)
     ranked = [rank_rows(labels, run, question, stratum) for run in np.atleast_2d(scores)]
@@ -208,10 +204,7 @@ def percentile_interval(samples: Scores) -> list[float]:
 
 
 def auprc(labels: Labels, scores: Scores) -> float:
-    """Average precision, the sum over thresholds of (recall step) * precision.
-
-    Random scores get the base rate.
-    """
+    """Average precision, the sum over thresholds of (recall step) * precision."""
     return rates_once(labels, scores)["auprc"]
 
 
@@ -267,7 +260,7 @@ def confidence(scores: Scores, threshold: float) -> Scores:
 
     It is |p - 0.5| of the score read against its threshold t, p = s(1 - t) / (s(1 - t) + (1 - s)t):
     the odds of s over those of t. For t = 0.5 p is s; for any t, s = t is undecided, and s = 0 and
-    s = 1 are certain. Scores and threshold are from 0 to 1.
+    s = 1 are certain.
     """
     for_positive = scores * (1 - threshold)
     for_negative = (1 - scores) * threshold
@@ -284,9 +277,7 @@ def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     are left out first. Rows of equal confidence are left out in random order, so each of them
     counts as their mean error.
 
-    `labels` (n,) are 0 and 1, `scores` (n,) from 0 to 1, as the threshold, which was chosen on
-    other rows. Returns k / n (n,), ascending to 1, and the error rate (n,) of those k; the last is
-    1 - accuracy.
+    Returns k / n (n,), up to 1, and the error rate (n,) of those k; the last is 1 - accuracy.
     """
     wrong = ((scores >= threshold) != labels).astype(np.float64)
     # 0 is the most confident
@@ -315,8 +306,6 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores, most: float = 1.0
 
     Unlike `aurc` it reads no threshold: the right answers are the language model's, not those of a
     detector. Equal scores count as their mean.
-
-    `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
     """
     check_scores(labels, scores)
     right = 1.0 - labels

@@ -1,7 +1,7 @@
 """Numbers of several splits of the same rows: means, spreads, and tests of differences.
 
-The splits share most of their rows, so their results are not
-independent: a t-test that took them for independent would find too many differences.
+The splits share most of their rows: a t-test that took them for independent would find too many
+differences.
 """
 
 import math

@@ -62,9 +62,7 @@ def delong_test(
     question this is DeLong's test itself. The normal distribution of z holds for many questions:
     with 12, p is below 0.05 in some 8 to 9% of simulated samples where the truth is 0.
 
-    `labels` (n,) are 0 and 1, both present. `a` and `b` are finite, (n,) or (n_runs, n): the
-    difference is then that of the runs' mean AUROCs. `questions` (n,) are equal for rows of the
-    same question; by default all differ.
+    Of several runs the difference is that of their mean AUROCs. By default all questions differ.
 
     z = 0 and p = 1 where the difference is 0, and where the rows of a class are of a single
     question, hence without a variance; z is infinite where the variance is 0, as for perfect scores
@@ -118,11 +116,10 @@ def compare_pairs(
 ) -> list[PairedTest[Key]]:
     """Both tests for each pair of names, with Holm's correction.
 
-    `labels` (n,) are 0 and 1, both present; `scores`, by name, (n_runs, n) finite; `questions` (n,)
-    equal for rows of the same question. The difference of a pair (a, b) is AUROC(a) - AUROC(b), of
-    several runs that of the means of their AUROCs. Pairs of `controls` are corrected apart, see
-    `holm_of_rivals`. No p of the bootstrap is below a least one, which its number of resamples
-    sets; `p_holm` corrects `p_delong`, which has no such limit.
+    The difference of a pair (a, b) is AUROC(a) - AUROC(b), of several runs that of the means of
+    their AUROCs. Pairs of `controls` are corrected apart, see `holm_of_rivals`. No p of the
+    bootstrap is below a least one, which its number of resamples sets; `p_holm` corrects
+    `p_delong`, which has no such limit.
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
@@ -160,8 +157,7 @@ def error_of_trainings(
     degrees of freedom are those of Welch and Satterthwaite (doi:10.2307/3002019), of n - 1 and of
     the trainings less 1: few trainings that differ make a wide interval.
 
-    `a` and `b` are (n_runs, n); the other parameters are those of `delong_test`. Returns the
-    standard error and its degrees of freedom; None where the variance is unknown.
+    Returns the standard error and its degrees of freedom; None where the variance is unknown.
     """
     variance = _difference(labels, a, b, questions)[1]
     if variance is None:

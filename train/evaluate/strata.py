@@ -73,8 +73,8 @@ def auroc_within(
     It is the share of the pairs of one stratum whose positive outranks its negative, a tie counting
     one half.
 
-    `labels` (n,) are 0 and 1, `scores` (n,) finite; `weights` (n,) say how often each row counts,
-    once by default. Returns None where no stratum has both classes.
+    `weights` (n,) say how often each row counts, once by default. Returns None where no stratum has
+    both classes.
     """
     repeated = np.ones(len(labels)) if weights is None else weights
     ranked = rank_rows(labels, scores, np.arange(len(labels)), stratum)

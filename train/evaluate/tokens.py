@@ -131,10 +131,7 @@ def without_missing(scores: TokenScores, truth: TokenTruth) -> tuple[TokenTruth,
 
 
 def best_f1_threshold(labels: Integers, scores: Scores) -> float:
-    """The score t whose rule `score >= t` has the largest F1 over tokens; the highest of several.
-
-    `labels` (n,) are 0 and 1, both present; `scores` (n,) are finite.
-    """
+    """The score t whose rule `score >= t` has the largest F1 of tokens; the highest of several."""
     check_scores(labels, scores)
     thresholds, rank = np.unique(-scores, return_inverse=True)
     n_found = np.cumsum(np.bincount(rank, labels))

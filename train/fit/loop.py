@@ -206,9 +206,7 @@ class Training:
             self.least = losses
             return True
         excess = losses - self.least
-        is_start = (
-            self.best.epoch is self.start
-        )  # which adds nothing: only a better one replaces it
+        is_start = self.best.epoch is self.start  # which adds nothing: only a better replaces it
         return not is_start and bool(excess.mean() < excess.std() / math.sqrt(len(excess)))
 
     def _validate(self) -> tuple[float, Scores]:

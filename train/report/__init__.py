@@ -44,7 +44,7 @@ from train.run.results import write_results, write_scores
 if TYPE_CHECKING:
     from train.run.experiment import Experiment
 
-__all__ = ["PICTURES", "build_sections", "find_title", "write_pages", "write_report"]
+__all__ = ["PICTURES", "build_sections", "write_pages", "write_report"]
 
 FOLDER = "figures"
 FORMATS = ("png", "pdf", "svg")
@@ -71,7 +71,7 @@ def write_split(experiment: Experiment) -> None:
 
 def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None) -> None:
     """Write the figures, in another format as well if it is named, and the pages and the table."""
-    title = find_title(evidence)
+    title = f"Hallucination detectors on {clean_text(Path(evidence.results.store.path).name)}"
     sections = build_sections(evidence)
     write_figures(sections, output_dir / FOLDER, figures)
     write_text(output_dir / "report.md", render_markdown(title, sections, FOLDER))
@@ -114,11 +114,6 @@ PICTURES: dict[str, Callable[[Evidence], Figure]] = {
     "histograms": draw_histograms,
     "layers": draw_layers,
 }
-
-
-def find_title(evidence: Evidence) -> str:
-    """The report's heading, with the name of the store."""
-    return f"Hallucination detectors on {clean_text(Path(evidence.results.store.path).name)}"
 
 
 def build_sections(evidence: Evidence) -> list[Section]:

@@ -3,7 +3,6 @@
 A style depends on the name alone, so that a method looks the same in every figure of every report.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES
@@ -75,18 +74,12 @@ def choose_shown(kinds: Kinds, areas: Areas, n: int = N_SHOWN) -> list[str]:
 
 
 def find_styles(kinds: Kinds) -> Styles:
-    """Name -> style of its line: colour, width and pattern."""
-    return {
-        name: find_style(kind, places_of(kind, names)[name])
-        for kind, names in kinds.items()
-        for name in names
-    }
-
-
-def places_of(kind: str, names: Iterable[str]) -> Mapping[str, int]:
-    """Name -> its place among all of its kind: those of this package, and then the others."""
-    ordered = dict.fromkeys([*REGISTERED[kind], *names])
-    return {name: place for place, name in enumerate(ordered)}
+    """Name -> style of its line, by its place among those of its kind in this package or after."""
+    styles: Styles = {}
+    for kind, names in kinds.items():
+        ordered = list(dict.fromkeys([*REGISTERED[kind], *names]))
+        styles |= {name: find_style(kind, ordered.index(name)) for name in names}
+    return styles
 
 
 def find_style(kind: str, place: int) -> Style:

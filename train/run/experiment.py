@@ -38,7 +38,7 @@ from train.evaluate.judge import (
 from train.evaluate.label_noise import judge_label_noise
 from train.evaluate.metrics import auroc
 from train.evaluate.over_splits import summarise_splits
-from train.evaluate.results import Entries, Results
+from train.evaluate.results import Results
 from train.evaluate.strata import Strata, cut_by, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.evaluate.transfer import judge_left_out
@@ -191,6 +191,7 @@ def build_results(
         entry.also_needs = also_needed(name, data)
     models = {name: entries[name] for name in names}
     baselines = {name: entry for name, entry in entries.items() if name not in models}
+    runs = [run for entry in models.values() for run in entry.runs or []]
     comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
     results = Results(
         run=trainer.directory.id,
@@ -205,7 +206,7 @@ def build_results(
         layers=read_layers(scored, data),
         config=asdict(data.config),
         machine=describe_machine(trainer.fabric),
-        remarks=[*find_remarks(data), *warnings_of(models)],
+        remarks=[*find_remarks(data), *(run.warning for run in runs if run.warning is not None)],
     )
     truth = read_truth(data)
     if truth is not None and count_values(truth) > 2:  # of 0 and 1 every cut gives the same labels
@@ -235,12 +236,6 @@ def find_strata(data: TrainingData, frame: Frame[str]) -> Strata | None:
         return None
     best = max(controls, key=lambda name: auroc(val.labels, val.scores[name][0]))
     return cut_by(best, val.scores[best][0], test.scores[best][0])
-
-
-def warnings_of(models: Entries) -> list[str]:
-    """What is to be known of single trainings."""
-    runs = [run for entry in models.values() for run in entry.runs or []]
-    return [run.warning for run in runs if run.warning is not None]
 
 
 def describe_machine(fabric: Fabric) -> Json:

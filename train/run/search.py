@@ -17,7 +17,6 @@ import numpy as np
 
 from models import DETECTORS
 from models.standardise import SCALES
-from train.config import Config
 from train.data.batches import TrainingData
 from train.evaluate.results import Choice, Choices, Epoch
 from train.run.detectors import build_detector, layer_settings, number_of_layer, numbers_of_layers
@@ -62,7 +61,7 @@ class Trials:
 
 def search(name: str, data: TrainingData, try_out: Try) -> Choices:
     """Choose the settings that are not given by trials; none of a setting without alternatives."""
-    is_open = open_settings(name, data.config)
+    is_open = [one for one in searched_settings(name) if getattr(data.config, one) is None]
     chosen: Choices = {}
     lengths = sorted({min(epochs, data.config.epochs or epochs) for epochs in EPOCHS})
     for epochs in lengths if is_open else ():
@@ -113,10 +112,6 @@ def searched_settings(name: str) -> list[str]:
     """The settings of a detector that are searched unless they are given."""
     options = DETECTORS[name].options
     return [*(one for one in (*layer_settings(), "input_scale") if one in options), "lr"]
-
-
-def open_settings(name: str, config: Config) -> list[str]:
-    return [one for one in searched_settings(name) if getattr(config, one) is None]
 
 
 def for_trials(data: TrainingData) -> TrainingData:

@@ -25,7 +25,7 @@ EVERY_STEPS = 20  # one point; more are slow to load and look the same
 
 
 class TensorBoardLog:
-    """One training's log; also a context manager.
+    """One training's log, to be closed at its end.
 
     Its event files go to `directory`, which is created if it does not exist; a resumed training
     adds a file. `purge_step` steps were done before: what an earlier process logged of later ones
@@ -57,12 +57,6 @@ class TensorBoardLog:
     def close(self) -> None:
         with self._writing():
             self.writer.close()
-
-    def __enter__(self) -> TensorBoardLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _log(self, numbers: dict[str, float]) -> None:
         """Log the finite ones."""

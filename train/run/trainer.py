@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
@@ -298,8 +298,8 @@ class Trainer:
         title = files.name if self.data.config.seeds == 1 else f"{files.name} seed {files.seed}"
         title += files.trial.replace("-", " ")
         self.progress.begin(title, n_rows, data.n_epochs, n_epochs * n_rows + position)
-        log_of = nullcontext() if files.trial else TensorBoardLog(files.log, n_steps or None)
-        with log_of as log:
+        log = None if files.trial else TensorBoardLog(files.log, n_steps or None)
+        with closing(log) if log else nullcontext():
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, self.progress, log, layer)
         self.progress.end(keep=not files.trial)
@@ -315,10 +315,8 @@ def chance_warning(
 ) -> str | None:
     """One line on a training that has not left chance; None for one that has.
 
-    `title` names the detector and its seed, `scores` are float64 (n_val,), with the best weights,
-    and `history` has the mean `loss` of each epoch. The interval of the AUROC is over the
-    questions of validation. `loss_floor` is the mean loss on train of the base rate alone, or
-    None where losses cannot be compared with it.
+    `scores` (n_val,) are those of the best weights. `loss_floor` is the mean loss on train of the
+    base rate alone, or None where losses cannot be compared with it.
     """
     labels = splits.labels_of("val")
     area = auroc(labels, scores)

@@ -1,6 +1,7 @@
 """What a training logs for TensorBoard, read back with TensorBoard's own reader."""
 
 import time
+from contextlib import closing
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_resumed_training_takes_back_what_it_makes_again(tmp_path):
 
 def test_what_is_no_number_is_left_out(tmp_path):
     """A loss of NaN or infinity makes no point."""
-    with TensorBoardLog(tmp_path) as log:
+    with closing(TensorBoardLog(tmp_path)) as log:
         log.on_step(0, float("nan"), 0.5)
         log.on_epoch(Epoch(0, float("inf"), 0.5))
     assert read(tmp_path).keys() == {"step/lr", "epoch", "epoch/val_auroc"}
