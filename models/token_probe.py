@@ -75,7 +75,6 @@ class TokenProbe(Detector):
 
     @property
     def output(self) -> nn.Linear:
-        """The map to the log-odds."""
         return cast(nn.Linear, self.probe[-1])
 
     def prepare(self, sample: Iterable[Batch]) -> None:

@@ -32,7 +32,6 @@ SUFFIXES = (".md", ".csv")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Build the command line."""
     parser = Parser(
         prog=f"{program('train')} compare",
         description="Compare finished runs: AUROCs on their common test rows, and paired tests.",

@@ -40,7 +40,6 @@ SUFFIXES = (".html", ".md", ".json")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Build the command line."""
     parser = Parser(
         prog=f"{program('train')} evaluate",
         description="Test finished runs on stores, at the thresholds of the runs.",
@@ -65,13 +64,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="stores of labelled traces",
     )
     parser.add_argument(
-        "--models",
-        metavar="NAMES",
-        help="detectors, probes or baselines of the run, separated by commas; FILE.py:CLASS for "
-        "one of your own: the file is run (default: all that the run has; with --matrix the "
-        "detectors and probes that all runs have)",
-    )
-    parser.add_argument(
         "--output",
         type=path,
         metavar="FILE",
@@ -89,12 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="question ids that a run and another store have in common are equal by chance, such "
         "as row numbers: leave nothing out for them",
     )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="also test on traces of another model, other layers or other prompts",
-    )
-    add_scoring_options(parser)
+    methods = "all that the run has; with --matrix the detectors and probes that all runs have"
+    add_scoring_options(parser, methods, "test on")
     return parser
 
 

@@ -39,32 +39,31 @@ def main(argv: list[str] | None = None) -> int:
             status = import_module(f"train.commands.{command}").main(argv[1:]) or 0
         sys.stdout.flush()
     except TrainError as error:
-        _say(error, name)
-        return 2
+        message = str(error)
     except OSError as error:
         discard_output()
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
-        _say(f"{error.filename or 'output'}: {error.strerror}", name)
-        return 2
+        message = f"{error.filename or 'output'}: {error.strerror}"
     except (MemoryError, RuntimeError) as error:
         if not is_no_damage(error):
             raise
-        _say(f"expected more memory, found no more: {error!r:.200}; free some", name)
-        return 2
+        message = f"expected more memory, found no more: {error!r:.200}; free some"
     except ModuleNotFoundError as error:
         from store.extras import missing_package
 
-        message = missing_package(error, "train")
-        if message is None:
+        missing = missing_package(error, "train")
+        if missing is None:
             raise
-        _say(message, name)
-        return 2
+        message = missing
     except KeyboardInterrupt:
         advice = "; --resume continues" if command is None else ""
         _say(f"interrupted; every file written so far is whole{advice}", name)
         return 130
-    return status
+    else:
+        return status
+    _say(message, name)
+    return 2
 
 
 def train(arguments: Arguments) -> None:

@@ -30,7 +30,6 @@ log-odds. Without --to-store each line is then a JSON object.
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Build the command line."""
     parser = Parser(
         prog=f"{program('train')} predict",
         description="Score the traces of a store with the detectors of a finished run.",
@@ -47,12 +46,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="STORE",
         help="store of the traces; labels are not needed",
     )
-    parser.add_argument(
-        "--models",
-        metavar="NAMES",
-        help="detectors, probes or baselines of the run, separated by commas; FILE.py:CLASS for "
-        "one of your own: the file is run (default: its detectors and probes)",
-    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--output", type=path, metavar="FILE", help="write to FILE (default: to the terminal)"
@@ -68,12 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="score each token as well, by the methods that can: with --to-store as columns "
         "score_token_NAME, else as JSON lines instead of CSV",
     )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="also score traces of another model, other layers or other prompts",
-    )
-    add_scoring_options(parser)
+    add_scoring_options(parser, "its detectors and probes", "score")
     return parser
 
 

@@ -211,8 +211,19 @@ def _take_own_options(given: dict[str, Any], recorded: object) -> Json | None:
     return records or None
 
 
-def add_scoring_options(parser: argparse.ArgumentParser) -> None:
-    """Add how traces are read and where they are scored."""
+def add_scoring_options(parser: argparse.ArgumentParser, by_default: str, verb: str) -> None:
+    """Add which methods score traces, which traces are refused, how they are read, and where."""
+    parser.add_argument(
+        "--models",
+        metavar="NAMES",
+        help="detectors, probes or baselines of the run, separated by commas; FILE.py:CLASS for "
+        f"one of your own: the file is run (default: {by_default})",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help=f"also {verb} traces of another model, other layers or other prompts",
+    )
     parser.add_argument(
         "--batch-size", type=int, metavar="INT", help="traces at a time (default: as in the run)"
     )

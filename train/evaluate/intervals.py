@@ -94,7 +94,7 @@ def lower_end(area: float, ratio: float, n_positive: int, n_negative: int) -> fl
 
 
 def bootstrap_rates(
-    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+    labels: Labels, scores: Scores, questions: Questions, seed: int
 ) -> dict[str, Interval]:
     """95% intervals of the numbers of `rates`, by name, by a bootstrap over questions.
 
@@ -109,7 +109,7 @@ def bootstrap_rates(
         of_runs = [rates(one, counts) for one in ranked]
         return {name: np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
 
-    drawn = [*map(numbers, drawn_counts(n_questions, seed, n_resamples, len(labels)))]
+    drawn = [*map(numbers, drawn_counts(n_questions, seed, n_rows=len(labels)))]
     intervals = {}
     for name, (found,) in numbers(np.ones((1, n_questions))).items():
         samples = np.concatenate([one[name] for one in drawn])
@@ -123,7 +123,7 @@ def bootstrap_rates(
 
 
 def bootstrap_calibration(
-    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+    labels: Labels, scores: Scores, questions: Questions, seed: int
 ) -> dict[str, Interval]:
     """95% intervals of "ece" and "brier" of probabilities, as in `bootstrap_rates`.
 
@@ -132,7 +132,7 @@ def bootstrap_calibration(
     _, question = np.unique(questions, return_inverse=True)
     by_question = [calibration_sums(labels, run, question) for run in np.atleast_2d(scores)]
     n_questions = int(question.max()) + 1
-    blocks = drawn_counts(n_questions, seed, n_resamples)
+    blocks = drawn_counts(n_questions, seed)
     totals = [[counts @ sums for sums in by_question] for counts in blocks]
     drawn = np.concatenate(totals, axis=1)  # (n_runs, r, 15 + 2)
     found = np.array([sums.sum(axis=0, keepdims=True) for sums in by_question])

@@ -138,7 +138,6 @@ def judge(
 
 
 def count_splits(splits: Splits) -> SplitCounts:
-    """Counts of the splits for the report."""
     counts = {
         split: Counts(
             rows=len(splits.rows(split)),

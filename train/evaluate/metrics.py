@@ -183,7 +183,7 @@ def auroc_samples(
 
 
 def drawn_counts(
-    n_questions: int, seed: int, n_resamples: int, n_rows: int = 0
+    n_questions: int, seed: int, n_resamples: int = 1000, n_rows: int = 0
 ) -> Iterator[Labels]:
     """How often each question is drawn in each resample of as many, in blocks (r, n_questions).
 

@@ -567,7 +567,6 @@ def from_json(kind: type[Record], content: object, place: str = "") -> Record:
 
 @cache
 def types_of(kind: Any) -> dict[str, Any]:
-    """Field -> its type."""
     return get_type_hints(kind)
 
 

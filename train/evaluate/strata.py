@@ -83,12 +83,7 @@ def auroc_within(
 
 
 def judge_within(
-    labels: Labels,
-    runs: Scores,
-    strata: Strata,
-    questions: Questions,
-    seed: int,
-    n_resamples: int = 1000,
+    labels: Labels, runs: Scores, strata: Strata, questions: Questions, seed: int
 ) -> tuple[float, Interval] | tuple[None, None]:
     """AUROC within strata, the mean over the runs (n_runs, n), with its interval.
 
@@ -99,7 +94,7 @@ def judge_within(
     found = [area for area in areas if area is not None]
     if not found:
         return None, None
-    samples = auroc_samples(labels, runs, questions, seed, n_resamples, strata.stratum)
+    samples = auroc_samples(labels, runs, questions, seed, stratum=strata.stratum)
     return float(np.mean(found)), percentile_interval(samples)
 
 

@@ -7,6 +7,7 @@ validation, applied as chosen: hallucinated iff score >= threshold.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,6 @@ def read_truth_of(data: TrainingData, split: str) -> TokenTruth:
 
 
 def describe_tokens(truth: TokenTruth) -> TokenCounts:
-    """Counts for the report."""
     starts, _ = span_ends(truth.labels == 1, truth)
     return TokenCounts(
         traces=len(np.unique(truth.traces)),
@@ -109,15 +109,12 @@ def judge_run(val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth])
     val_truth, val_scores = without_missing(val, truth["val"])
     test_truth, test_scores = without_missing(test, truth["test"])
     threshold = best_f1_threshold(val_truth.labels, val_scores)
-    spans = span_metrics(test_scores >= threshold, test_truth)
     return TokenMetrics(
         val_auroc=auroc(val_truth.labels, val_scores),
         auroc=auroc(test_truth.labels, test_scores),
         auprc=auprc(test_truth.labels, test_scores),
         base_rate=float(test_truth.labels.mean()),
-        f1=spans["f1"],
-        span_f1=spans["span_f1"],
-        iou=spans["iou"],
+        **span_metrics(test_scores >= threshold, test_truth),
         threshold=threshold,
         trace_auroc=trace_auroc(test_scores, test_truth),
     )
@@ -140,7 +137,7 @@ def best_f1_threshold(labels: Integers, scores: Scores) -> float:
     return float(-thresholds[np.argmax(f1)])
 
 
-def span_metrics(predicted: Bools, truth: TokenTruth) -> dict[str, float]:
+def span_metrics(predicted: Bools, truth: TokenTruth) -> dict[str, Any]:
     """How well predicted spans (n,) of tokens and annotated ones overlap.
 
     `f1` is of tokens: the F1 of RAGTruth's span detection (arXiv:2401.00396) with tokens in place

@@ -1,6 +1,5 @@
 """Device, processes, precision and compilation of detectors, with Lightning Fabric."""
 
-import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -166,7 +165,7 @@ def default_threads(hidden_size: int) -> int:
     return 1 if hidden_size < WIDE else torch.get_num_threads()
 
 
-@contextlib.contextmanager
+@contextmanager
 def cpu_arithmetic(n_threads: int) -> Iterator[None]:
     """Use `n_threads` and treat denormal numbers as zero inside the block.
 

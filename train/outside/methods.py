@@ -11,7 +11,7 @@ What is loaded here is in the registries of `models` until the next command line
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -100,7 +100,8 @@ def load_methods(text: str, *, files: bool = True) -> str:
                 "can ask for; give --models with it"
             )
         outside = load_file(item)
-        register(outside)
+        check_new(outside.name, outside.place)
+        enter(outside)
         names.append(outside.name)
     load_chosen(INSTALLED if ALL in names else names)
     return ",".join(names)
@@ -110,9 +111,7 @@ def load_chosen(names: Iterable[str]) -> None:
     """Import the installed methods among these names; raises ConfigError where one cannot be."""
     for name in names:
         if name in INSTALLED and name not in LOADED:
-            outside = load_installed(name, INSTALLED[name])
-            LOADED[name] = outside
-            registry_of(outside.method)[name] = outside.method
+            enter(load_installed(name, INSTALLED[name]))
 
 
 def forget() -> None:
@@ -133,11 +132,10 @@ def find_installed() -> None:
             INSTALLED[point.name] = point
 
 
-def register(outside: Outside) -> None:
-    """Enter a method in its registry; raises ConfigError if its name is taken."""
-    check_new(outside.name, outside.place)
+def enter(outside: Outside) -> None:
+    registry: Any = DETECTORS if isinstance(outside.method, type) else PROBES
     LOADED[outside.name] = outside
-    registry_of(outside.method)[outside.name] = outside.method
+    registry[outside.name] = outside.method
 
 
 def check_new(name: str, place: str) -> None:
@@ -146,10 +144,6 @@ def check_new(name: str, place: str) -> None:
             f"{place}: there is a method called {name!r:.80} already; give yours another name: "
             "a class attribute `name`, or another name of the class"
         )
-
-
-def registry_of(method: type[Detector] | Probe) -> MutableMapping[str, Any]:
-    return DETECTORS if isinstance(method, type) else PROBES
 
 
 def load_file(item: str) -> Outside:

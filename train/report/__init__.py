@@ -53,17 +53,14 @@ FORMATS = ("png", "pdf", "svg")
 def write_report(experiment: Experiment, output_dir: Path) -> None:
     """Write the files of a run; results.json comes last, since it marks the run as finished."""
     for other in experiment.further:
-        write_split(other)
-    write_scores(output_dir / "scores.csv", experiment.frame)
-    write_asked(output_dir, experiment.data.splits)
+        write_split(other, other.directory.path)
     evidence = gather_evidence(experiment)
     write_pages(evidence, output_dir, experiment.results.config.get("figures"))
-    write_results(output_dir / "results.json", experiment.results)
+    write_split(experiment, output_dir)
 
 
-def write_split(experiment: Experiment) -> None:
-    """Write the files of a further split that programs read, into its own directory."""
-    path = experiment.directory.path
+def write_split(experiment: Experiment, path: Path) -> None:
+    """Write the files of a split that programs read."""
     write_scores(path / "scores.csv", experiment.frame)
     write_asked(path, experiment.data.splits)
     write_results(path / "results.json", experiment.results)

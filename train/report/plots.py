@@ -94,7 +94,10 @@ def draw_forest(evidence: Evidence) -> Figure:
             if name in rows:
                 draw_row(axes, rows[name], evidence.summary[name].test, kind, styles[name])
     axes.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
-    draw_best_baseline(axes, evidence)
+    verdict = evidence.shown_results.verdict
+    if verdict:
+        area = evidence.summary[verdict.baseline.rival].test.auroc
+        axes.axvline(area, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     axes.set(xlabel="AUROC on test", ylim=(n_rows - 0.4, -0.6))
     axes.set_yticks(list(rows.values()), list(rows))
     axes.tick_params(axis="y", length=0)
@@ -131,13 +134,6 @@ def draw_row(axes: Axes, row: float, test: Metrics, kind: str, style: Style) -> 
         markerfacecolor=face,
         linestyle="none",
     )
-
-
-def draw_best_baseline(axes: Axes, evidence: Evidence) -> None:
-    verdict = evidence.shown_results.verdict
-    if verdict:
-        area = evidence.summary[verdict.baseline.rival].test.auroc
-        axes.axvline(area, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
 
 
 def draw_kinds(axes: Axes, rows: dict[str, float], evidence: Evidence) -> None:

@@ -186,12 +186,10 @@ def escape(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX shows literally."""
     return "".join(LATEX.get(character, character) for character in text)
 
 
 def render_html(title: str, sections: Sequence[Section]) -> str:
-    """The page."""
     page = environment(escapes_html=True).get_template("page.html.jinja")
     return page.render(title=title, sections=sections) + "\n"
 
