@@ -59,18 +59,14 @@ def rand(images: Tensor, strength: float) -> Tensor:
     """
     chosen = torch.randint(1 + len(OPERATIONS), (len(images), 1, 1, 1)).to(images.device)
     result = images
-    for number, operation in enumerate(OPERATIONS, start=1):
+    for number, operation in enumerate(OPERATIONS.values(), start=1):
         result = torch.where(chosen == number, operation(images, strength), result)
     return result
 
 
-OPERATIONS = (crop, drop, noise)
-AUGMENTATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "crop": crop,
-    "drop": drop,
-    "noise": noise,
-    "rand": rand,
-}
+OPERATIONS: dict[str, Callable[[Tensor, float], Tensor]]
+OPERATIONS = {"crop": crop, "drop": drop, "noise": noise}
+AUGMENTATIONS = OPERATIONS | {"rand": rand}
 
 
 def augment(images: Tensor, name: str, strength: float) -> Tensor:

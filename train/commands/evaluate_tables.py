@@ -155,10 +155,8 @@ def write_evaluation(path: Path, evaluation: Evaluation, *, is_matrix: bool) -> 
 
 
 def write_pictures(sections: Sequence[Section], folder: Path) -> None:
-    pictures = [section.picture for section in sections if section.picture]
-    if pictures:
+    for picture in filter(None, [section.picture for section in sections]):
         make_directory(folder)
-    for picture in pictures:
         with replace_file(folder / f"{picture.name}.png") as temporary:
             picture.figure.savefig(temporary, format="png", dpi=120)
 
@@ -166,8 +164,9 @@ def write_pictures(sections: Sequence[Section], folder: Path) -> None:
 def build_sections(evaluation: Evaluation, *, is_matrix: bool) -> Iterator[Section]:
     """What was tested on what, and the numbers."""
     paths = [
-        *((clean_text(name), clean_text(path)) for name, path in evaluation.runs.items()),
-        *((clean_text(name), clean_text(path)) for name, path in evaluation.stores.items()),
+        (clean_text(name), clean_text(path))
+        for group in (evaluation.runs, evaluation.stores)
+        for name, path in group.items()
     ]
     about = in_words("evaluation_notes", is_matrix)
     yield Section("What was tested", about, [Table(("", "path"), paths, n_left=2)])
@@ -201,8 +200,8 @@ def build_matrix_sections(evaluation: Evaluation) -> Iterator[Section]:
 
 def cells_of(evaluation: Evaluation, name: str) -> dict[tuple[str, str], Cell]:
     """The cells of a matrix that have a number."""
-    found = {
-        (tested.run, tested.store): find_cell(evaluation, name, tested)
+    return {
+        (tested.run, tested.store): cell
         for tested in evaluation.results
+        if (cell := find_cell(evaluation, name, tested)) is not None
     }
-    return {place: cell for place, cell in found.items() if cell is not None}

@@ -137,11 +137,8 @@ def compare_runs(runs: Runs) -> Comparison:
 
 
 def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
-    return any(
-        a and find_difference(a, origin)
-        for a, b in combinations([run.results.store.origins for run in runs], 2)
-        for origin in b
-    )
+    pairs = combinations([run.results.store.origins for run in runs], 2)
+    return any(a and find_difference(a, origin) for a, b in pairs for origin in b)
 
 
 def compare_run(name: str, run: FinishedRun, common: Common) -> ComparedRun:

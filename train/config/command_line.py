@@ -125,17 +125,14 @@ def build_parser() -> argparse.ArgumentParser:
         if method.options:
             group = parser.add_argument_group(f"options of {name}")
         for one in method.options:
-            _add_own_flag(group, own_setting(name, one))
+            setting = own_setting(name, one)
+            try:
+                _add_flag(group, setting)
+            except argparse.ArgumentError as error:
+                raise ConfigError(
+                    f"{flag_of(setting.name)}: two options would have this flag; rename one of them"
+                ) from error
     return parser
-
-
-def _add_own_flag(group: argparse._ActionsContainer, setting: Field) -> None:
-    try:
-        _add_flag(group, setting)
-    except argparse.ArgumentError as error:
-        raise ConfigError(
-            f"{flag_of(setting.name)}: two options would have this flag; rename one of them"
-        ) from error
 
 
 def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
@@ -241,10 +238,9 @@ def scoring_settings(config: Config, options: argparse.Namespace) -> Config:
         config,
         num_workers=options.num_workers,
         force_cpu=options.force_cpu,
+        batch_size=config.batch_size if options.batch_size is None else options.batch_size,
         amp=True,
         precision="32",
     )
-    if options.batch_size is not None:
-        config = replace(config, batch_size=options.batch_size)
     check_config(config)
     return config

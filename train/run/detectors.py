@@ -50,34 +50,28 @@ def build_detector(name: str, data: TrainingData) -> Detector:
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
     detector.columns = columns
-    if not detector.has_plain_loss:
-        refuse_loss_settings(name, detector, data.config)
-    detector.recompute = data.config.use_gradient_checkpointing
-    return detector
-
-
-def refuse_loss_settings(name: str, detector: Detector, config: Config) -> None:
-    """Raise ConfigError for settings that would replace a detector's own loss."""
-    asked = [flag_of(setting) for setting in LOSS_SETTINGS if getattr(config, setting)]
-    if asked:
+    asked = [flag_of(setting) for setting in LOSS_SETTINGS if getattr(data.config, setting)]
+    if asked and not detector.has_plain_loss:
         raise ConfigError(
             f"{name}: expected no {' or '.join(asked)} with a loss of its own, "
             f"{type(detector.criterion).__name__}; leave out the flag, or train the others "
             "without this detector"
         )
+    detector.recompute = data.config.use_gradient_checkpointing
+    return detector
 
 
 def layer_positions(name: str, data: TrainingData) -> dict[str, int]:
     """Setting that names a layer -> position of that layer among those that a detector reads."""
     kind = DETECTORS[name]
     positions = {}
-    for setting in fields(Config):
-        number = getattr(data.config, setting.name)
-        if number is None or not setting.metadata["layer"] or setting.name not in kind.options:
+    for setting in layer_settings():
+        number = getattr(data.config, setting)
+        if number is None or setting not in kind.options:
             continue
         numbers = numbers_of_layers(kind, data)
         try:
-            (positions[setting.name],) = choose_layers(str(number), numbers, flag_of(setting.name))
+            (positions[setting],) = choose_layers(str(number), numbers, flag_of(setting))
         except StoreError as error:
             raise ConfigError(f"{name}: {error}") from error
     return positions

@@ -107,14 +107,11 @@ def run_experiment(
             judge_left_out(str(one.data.config.hold_out), one.results, one.frame, first.frame)
             for one in others
         ]
-        results.remarks = [
-            *first.results.remarks,
-            *(
-                f"{one.results.split.by}: {remark}"
-                for one in others
-                for remark in one.results.remarks
-                if remark not in first.results.remarks
-            ),
+        results.remarks = first.results.remarks + [
+            f"{one.results.split.by}: {remark}"
+            for one in others
+            for remark in one.results.remarks
+            if remark not in first.results.remarks
         ]
     elif others:
         results.splits = summarise_splits([one.results for one in (first, *others)])
