@@ -43,13 +43,6 @@ class DeLongTest(NamedTuple):
     z: float
     p: float
 
-    @property
-    def detectable(self) -> float | None:
-        """The least true difference that a test at 5% finds with probability .8."""
-        if self.z == 0 or math.isinf(self.z):
-            return None
-        return self.difference / self.z * float(norm.ppf(0.975) + norm.ppf(0.8))
-
 
 def delong_test(
     labels: Labels, a: Scores, b: Scores, questions: Questions | None = None
@@ -139,7 +132,6 @@ def compare_pairs(
             p_bootstrap_least=2 / (len(samples[a]) + 1),
             p_delong=delong[a, b].p,
             p_holm=p_holm[a, b],
-            detectable=delong[a, b].detectable,
             control=b in controls,
             error=errors[a, b][0],
             df=errors[a, b][1],
@@ -220,15 +212,19 @@ def margin_p(test: PairedTest[str], margin: float) -> float:
 
 
 def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast:
-    """The finding at the level of 0.05, with the 95% interval of the t distribution."""
+    """The finding at the level of 0.05, with the 95% interval of the t distribution.
+
+    It has 0 in it for a fifth of the samples whose true difference is `detectable`.
+    """
     beyond = "better" if test.difference > 0 else "worse"
     finding = "equal" if abs(test.difference) < margin else beyond
-    low, high = -1.0, 1.0
+    low, high, detectable = -1.0, 1.0, None
     if test.error is not None:
         half = float(student.ppf(0.975, test.df)) * test.error
         low, high = test.difference - half, test.difference + half
+        detectable = half + float(student.ppf(0.8, test.df)) * test.error
     finding = finding if p < 0.05 else "undecided"
-    return Contrast(test.b, test.difference, [low, high], p, finding, test.detectable)
+    return Contrast(test.b, test.difference, [low, high], p, finding, detectable)
 
 
 def bootstrap_p(differences: Scores) -> float:
