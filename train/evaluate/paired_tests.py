@@ -22,7 +22,14 @@ from train.evaluate.metrics import (
     mean_auroc,
     percentile_interval,
 )
-from train.evaluate.results import Contrast, Entries, PairedTest, Verdict, best_on_validation
+from train.evaluate.results import (
+    Contrast,
+    Entries,
+    Interval,
+    PairedTest,
+    Verdict,
+    best_on_validation,
+)
 
 __all__ = [
     "compare_pairs",
@@ -31,6 +38,7 @@ __all__ = [
     "find_verdict",
     "holm",
     "holm_of_rivals",
+    "interval_anew",
 ]
 
 Key = TypeVar("Key", bound=Hashable)
@@ -218,13 +226,22 @@ def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast
     """
     beyond = "better" if test.difference > 0 else "worse"
     finding = "equal" if abs(test.difference) < margin else beyond
-    low, high, detectable = -1.0, 1.0, None
+    detectable = None
     if test.error is not None:
-        half = float(student.ppf(0.975, test.df)) * test.error
-        low, high = test.difference - half, test.difference + half
-        detectable = half + float(student.ppf(0.8, test.df)) * test.error
+        detectable = float(student.ppf([0.975, 0.8], test.df).sum()) * test.error
     finding = finding if p < 0.05 else "undecided"
-    return Contrast(test.b, test.difference, [low, high], p, finding, detectable)
+    return Contrast(test.b, test.difference, interval_anew(test), p, finding, detectable)
+
+
+def interval_anew(test: PairedTest[Key]) -> Interval:
+    """The 95% interval of a difference, by the t distribution of `error_of_trainings`.
+
+    It has a width where no resample differs, as of two perfect scores.
+    """
+    if test.error is None:
+        return [-1.0, 1.0]
+    half = float(student.ppf(0.975, test.df)) * test.error
+    return [test.difference - half, test.difference + half]
 
 
 def bootstrap_p(differences: Scores) -> float:

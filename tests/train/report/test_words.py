@@ -78,8 +78,16 @@ def test_a_control_that_is_as_good_comes_first(finding):
 @pytest.mark.parametrize(
     "of_detector, of_control, do_next",
     [
-        ([0.6, 0.9], [0.6, 0.9], "take data of which answer_length tells little, such as right and"),
-        ([0.6, 0.9], [0.4, 0.6], "test on more questions: 400 are too few to tell saplma from answ"),
+        (
+            [0.6, 0.9],
+            [0.6, 0.9],
+            "take data of which answer_length tells little, such as right and",
+        ),
+        (
+            [0.6, 0.9],
+            [0.4, 0.6],
+            "test on more questions: 400 are too few to tell saplma from answ",
+        ),
         ([0.4, 0.6], [0.4, 0.6], "try more traces, other layers or other detectors: saplma may be"),
     ],
 )
