@@ -241,7 +241,7 @@ def interval_anew(test: PairedTest[Key]) -> Interval:
     if test.error is None:
         return [-1.0, 1.0]
     half = float(student.ppf(0.975, test.df)) * test.error
-    return [test.difference - half, test.difference + half]
+    return [max(-1.0, test.difference - half), min(1.0, test.difference + half)]
 
 
 def bootstrap_p(differences: Scores) -> float:
