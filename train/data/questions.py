@@ -66,7 +66,7 @@ def find_near_duplicates(texts: Sequence[str], similarity: float) -> list[tuple[
     with needs_extra("duplicates", "--near-duplicates: "):
         from datasketch import MinHash, MinHashLSH
     shingles = [cut_shingles(text) for text in texts]
-    index = MinHashLSH(similarity, weights=(0.1, 0.9))  # a candidate too many costs less
+    index = MinHashLSH(0.85 * similarity, weights=(0.1, 0.9))  # a candidate too many costs less
     pairs: list[tuple[int, int]] = []
     encoded = ([one.encode() for one in of_text] for of_text in shingles)
     for i, hashes in enumerate(MinHash.generator(encoded)):
