@@ -20,6 +20,9 @@ CUTS = (0.70, 0.85)  # 70 / 15 / 15
 _MARK = re.compile(r"[^\w\s]|_")
 _MEANT = "*/%&#@\\"  # punctuation that decides what is asked: 3 * 4, C#, and - before a number
 _HYPHEN = re.compile(r"-(?!\s?\d)")
+_TYPED = {ord(character): "-" for character in "\u2010\u2012\u2013\u2014\u2212"}  # as it is typed
+_TYPED |= dict.fromkeys(map(ord, "\u2018\u2019\u02bc\u2032`"), "'")
+_TYPED |= dict.fromkeys(range(0xFE00, 0xFE10), "")  # selectors of a glyph
 
 
 def normalize_question(text: str) -> str:
@@ -30,7 +33,8 @@ def normalize_question(text: str) -> str:
     arithmetic its signs.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(_MARK.sub(_replace_mark, _HYPHEN.sub(" ", folded)).split())
+    typed = folded.translate(_TYPED)
+    return " ".join(_MARK.sub(_replace_mark, _HYPHEN.sub(" ", typed)).split())
 
 
 def _replace_mark(mark: re.Match[str]) -> str:
@@ -38,7 +42,7 @@ def _replace_mark(mark: re.Match[str]) -> str:
     kind = unicodedata.category(character)
     if kind[0] in "SM" or character in _MEANT or character == "-":
         return character
-    return "" if kind == "Cf" or character in "'\u2019" else " "
+    return "" if kind == "Cf" or character == "'" else " "
 
 
 def join_questions(

@@ -193,6 +193,7 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     remarks += of_labels
     asked = read_questions(store, config)
     is_own = run.models.store.uuid == store.uuid
+    remarks += [] if is_own else run.asked.remarks_on(asked)
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.frame, run.asked, trace_ids, asked, labels, is_own, rules)
     n_splits = len(run.models.results.split_seeds)

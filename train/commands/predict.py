@@ -91,14 +91,15 @@ def main(argv: Sequence[str]) -> None:
 
     names_text = load_methods(options.models or "")
     models = open_models(options.run)
-    asked = read_asked(options.run)
+    asked_by_run = read_asked(options.run)
     names = choose_names(models, names_text)
     config = scoring_settings(models.config, options)
     with store_errors():
         data = read_data(options.store, names, config)
         remark = check_comparable(models, names, data, force=options.force)
         of_tokens = names_with_tokens(names, data) if options.tokens else []
-        splits = asked.find_splits(read_questions(data.store, config))
+        asked = read_questions(data.store, config)
+        splits = asked_by_run.find_splits(asked)
         scorer = Scorer(models, data)
         scores = {name: scorer.score(name) for name in names}
         tokens = score_tokens(scorer, of_tokens)
@@ -117,7 +118,7 @@ def main(argv: Sequence[str]) -> None:
     if without:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
     changes = describe_changes(config.outside, names)
-    for text in [*changes, *([remark] if remark else [])]:
+    for text in [*changes, *([remark] if remark else []), *asked_by_run.remarks_on(asked)]:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
     n_trained = int(is_trained(splits).sum())
     if n_trained:

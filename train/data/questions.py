@@ -12,7 +12,6 @@ from store.extras import needs_extra
 from store.read.whole_columns import QUESTION, QUESTION_ID, question_texts, read_texts
 from store.traces.question_split import join_questions
 from train.config import Config
-from train.errors import DataError
 
 __all__ = ["NOT_ASKED", "Questions", "read_questions"]
 
@@ -37,18 +36,13 @@ NOT_ASKED = Questions(*[np.zeros(0, dtype=object)] * 3)
 
 
 def read_questions(store: TraceStore, config: Config) -> Questions:
-    """Read and join the questions of a store; raises DataError for --near-duplicates of no text."""
+    """Read and join the questions of a store."""
     has_ids = QUESTION_ID in store.schema.columns
     ids = read_texts(store, QUESTION_ID) if has_ids else list(store.ids)
     column = config.replaced.get(QUESTION, QUESTION)
     texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
     alike = []
-    if config.near_duplicates is not None:
-        if not any(texts):
-            raise DataError(
-                f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
-                "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
-            )
+    if config.near_duplicates is not None and any(texts):
         row_by_text = {text: row for row, text in enumerate(texts) if text}
         rows = list(row_by_text.values())
         pairs = find_near_duplicates(list(row_by_text), config.near_duplicates)
@@ -70,7 +64,7 @@ def find_near_duplicates(texts: Sequence[str], similarity: float) -> list[tuple[
     with needs_extra("duplicates", "--near-duplicates: "):
         from datasketch import MinHash, MinHashLSH
     shingles = [cut_shingles(text) for text in texts]
-    index = MinHashLSH(similarity, weights=(0.1, 0.9))  # a candidate too many costs less
+    index = MinHashLSH(0.85 * similarity, weights=(0.1, 0.9))  # a candidate too many costs less
     pairs: list[tuple[int, int]] = []
     encoded = ([one.encode() for one in of_text] for of_text in shingles)
     for i, hashes in enumerate(MinHash.generator(encoded)):

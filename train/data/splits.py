@@ -137,6 +137,11 @@ def read_splits(store: TraceStore, config: Config, asked: Questions | None = Non
     else:
         labels = label_scores(values, config.score_threshold)
     asked = asked or read_questions(store, config)
+    if config.near_duplicates is not None and not any(asked.texts):
+        raise DataError(
+            f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
+            "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
+        )
     if config.split is None:
         splits = split_rows(asked.keys, labels, config.seed, config.max_traces)
     else:

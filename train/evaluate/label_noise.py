@@ -43,12 +43,17 @@ def judge_label_noise(
 
 
 def noisy_area(labels: Labels, runs: Scores, error: float) -> NoisyArea:
-    """The means over runs (n_runs, n); no bounds where all of a class may be wrong."""
+    """The means over runs (n_runs, n); no bounds where all of a class may be wrong.
+
+    The area for true labels is within the bounds: of few rows a formula of shares may go beyond.
+    """
     n_wrong = round(error * len(labels))
     corrected = auroc_without_noise(mean_auroc(labels, runs), float(labels.mean()), error)
     if n_wrong >= min(labels.sum(), (1 - labels).sum()):
         return NoisyArea(corrected, None, None)
     low, high = np.mean([auroc_bounds(labels, run, n_wrong) for run in runs], axis=0).tolist()
+    if corrected is not None:
+        corrected = min(max(corrected, low), high)
     return NoisyArea(corrected, low, high)
 
 

@@ -170,7 +170,10 @@ def remarks_on_left_out(run: Results, runs: Sequence[Results]) -> list[str]:
 def compare_over_splits(
     runs: Sequence[Results], entries: Entries, ratio: float
 ) -> list[PairedTest[str]]:
-    """The mean difference of each pair of the first split, with Holm's correction."""
+    """The mean difference of each pair of the first split, with Holm's correction.
+
+    Its error has half an answer of the smaller class of all splits, as in `error_of_trainings`.
+    """
     pairs = [(test.a, test.b) for test in runs[0].comparisons]
     areas = {name: entry.test.auroc_splits or [] for name, entry in entries.items()}
     differences = {
@@ -179,7 +182,11 @@ def compare_over_splits(
         if a in areas and b in areas
     }
     controls = [name for name, entry in entries.items() if entry.control]
-    return mean_differences(differences, ratio, controls)
+    half_an_answer = 0.5 / max(1, sum(run.split.test.fewest for run in runs))
+    return [
+        replace(test, error=math.hypot(test.error or 0.0, half_an_answer))
+        for test in mean_differences(differences, ratio, controls)
+    ]
 
 
 def mean_differences(

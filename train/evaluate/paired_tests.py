@@ -22,7 +22,14 @@ from train.evaluate.metrics import (
     mean_auroc,
     percentile_interval,
 )
-from train.evaluate.results import Contrast, Entries, PairedTest, Verdict, best_on_validation
+from train.evaluate.results import (
+    Contrast,
+    Entries,
+    Interval,
+    PairedTest,
+    Verdict,
+    best_on_validation,
+)
 
 __all__ = [
     "compare_pairs",
@@ -31,6 +38,7 @@ __all__ = [
     "find_verdict",
     "holm",
     "holm_of_rivals",
+    "interval_anew",
 ]
 
 Key = TypeVar("Key", bound=Hashable)
@@ -42,13 +50,6 @@ class DeLongTest(NamedTuple):
     difference: float
     z: float
     p: float
-
-    @property
-    def detectable(self) -> float | None:
-        """The least true difference that a test at 5% finds with probability .8."""
-        if self.z == 0 or math.isinf(self.z):
-            return None
-        return self.difference / self.z * float(norm.ppf(0.975) + norm.ppf(0.8))
 
 
 def delong_test(
@@ -136,7 +137,6 @@ def compare_pairs(
             p_bootstrap_least=2 / (len(samples[a]) + 1),
             p_delong=delong[a, b].p,
             p_holm=p_holm[a, b],
-            detectable=delong[a, b].detectable,
             control=b in controls,
             error=errors[a, b][0],
             df=errors[a, b][1],
@@ -216,15 +216,28 @@ def margin_p(test: PairedTest[str], margin: float) -> float:
 
 
 def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast:
-    """The finding at the level of 0.05, with the 95% interval of the t distribution."""
+    """The finding at the level of 0.05, with the 95% interval of the t distribution.
+
+    It has 0 in it for a fifth of the samples whose true difference is `detectable`.
+    """
     beyond = "better" if test.difference > 0 else "worse"
     finding = "equal" if abs(test.difference) < margin else beyond
-    low, high = -1.0, 1.0
+    detectable = None
     if test.error is not None:
-        half = float(student.ppf(0.975, test.df)) * test.error
-        low, high = test.difference - half, test.difference + half
+        detectable = float(student.ppf([0.975, 0.8], test.df).sum()) * test.error
     finding = finding if p < 0.05 else "undecided"
-    return Contrast(test.b, test.difference, [low, high], p, finding, test.detectable)
+    return Contrast(test.b, test.difference, interval_anew(test), p, finding, detectable)
+
+
+def interval_anew(test: PairedTest[Key]) -> Interval:
+    """The 95% interval of a difference, by the t distribution of `error_of_trainings`.
+
+    It has a width where no resample differs, as of two perfect scores.
+    """
+    if test.error is None:
+        return [-1.0, 1.0]
+    half = float(student.ppf(0.975, test.df)) * test.error
+    return [max(-1.0, test.difference - half), min(1.0, test.difference + half)]
 
 
 def bootstrap_p(differences: Scores) -> float:

@@ -258,7 +258,6 @@ class PairedTest(Generic[Key]):
 
     `p_bootstrap`, which is never below `p_bootstrap_least`, and `p_delong` are of one split; `p` is
     of several, with the `differences` in each. `p_holm` is corrected for the number of pairs.
-    `detectable` is the least true difference that such a test set would show with probability .8.
     """
 
     a: Key
@@ -270,7 +269,6 @@ class PairedTest(Generic[Key]):
     p_delong: float | None = None
     p: float | None = None
     p_holm: float | None = None
-    detectable: float | None = None
     differences: list[float] | None = None
     control: bool = False  # whether b is one
     what: str | None = None
@@ -292,7 +290,8 @@ class Contrast:
     ci: Interval
     p: float  # that a finding of no effect would have; Holm's for baselines
     finding: str
-    detectable: float | None = None  # see `PairedTest`
+    # the least true difference whose interval is without 0 with probability .8
+    detectable: float | None = None
 
 
 @dataclass

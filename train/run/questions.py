@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from store.reports import count
 from store.traces.question_split import SPLITS
 from train.data.questions import Questions
 from train.data.splits import Splits
@@ -60,6 +61,13 @@ class AskedByRun(NamedTuple):
         for question_id, text, key in zip(*asked, strict=True):
             found[key] |= self.by_id.get(question_id, set()) | self.by_text.get(text, set())
         return ["/".join(sorted(found[key])) for key in asked.keys]
+
+    def remarks_on(self, asked: Questions) -> list[str]:
+        """That some traces have no text, where those of the run had one."""
+        n_without = int(np.sum(asked.texts == "")) if self.by_text else 0
+        traces = count(n_without, "trace has", "traces have")
+        why = f"{traces} no text of the question: if the run was trained on it, only its id says so"
+        return [why] * bool(n_without)
 
 
 def is_trained(splits: Sequence[str]) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from store.traces.question_split import join_questions, normalize_question
         ),
         ("STRASSE 3/4", "straße 3/4?"),
         ("twenty-one", "Twenty one"),
+        ("It's 5 - 3", "It\u2018s 5 \u2013 3", "it\u02bcs 5 \u2212 3", "it`s 5 \u2014 3\ufe0f"),
     ],
 )
 def test_texts_that_ask_the_same(texts):

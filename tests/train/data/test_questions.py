@@ -95,7 +95,8 @@ def test_near_duplicates_on_request(tmp_path, monkeypatch):
     assert read_questions(store, Config()).n_joined == 0
     bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, [""] * 80, [0, 1] * 40))
     with pytest.raises(DataError, match="expected a column of texts of questions"):
-        read_questions(bare, Config(near_duplicates=0.9))
+        read_splits(bare, Config(near_duplicates=0.9))
+    assert read_questions(bare, Config(near_duplicates=0.9)).n_joined == 0  # that a run is asked of
     with pytest.raises(ConfigError, match="--no-join-questions"):
         check_config(Config(near_duplicates=0.9, join_questions=False))
     with monkeypatch.context() as patch:
@@ -105,6 +106,19 @@ def test_near_duplicates_on_request(tmp_path, monkeypatch):
     pytest.importorskip("datasketch", reason="pip install '.[duplicates]'")
     joined = read_questions(store, Config(near_duplicates=0.9))
     assert joined.keys.tolist() == ids[:40] * 2
+
+
+def test_what_a_text_would_have_said_is_remarked_on(runs, tmp_path):
+    """Of copies under new ids no trace is known; that is said where a text is missing."""
+    out, _ = runs["--join-questions"]
+    ids = [f"new {i}" for i in range(N)]
+    remarks = []
+    for name, texts in {"all": ["other"] * N, "half": ["other", ""] * (N // 2)}.items():
+        store = TraceStore.open(write(tmp_path / f"{name}.zarr", ids, texts, [0, 1] * (N // 2)))
+        remarks.append(read_asked(out).remarks_on(read_questions(store, Config())))
+    none, (remark,) = remarks
+    assert none == []
+    assert remark.startswith(f"{N // 2} traces have no text of the question")
 
 
 def test_the_questions_of_a_run_are_recorded(runs, copies):

@@ -145,6 +145,17 @@ def test_strata_by_different_controls_name_none():
     assert found.share_of_pairs == pytest.approx(0.15)
 
 
+def test_equality_is_not_claimed_of_few_answers():
+    """Splits that all have the same difference leave the doubt of half an answer of all of them."""
+    runs = [make_run(seed) for seed in range(3)]
+    for run in runs:
+        for entry in run.entries.values():
+            entry.test.auroc = 0.75
+    found = summarise_splits(runs)
+    assert {test.error for test in found.comparisons} == {0.5 / 3}
+    assert found.verdict.baseline.finding == "undecided"
+
+
 def test_what_a_split_lacks_is_left_out():
     """A baseline that one split could not fit, and strata that one split does not have."""
     runs = [make_run(seed) for seed in range(2)]

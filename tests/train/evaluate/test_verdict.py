@@ -66,6 +66,16 @@ def test_it_is_corrected_for_the_pairs_that_it_is_chosen_from():
     assert among.baseline.p == pytest.approx(10 * alone.baseline.p)
 
 
+def test_the_detectable_difference_has_an_interval_without_0_in_four_of_five():
+    """Of the interval that is printed, so with the variance of the trainings: a difference that is
+    called detectable is not within the doubt."""
+    pair = make_pair("x", "u", 0.0, error=0.02, df=12)
+    found = judged(pair).baseline
+    draws = found.detectable + 0.02 * student.rvs(12, size=4000, random_state=0)
+    assert np.mean(draws > found.ci[1]) == pytest.approx(0.8, abs=0.02)
+    assert judged(replace(pair, error=None)).baseline.detectable is None
+
+
 @pytest.mark.parametrize("difference, finding", [(-0.01, "undecided"), (0.3, "better")])
 def test_a_control_is_no_rival_but_is_judged(difference, finding):
     """By the hardest to beat."""

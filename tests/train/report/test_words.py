@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from runs import make_entry, make_results
+from runs import make_entries, make_entry, make_results
 
 from train.evaluate.results import (
     Choice,
@@ -34,7 +34,7 @@ def make_verdict(finding="better", control="better", runs=3, **few):
         control=control and Contrast("question_only", 0.2, [0.1, 0.3], 0.01, control),
     )
     models = {"saplma": make_entry(runs=[make_run(0.5)] * runs)}
-    baselines = {name: make_entry() for name in ("entropy", "question_only")}
+    baselines = make_entries(dict.fromkeys(("entropy", "question_only", "answer_length"), 0.5))
     return make_results(models, baselines, Counts(**counts), verdict=verdict)
 
 
@@ -75,8 +75,43 @@ def test_a_control_that_is_as_good_comes_first(finding):
     assert third.startswith("Next, take data of which question_only tells little")
 
 
-def test_a_verdict_without_a_control_says_so():
-    assert "No control could be fitted" in in_words("verdict", make_verdict(control=None))
+@pytest.mark.parametrize(
+    "of_detector, of_control, do_next",
+    [
+        (
+            [0.6, 0.9],
+            [0.6, 0.9],
+            "take data of which answer_length tells little, such as right and",
+        ),
+        (
+            [0.6, 0.9],
+            [0.4, 0.6],
+            "test on more questions: 400 are too few to tell saplma from answ",
+        ),
+        ([0.4, 0.6], [0.4, 0.6], "try more traces, other layers or other detectors: saplma may be"),
+    ],
+)
+def test_what_to_do_next_is_of_the_control(of_detector, of_control, do_next):
+    """Another length of answers, not another question; and nothing of what may be at chance."""
+    results = make_verdict(control="undecided")
+    results.verdict.control.rival = "answer_length"
+    results.models["saplma"].test.auroc_ci = of_detector
+    results.baselines["answer_length"].test.auroc_ci = of_control
+    assert in_words("verdict", results).splitlines()[-1].startswith(f"Next, {do_next}")
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_without_a_control_of_the_question_nothing_is_said_of_answers(is_constant):
+    """One that reads the length says nothing of the question, nor one of questions without text."""
+    results = make_verdict()
+    results.verdict.control.rival = "answer_length"
+    if is_constant:
+        results.baselines["question_only"].test.auroc_ci = [0.5, 0.5]
+    else:
+        del results.baselines["question_only"]
+    none = in_words("verdict", make_verdict(control=None))
+    assert "No control could read the question" in none.splitlines()[1]
+    assert in_words("verdict", results) == none
 
 
 def test_one_training_asks_for_more():
