@@ -44,6 +44,12 @@ def columns(default: str = "all") -> Any:
     return option(text, "NAMES", names)
 
 
+def where(text: str, **settings: Any) -> Any:
+    """The option --where, a filter; `text` says of what."""
+    example = "e.g. \"label == 1 and dataset in ('squad', 'coqa') and len(answer) > 20\""
+    return option(f"{text}, {example}; see docs/filters.md", "FILTER", **settings)
+
+
 def parts_of(noun: str) -> Any:
     """The option --part, which takes every N-th file or question."""
     text = f"take every N-th {noun} only, from the K-th on, e.g. 1/4 (default: all)"
