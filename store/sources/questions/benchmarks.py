@@ -48,6 +48,12 @@ class Form(NamedTuple):
     # the prompt template by default, without and with a chat template; None: the usual one
     template: str | None = None
     chat_template: str | None = None
+    further: frozenset[str] = frozenset()  # keys beside `keys` that are no fields either
+
+    @property
+    def used(self) -> frozenset[str]:
+        """What a record says in another spelling, and is no field of its own."""
+        return self.keys | self.further
 
 
 def find_form(record: Any) -> Form | None:
@@ -228,6 +234,7 @@ def _as_list(record: Record, name: str) -> list[Any]:
     return value
 
 
+KNOWLEDGE = frozenset({"knowledge"})
 _DIALOGUE = "{context}\n\n{question}"
 
 _FORMS = [
@@ -237,11 +244,13 @@ _FORMS = [
         _ragtruth,
         "{question}",
         "{question}",
+        frozenset({"prompt", "source_info"}),
     ),
     Form(
         "HaluEval (question answering)",
         frozenset({"question", "right_answer", "hallucinated_answer"}),
         partial(_halueval, "qa", "question", "knowledge", "answer"),
+        further=KNOWLEDGE,
     ),
     Form(
         "HaluEval (dialogue)",
@@ -249,6 +258,7 @@ _FORMS = [
         partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"),
         _DIALOGUE + "\n[Assistant]:",
         _DIALOGUE,
+        KNOWLEDGE,
     ),
     Form(
         "HaluEval (summarization)",
@@ -261,18 +271,37 @@ _FORMS = [
         "HaluEval (general)",
         frozenset({"user_query", "chatgpt_response"}),
         _halueval_general,
+        further=frozenset({"ID", "hallucination_label"}),
     ),
     Form(
         "TruthfulQA",
         frozenset({"Question", "Correct Answers", "Incorrect Answers"}),
         _truthfulqa_csv,
+        further=frozenset({"Best Answer"}),
     ),
     Form(
         "TruthfulQA",
         frozenset({"question", "correct_answers", "incorrect_answers"}),
         _truthfulqa_json,
+        further=frozenset({"best_answer"}),
     ),
-    Form("TruthfulQA", frozenset({"question", "mc2_targets"}), _truthfulqa_choices),
-    Form("Mu-SHROOM", frozenset({"model_input", "model_output_text"}), _mu_shroom),
-    Form("SQuAD", frozenset({"paragraphs"}), _squad),
+    Form(
+        "TruthfulQA",
+        frozenset({"question", "mc2_targets"}),
+        _truthfulqa_choices,
+        further=frozenset({"mc0_targets", "mc1_targets"}),
+    ),
+    Form(
+        "Mu-SHROOM",
+        frozenset({"model_input", "model_output_text"}),
+        _mu_shroom,
+        further=frozenset(f"{kind}_labels" for kind in ("hard", "soft"))
+        | {"model_output_tokens", "model_output_logits"},
+    ),
+    Form(
+        "SQuAD",
+        frozenset({"paragraphs"}),
+        _squad,
+        further=frozenset({"plausible_answers"}),
+    ),
 ]
