@@ -8,8 +8,9 @@ missing one is NaN), else texts (a missing one is empty); a list is its JSON tex
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,8 @@ def find_fields(
     columns: dict[str, Column] = {}
     for name in chosen:
         column = column_name(name)
+        if column != name:  # so spelled here: another number keeps two such apart
+            column = next(one for one in _numbered(column) if one not in names)
         _check_name(name, column, names)
         names[column] = name
         is_whole = len(present[name]) == len(records)
@@ -132,6 +135,11 @@ def column_name(name: str) -> str:
     return (spelled if spelled[:1].isalpha() else f"field_{spelled}")[:64].rstrip("_")
 
 
+def _numbered(column: str) -> Iterator[str]:
+    yield column
+    yield from (f"{column[:58]}_{i}" for i in count(2))
+
+
 def _check_name(name: str, column: str, names: Mapping[str, str]) -> None:
     """Raise SchemaError for a column that is there; a disk may not tell upper from lower case."""
     like = {other.lower(): f"field {found!r:.80}" for other, found in names.items()}
@@ -152,7 +160,9 @@ def plain_value(value: Any) -> Any:
         value = value.item()
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    return None if value == "" else value
+    if not isinstance(value, bool | int | float | str | list | Mapping | None):
+        value = str(value)  # a date
+    return None if isinstance(value, str) and not value else value
 
 
 def _is_there(value: Any) -> bool:
@@ -188,7 +198,7 @@ def _fits(value: Any, dtype: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return "" if value is None else text.encode(errors="replace").decode()  # half a character
 
 
