@@ -63,7 +63,8 @@ FILES = """\
 FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
 list or one text; in CSV a JSON list, or texts separated by |), and perhaps context; what else is
 in a record becomes a column (--fields). The files of
-TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and Mu-SHROOM are understood as they are.
+TriviaQA, NQ-open, SQuAD, HotpotQA, CoQA, GSM8K, SVAMP, HumanEval, XSum, Belebele, RAGTruth,
+HaluEval, TruthfulQA, Mu-SHROOM, PsiloQA, RAGognize, LongFact and FAVA are understood as they are.
 --limit counts before --part. With --num-samples, the answers to question Q are the traces Q, Q#2,
 Q#3, ...
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from store.errors import FormatError
 from store.reports import LeftOut
-from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, Form, find_form
+from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, find_form
+from store.sources.questions.form import Form
 from store.sources.questions.question import (
     ID_NAMES,
     QUESTION_NAMES,
