@@ -1,8 +1,8 @@
 """Reads a file of questions, or of answers that exist already.
 
 The content decides the form (JSON lines, a JSON array or object, CSV), and every form becomes the
-same list of `Question`; the files of TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and
-Mu-SHROOM are understood as they are. Nothing here imports a model library.
+same list of `Question`; the files of `benchmarks` and `corpora`, TriviaQA and NQ-open are
+understood as they are. Nothing here imports a model library.
 """
 
 import io
