@@ -100,11 +100,13 @@ def import_source(args: Command) -> FileSource:
         score_threshold=args.score_threshold,
         layers=_layer_numbers(args.layers),
         columns=args.columns,
+        fields=args.fields,
         part=args.part,
         begun=open_begun(args.store),
     )
     max_bytes = int(args.max_file_gb * 1e9)
     if given is None:
+        args.refuse("is for arrays, tables and --requests; leave it out", "fields")
         return ImportSource(
             older,
             options,

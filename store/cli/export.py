@@ -25,6 +25,7 @@ of a question is scored by itself.
 examples:
   python -m store export traces.zarr --columns question,answer,references --to answers.csv
   python -m store export traces.zarr --columns answer,score --ids ids.txt --to few.jsonl
+  python -m store export traces.zarr --where "label == 1" --to wrong.csv
   python -m store label traces.zarr --scores answers_judged.csv
 """
 
@@ -49,6 +50,7 @@ class Export(Command):
     ids: Path | None = option(
         "trace ids to write, one a line, in the order wanted (default: all)", "FILE", path
     )
+    where: str | None = options.where("traces to write (default: all; with --ids, of those)")
     overwrite: bool = flag("replace FILE if it exists (default: refuse)")
     escape_formulas: bool = flag(
         "put ' before texts in a CSV that a spreadsheet would run as a formula, those that begin "
@@ -57,12 +59,14 @@ class Export(Command):
 
     def run(self) -> int:
         from store.transform.export import export_table
-        from store.transform.subset import read_ids, rows_of_ids
+        from store.transform.subset import read_ids, rows_of_ids, rows_where
 
         store = TraceStore.open(self.store, check=True)
         rows: Sequence[int] = range(len(store))
         if self.ids is not None:
             rows = rows_of_ids(store, read_ids(self.ids))
+        if self.where is not None:
+            rows = rows_where(store, rows, self.where)
         with Progress.of_rows(len(rows)) as progress:
             columns = export_table(
                 store,

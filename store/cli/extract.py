@@ -26,11 +26,14 @@ from store.sources.prompt_templates import (
 )
 from store.sources.questions import (
     Question,
+    generators_of,
+    keep_generator,
     read_question_file,
     read_questions,
     without_responses,
 )
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
+from store.traces.fields import Fields, find_fields
 from store.write.background import BackgroundWriter
 from store.write.space import SpaceCheck
 
@@ -54,18 +57,21 @@ __all__ = [
 ]
 
 NEW_LINE = "\n"
+MAX_NAMES = 8  # of models that a warning lists
 NO_STOP = ("", "none")  # of --stop: the end-of-sequence token alone
 FILES = """\
 FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
-list or one text; in CSV a JSON list, or texts separated by |), and perhaps context. The files of
-TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and Mu-SHROOM are understood as they are.
---limit counts before --part. With --num-samples, the answers to question Q are the traces Q, Q#2,
-Q#3, ...
+list or one text; in CSV a JSON list, or texts separated by |), and perhaps context; what else is
+in a record becomes a column (--fields). The files of TriviaQA, NQ-open, SQuAD, HotpotQA, CoQA,
+GSM8K, SVAMP, HumanEval, XSum, Belebele, RAGTruth, HaluEval, TruthfulQA, Mu-SHROOM, PsiloQA,
+RAGognize, LongFact and FAVA are understood as they are. --limit counts before --part. With
+--num-samples, the answers to question Q are the traces Q, Q#2, Q#3, ...
 
 answers that exist already: records of FILE with a response are not asked; one forward pass runs
 over prompt and response. With it may come label (1 = hallucination, 0 = right), score (higher is
 better), spans (a list of [start, end]: the hallucinated characters of the response) and trace_id.
-Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it.
+Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it; its answers are by six models
+(--generator), its official split is the field split.
 
 A record that is wrong (no question, an id twice, a response that is empty, too long or mislabelled)
 is left out and named, the others go on, and the exit status is 1.
@@ -111,6 +117,9 @@ examples:
   python -m store extract ragtruth.zarr --model meta-llama/Llama-2-7b-chat-hf \\
       --questions RAGTruth/dataset/response.jsonl --chat-template \\
       --columns hs_last,hidden_states,prompt_len,answer_len,token_label,label
+  python -m store extract llama.zarr --model meta-llama/Llama-2-7b-chat-hf \\
+      --questions RAGTruth/dataset/response.jsonl --generator llama-2-7b-chat --chat-template \\
+      --fields task_type,split
   python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
 """
 
@@ -196,6 +205,11 @@ class ExtractOptions(Command):
 
     _answers = Heading("answers")
     generate: bool = flag("let the model answer even if FILE holds responses (default: take those)")
+    generator: str | None = option(
+        "of responses by several models, keep those by this one, as the file names it, e.g. "
+        "llama-2-7b-chat of RAGTruth (default: all)",
+        "NAME",
+    )
     max_new_tokens: int = option(
         "longest answer, in tokens (default: %(default)s)", "N", positive, 64
     )
@@ -233,6 +247,7 @@ class ExtractOptions(Command):
     columns: list[str] | None = options.columns(
         "all but the lens_ columns, attn_edges, attn_edge_ends and attentions"
     )
+    fields: list[str] | None = options.FIELDS
     keep_attention: bool = flag("keep the full attention maps (large) beside the other columns")
     top_k: int = option(
         "most probable candidates to keep for each token (default: %(default)s)", "K", positive, 10
@@ -307,6 +322,8 @@ class Asked(NamedTuple):
     stop: str | None
     rules: list[str]
     columns: list[str] | None
+    fields: Fields  # of all records, whichever are asked
+    has_context: bool
     left_out: LeftOut
     remarks: list[str]
 
@@ -317,11 +334,15 @@ def read_asked(args: ExtractOptions) -> Asked:
     try:
         if template is not None:
             check_prompt_template(template)
-        fields = list(further_fields(template or ""))
+        needed = list(further_fields(template or ""))
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    file = read_question_file(args.questions, fields)
-    found = without_responses(file.questions) if args.generate else file.questions
+    file = read_question_file(args.questions, needed)
+    found = file.questions
+    if args.generator is not None:
+        found = keep_generator(found, args.generator)
+    remarks = [*file.remarks, *_others(args, found)]
+    found = without_responses(found) if args.generate else found
     given = ((one.get("trace_id", ""), one.get("score"), one.get("label")) for one in found)
     check_agreement(given, args.score_threshold)
     k, n = args.part
@@ -329,8 +350,9 @@ def read_asked(args: ExtractOptions) -> Asked:
     if not questions:
         raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
     is_given = any("response" in question for question in found)
+    fields = find_fields([question.get("fields", {}) for question in found], args.fields)
+    has_context = any("context" in question for question in found)
     if template is None:
-        has_context = any("context" in question for question in found)
         template = default_template(
             file.form, has_context=has_context, chat=args.chat_template, briefly=not is_given
         )
@@ -342,13 +364,27 @@ def read_asked(args: ExtractOptions) -> Asked:
     return Asked(
         questions,
         template,
-        few_shot=read_questions(args.few_shot, fields) if args.few_shot else [],
+        few_shot=read_questions(args.few_shot, needed) if args.few_shot else [],
         stop=_stop_of(args, template),
         rules=rules,
         columns=columns,
+        fields=fields,
+        has_context=has_context,
         left_out=file.left_out,
-        remarks=file.remarks,
+        remarks=[*remarks, *fields.remarks()],
     )
+
+
+def _others(args: ExtractOptions, found: list[Question]) -> list[str]:
+    """A warning about responses of others than the model, unless one was asked for."""
+    names = generators_of(found)
+    if args.generate or args.generator is not None or not names or names == [args.model]:
+        return []
+    shown = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+    return [
+        f"warning: states are of {args.model}, the answers by {count(len(names), 'model')}: "
+        f"{shown}; --generator NAME keeps those by one"
+    ]
 
 
 def _first_questions(found: list[Question], limit: int | None) -> list[Question]:
@@ -448,7 +484,7 @@ def settings(args: ExtractOptions, asked: Asked) -> "tuple[Decoding, Kept]":
         args.max_new_tokens,
         asked.stop,
     )
-    return decoding, Kept(args.layers, asked.columns, args.top_k)
+    return decoding, Kept(args.layers, asked.columns, args.top_k, asked.fields, asked.has_context)
 
 
 def make_prompts(

@@ -22,7 +22,9 @@ The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz)
 ones (.pt, for the LSTM and for graphs; files of both kinds are joined); safetensors files of
 vLLM's hidden states. Other arrays (.npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines,
 pickles and .pt) become the columns that --map names: a column of the field has its own shape, any
-other that of the array; ids are trace_id and question_id. --inspect shows what is in a file, and
+other that of the array; keys of objects in JSON lines have dots (meta_info.hidden_states, as SGLang
+writes it); ids are trace_id and question_id. Numbers and texts of other keys, one a
+trace, come along (--fields), as those of --requests do. --inspect shows what is in a file, and
 proposes a command.
 
 Raw traces of six generations, A to F (docs/import.md), are read: states by step or per layer,
@@ -83,6 +85,7 @@ class Import(Command):
     lower_is_better: bool = options.LOWER_IS_BETTER
     score_threshold: float = options.SCORE_THRESHOLD
     columns: list[str] | None = options.columns()
+    fields: list[str] | None = options.FIELDS
     keep_attention: bool = flag("keep the full attention maps (large) beside their reductions")
     attn_threshold: float | None = option(
         "attention from which on the graphs were given an edge (default: read from the smallest "

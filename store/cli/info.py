@@ -40,7 +40,7 @@ def describe(store: TraceStore) -> dict:
     """Return what `info` shows, as JSON."""
     info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
     return info | {
-        "path": store.where,
+        "path": store.location,
         "rows": len(store),
         "bytes": store.file_bytes(),
         "generation": store.generation,

@@ -44,6 +44,21 @@ def columns(default: str = "all") -> Any:
     return option(text, "NAMES", names)
 
 
+def where(text: str, **settings: Any) -> Any:
+    """The option --where, a filter; `text` says of what."""
+    example = "e.g. \"label == 1 and dataset in ('squad', 'coqa') and len(answer) > 20\""
+    return option(f"{text}, {example}; see docs/filters.md", "FILTER", **settings)
+
+
+FIELDS = option(
+    "what else the records know (task, data set, model, split, ...), as columns: all, none, or "
+    "names, separated by commas; -NAME leaves one out. Texts of fields that are not named are cut "
+    "at 1,000 characters (default: all)",
+    "NAMES",
+    names,
+)
+
+
 def parts_of(noun: str) -> Any:
     """The option --part, which takes every N-th file or question."""
     text = f"take every N-th {noun} only, from the K-th on, e.g. 1/4 (default: all)"

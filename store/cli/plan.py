@@ -167,7 +167,7 @@ def _measure(
         encoded = encode_questions(asked.questions, prompts)
         skipped = encoded.skipped
         counted, token_text_bytes = count_tokens(encoded.questions, tokenizer)
-    sizes = (args.max_new_tokens, args.num_samples, token_text_bytes)
+    sizes = (args.max_new_tokens, args.num_samples, token_text_bytes, asked.fields)
     return [question for question, _, _ in counted], measure_lengths(counted, *sizes), skipped
 
 

@@ -25,6 +25,7 @@ from store.labels.rule import UNLABELLED, label_scores
 from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
+from store.traces.fields import NO_FIELDS, Fields
 from store.traces.identity import REMARKS
 from store.traces.layers import LAYERS_AXIS
 from store.traces.trace_ids import MAX_ID_BYTES, TraceNumbers
@@ -50,7 +51,9 @@ class Options(NamedTuple):
     layers
         Numbers of the layers in the files, as the model numbers them, ascending; None if unknown.
     columns
-        Names to keep; all if None.
+        Names to keep, besides fields; all if None.
+    fields
+        Fields to keep, as `store.traces.fields` has them; all if None.
     part
         (k, n): only every n-th file, beginning with the k-th.
     begun
@@ -61,6 +64,7 @@ class Options(NamedTuple):
     score_threshold: float = SCORE_THRESHOLD
     layers: Sequence[int] | None = None
     columns: Sequence[str] | None = None
+    fields: Sequence[str] | None = None
     part: tuple[int, int] = (1, 1)
     begun: TraceStore | None = None
 
@@ -85,8 +89,10 @@ class FileSource(Source):
     """Rows from files; raises SchemaError where no trace can be read from any.
 
     All that are given make the names and the digest; those that are `ordered` are read, all if
-    None.
+    None. `fields` are columns of what else the records know; a subclass finds them before.
     """
+
+    fields: Fields = NO_FIELDS
 
     def __init__(
         self,
@@ -107,7 +113,8 @@ class FileSource(Source):
         self.report.bytes_all = sum(item.n_bytes for item in self._files)
         # a part without a whole record has the columns of the others, with which it is merged
         looked_at = list(dict.fromkeys([*self._files, *readable]))
-        self.schema = self._choose(Schema(self._columns(self._first_row(looked_at))))
+        chosen = self._choose(Schema(self._columns(self._first_row(looked_at))))
+        self.schema = Schema({**chosen.columns, **self.fields.columns})
         _check_layers(self.schema, options.layers)
         self.provenance = {
             "source": "import",

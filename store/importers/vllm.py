@@ -24,7 +24,15 @@ from store.importers.arrays.safetensors import open_safetensors
 from store.importers.damage import DAMAGE
 from store.importers.files import SAFETENSORS, Given
 from store.importers.source import FileSource, Options, Row
-from store.importers.vllm_requests import TOKENS, Requests, checked_prompt, columns_of, row_of
+from store.importers.vllm_requests import (
+    TOKENS,
+    Requests,
+    checked_prompt,
+    columns_of,
+    fields_of,
+    row_of,
+)
+from store.traces.fields import find_fields
 from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 from store.traces.states import derive_states
 
@@ -55,6 +63,8 @@ class VllmSource(FileSource):
         self._request_names = {self._name_of(item.path) for item in given}
         self._is_first_part = options.part[0] == 1
         self._fields = columns_of(self._requests)
+        records = [fields_of(request) for request in self._requests.values()]
+        self.fields = find_fields(records, options.fields)
         self._has_answers = any(map(self._has_answer, given))
         if not self._has_answers:
             self._fields -= {"logprob"}
@@ -104,7 +114,7 @@ class VllmSource(FileSource):
         _check_states(states, token_ids)
         row: Row = {"question_id": str(request.get("question_id", own_id)), "tokens": token_ids}
         row |= {STATES: states, "hs_last": derive_states("hs_last", states, None)}
-        row |= row_of(request, self._fields, token_ids)
+        row |= row_of(request, self._fields, token_ids) | self.fields.row(fields_of(request))
         if "prompt_len" in self._fields:
             row |= self._parts(states, prompt_len or 0)
         return own_id, row
@@ -123,7 +133,7 @@ class VllmSource(FileSource):
         return made | {"prompt_len": np.int32(prompt_len), "answer_len": np.int32(n - prompt_len)}
 
     def _columns(self, row: Row) -> dict[str, Column]:
-        names = [name for name in row if name not in SINGLE]
+        names = [name for name in row if name not in (*SINGLE, *self.fields.columns)]
         return SINGLE | {name: column_of(Mapped(name, name), row[name]) for name in names}
 
     def _missing(self) -> Iterator[str]:

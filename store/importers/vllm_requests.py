@@ -19,7 +19,15 @@ from store.importers.source import Row
 from store.sources.questions.question import find_first
 from store.text_records import LineError, name_file, read_json_lines, refuse
 
-__all__ = ["TOKENS", "Requests", "checked_prompt", "columns_of", "read_requests", "row_of"]
+__all__ = [
+    "TOKENS",
+    "Requests",
+    "checked_prompt",
+    "columns_of",
+    "fields_of",
+    "read_requests",
+    "row_of",
+]
 
 TOKENS = "token_ids"
 IDS = ("request_id", "id", "trace_id")  # names of the same thing in files of requests
@@ -27,10 +35,15 @@ PATHS = ("hidden_states_path", "file")
 COLUMNS = {  # column -> its names there
     "question": ("question", "prompt"),
     "answer": ("answer", "response", "output", "generated_text"),
+    "context": ("context",),
     "references": ("references", "answers"),
     "prompt_len": ("prompt_len",),
     "logprob": ("answer_logprobs", "prompt_logprobs"),
 }
+# what is no field: of the server's answer, or known otherwise
+NO_FIELDS = {TOKENS, "question_id", "answer_len", "score", "label", "usage_len", "answer_ids"}
+NO_FIELDS |= {"prompt_token_ids", "object", "created", "system_fingerprint", "service_tier"}
+NO_FIELDS |= {*IDS, *PATHS, *(name for names in COLUMNS.values() for name in names)}
 OF_RESPONSES = ("response", "choices", "usage", "kv_transfer_params")
 
 Requests = dict[str, dict[str, Any]]  # name of a file without its suffix -> request
@@ -107,10 +120,15 @@ def columns_of(requests: Requests) -> set[str]:
     }
 
 
+def fields_of(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what else a request knows."""
+    return {name: value for name, value in request.items() if name not in NO_FIELDS}
+
+
 def row_of(request: Mapping[str, Any], columns: set[str], tokens: np.ndarray) -> Row:
     """Return what a request says of its trace; raises what is wrong with it."""
     row: Row = {}
-    for column in ("question", "answer"):
+    for column in ("question", "answer", "context"):
         text = find_first(request, COLUMNS[column])
         if not isinstance(text, str | None):
             raise SchemaError(f"{column}: expected a text, found {type(text).__name__}")

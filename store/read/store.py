@@ -20,10 +20,12 @@ from store.format.values import is_integer
 from store.read.batch import Batch, as_tensor, as_torch, check_arrays
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, Tabular
+from store.read.filters import filter_rows
 from store.read.plan import ReadPlan, Select, plan_read
 from store.read.read_options import ReadOptions
 from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, Rows, is_many, row_numbers
+from store.read.single_values import SingleValues
 from store.read.source import Cache, LocalSource, address_of, open_source
 from store.read.summary import column_lines, column_shape
 from store.read.trace import Trace, TraceIds
@@ -136,7 +138,7 @@ class TraceStore(Tabular):
         return cls(store.source, store.manifest, cache_bytes, check)
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Its path, or its address."""
         return self.source.where
 
@@ -157,18 +159,18 @@ class TraceStore(Tabular):
 
     def n_items(self, name: str) -> int:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
-        self.schema.column(name, self.where)
+        self.schema.column(name, self.location)
         return self.manifest.n_items_of(name)
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
-        self.schema.column(name, self.where)
+        self.schema.column(name, self.location)
         axis = self.schema.axis_of(name)
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
         """Layers of a column by the model's numbers, from 1 if none are recorded; else []."""
-        column = self.schema.column(name, self.where)
+        column = self.schema.column(name, self.location)
         sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
         return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
 
@@ -214,7 +216,7 @@ class TraceStore(Tabular):
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
-        self.schema.column(name, self.where)  # raises
+        self.schema.column(name, self.location)  # raises
         return self.reader.value(name, row)
 
     def read(
@@ -287,13 +289,25 @@ class TraceStore(Tabular):
         return values if isinstance(values, list) else without_bfloat16(values)
 
     def _read_column(self, name: str) -> np.ndarray | list[str]:
-        if self.schema.column(name, self.where).axis is not None:
+        if self.schema.column(name, self.location).axis is not None:
             raise SchemaError(
-                f"{self.where}, column {name!r}: it is ragged, and may be larger than memory; "
+                f"{self.location}, column {name!r}: it is ragged, and may be larger than memory; "
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
         return self.reader.whole_column(name)
+
+    def where(self, filter: str) -> np.ndarray:
+        """The rows that a filter means: int64 `(n,)`, ascending.
+
+        `label == 1 and dataset in ('squad', 'coqa') and len(answer) > 20 and n_tokens <= 300`: the
+        filters of `docs/filters.md`, as the page and `--where` take them. Nothing of one is run; an
+        empty one means all rows. Only the columns that it names are read.
+
+        Raises SchemaError for a text that is no filter: it says where, and what to write.
+        """
+        chosen = filter_rows(SingleValues(self), filter)
+        return np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
 
     def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]:
         """A utf8 column of the rows `start` to `stop`, not decoded, to be searched.
@@ -334,12 +348,12 @@ class TraceStore(Tabular):
         return items.tobytes(), packed_offsets(starts, stops)
 
     def _check_text(self, name: str) -> None:
-        if not self.schema.column(name, self.where).is_text:
-            raise SchemaError(f"{self.where}, column {name!r}: expected texts, found numbers")
+        if not self.schema.column(name, self.location).is_text:
+            raise SchemaError(f"{self.location}, column {name!r}: expected texts, found numbers")
 
     def _table_source(self, columns: Sequence[str] | None) -> TableSource:
         for name in columns or ():
-            self.schema.column(name, self.where)  # raises
+            self.schema.column(name, self.location)  # raises
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
         ids = self.column_array(TRACE_ID)
         return TableSource(has_one_value, self.column_array, TRACE_ID, ids, self.path)
@@ -347,13 +361,13 @@ class TraceStore(Tabular):
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
         raise TypeError(
-            f"{self.where}: a store is no array; use to_pandas() or to_arrow() for its scalars and "
-            "texts, column(name) for one column"
+            f"{self.location}: a store is no array; use to_pandas() or to_arrow() for its scalars "
+            "and texts, column(name) for one column"
         )
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
-        return plan_read(self.schema, columns, select, self.where, self.provenance)
+        return plan_read(self.schema, columns, select, self.location, self.provenance)
 
     def read_batch(
         self,
@@ -373,18 +387,18 @@ class TraceStore(Tabular):
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows, with its
         errors."""
-        return row_numbers(rows, len(self), self.row_of, self.where)
+        return row_numbers(rows, len(self), self.row_of, self.location)
 
     def __reduce__(self) -> tuple:
         return TraceStore, (self.source, self.manifest, self.cache_bytes, self.check)
 
     def __repr__(self) -> str:
-        head = f"TraceStore({self.where!r}): {len(self):,} rows"
+        head = f"TraceStore({self.location!r}): {len(self):,} rows"
         return "\n".join([head, *column_lines(self._described())])
 
     def _repr_html_(self) -> str:
         """For notebooks: its columns."""
-        return store_html(f"{self.where}: {len(self):,} rows", self._described())
+        return store_html(f"{self.location}: {len(self):,} rows", self._described())
 
     def _described(self) -> dict[str, tuple[str, str]]:
         """Column -> dtype and shape."""

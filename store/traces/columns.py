@@ -12,6 +12,7 @@ from store.format.schema import Column
 
 __all__ = [
     "BY_HAND",
+    "RAGGED",
     "SIZES",
     "STATE_DTYPES",
     "TABLE_FIRST",
@@ -103,6 +104,9 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
     "answer_len": TraceColumn("tokens of the answer", "int32", (), ALL),
     "question": _text("as it was asked"),
     "answer": _text("what the model answered"),
+    "context": _text(
+        "text that the answer is to be taken from", in_table=False, codec="zstd:3"
+    ),  # traces of a question lie side by side: a chunk has their context once
     "references": _text("JSON list of right answers", in_table=False),
     "score": TraceColumn("of the answer, higher is better; NaN: none", "float32", (), LABELLED),
     "label": TraceColumn("1 = hallucination, 0 = right, -1 = unlabelled", "int8", (), LABELLED),

@@ -18,16 +18,14 @@ from store.format.schema import Column, Schema
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.layers import LAYERS_AXIS, choose_layers, format_layers, layer_numbers
+from store.traces.maps import PROJECTIONS_KEY, own_projections, recorded_projections
 from store.traces.states import DERIVED
 from store.transform.projection import (
     METHODS,
-    PROJECTIONS_KEY,
     Pca,
     Projection,
     fit_pca,
     mask_finite,
-    own_projections,
-    recorded_projections,
     sample_rows,
 )
 from store.write.copy import Progress

@@ -4,27 +4,21 @@ Everything is computed in float64, block by block, so that memory grows with the
 and never with their number. The names take no torch.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from store.traces.origin import records_of
-
 __all__ = [
     "METHODS",
-    "PROJECTIONS_KEY",
     "Pca",
     "Projection",
     "fit_pca",
     "mask_finite",
-    "own_projections",
-    "recorded_projections",
     "sample_rows",
 ]
 
-PROJECTIONS_KEY = "projections"  # in the provenance: column -> how it was projected
 METHODS = ("pca", "umap")
 # beyond, squares of float64 overflow, and coordinates of float32
 LARGEST = float(np.finfo(np.float32).max) / 1024
@@ -143,17 +137,3 @@ def sample_rows(n_rows: int, size: int, seed: int) -> np.ndarray:
 def mask_finite(states: np.ndarray) -> np.ndarray:
     """Which rows have numbers only that are neither NaN nor beyond `LARGEST`: bool `(n,)`."""
     return (np.abs(states) <= LARGEST).all(axis=1)
-
-
-def recorded_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The projections that a provenance names, and those of the stores that it was merged from."""
-    parts = [*records_of(provenance), provenance]
-    return {name: made for part in parts for name, made in own_projections(part).items()}
-
-
-def own_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The same without merges; what is of another form is not ours."""
-    recorded = provenance.get(PROJECTIONS_KEY)
-    if not isinstance(recorded, dict):
-        return {}
-    return {name: made for name, made in recorded.items() if isinstance(made, dict)}

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, question_texts, read_texts
@@ -11,7 +13,14 @@ from store.text_records import name_file
 from store.traces.identity import COMMAND
 from store.traces.question_split import SPLITS, join_questions, split_of_question
 
-__all__ = ["read_ids", "rows_of_ids", "rows_of_questions", "rows_of_split", "subset_provenance"]
+__all__ = [
+    "read_ids",
+    "rows_of_ids",
+    "rows_of_questions",
+    "rows_of_split",
+    "rows_where",
+    "subset_provenance",
+]
 
 
 def read_ids(path: Path) -> list[str]:
@@ -47,6 +56,14 @@ def rows_of_split(store: TraceStore, split: str, seed: int) -> list[int]:
     return [
         row for row, question in enumerate(questions) if split_of_question(question, seed) == split
     ]
+
+
+def rows_where(store: TraceStore, rows: Sequence[int], filter: str) -> list[int]:
+    """Return those of some rows that a filter means, in their order; raises SchemaError."""
+    is_meant = np.zeros(len(store), bool)
+    is_meant[store.where(filter)] = True
+    chosen = np.asarray(rows, np.int64)
+    return chosen[is_meant[chosen]].tolist()
 
 
 def subset_provenance(store: TraceStore, chosen: Mapping[str, Any]) -> dict[str, Any]:

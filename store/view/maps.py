@@ -1,39 +1,21 @@
-"""Columns that place each trace on a map, and the colours of its points. Pure, but for `find_maps`,
-which looks at a store's schema and provenance.
-"""
+"""The states of a store that a map can be made of, and the colours of its points."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from store.format.schema import Column
 from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
-from store.transform.projection import recorded_projections
+from store.traces.maps import FLOATS
 
-__all__ = ["MISSING", "Levels", "Map", "find_maps", "levels_of", "map_states"]
+__all__ = ["MISSING", "Levels", "levels_of", "map_states"]
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-DIMENSIONS = "dimensions"  # the axis of coordinates, as `python -m store project` names it
-MAX_DIMENSIONS = 3  # of a column that another program wrote: more are a state
 STATES = ("hs_last", "hs_mean", "hs_prompt")  # columns to project, the usual one first
 STATES_OF_TOKENS = "hidden_states"
 MISSING = 255
 N_LEVELS = 255
 MAX_CLASSES = 10
 MAX_SPREAD = 1 << 16  # between the lowest and the highest whole number of a column of classes
-
-
-class Map(NamedTuple):
-    """A column whose first two numbers place each trace on a map; None: the store does not say."""
-
-    name: str
-    column: str | None = None  # what was projected
-    layer: int | None = None
-    method: str | None = None
-    # of the first two principal components, their parts of the variance; () for other methods
-    variance: tuple[float, ...] = ()
 
 
 class Levels(NamedTuple):
@@ -45,45 +27,6 @@ class Levels(NamedTuple):
     low: float  # NaN if no value is finite
     high: float
     classes: tuple[int, ...] = ()  # ascending, of a column with a few whole numbers
-
-
-def find_maps(store: TraceStore) -> dict[str, Map]:
-    """The columns of a store that can be drawn as a map, those of `store project` first."""
-    recorded = recorded_projections(store.provenance)
-    fitting = [name for name, column in store.schema.columns.items() if _has_points(column)]
-    made = {name: _describe(name, recorded[name]) for name in fitting if name in recorded}
-    others = {
-        name: Map(name)
-        for name in fitting
-        if name not in made and _is_of_points(store.schema.columns[name])
-    }
-    return made | others
-
-
-def _has_points(column: Column) -> bool:
-    """Whether each row has two floating numbers or more, on one axis."""
-    is_list = column.axis is None and len(column.item_shape) == 1
-    return is_list and column.dtype in FLOATS and column.item_shape[0] >= 2
-
-
-def _is_of_points(column: Column) -> bool:
-    """Whether a column of lists looks like coordinates that nothing recorded."""
-    return column.axis_names == (DIMENSIONS,) or column.item_shape[0] <= MAX_DIMENSIONS
-
-
-def _describe(name: str, made: Mapping[str, Any]) -> Map:
-    """What a provenance says; what has another form than `store project` writes is left out."""
-    column, layer, method = made.get("column"), made.get("layer"), made.get("method")
-    shares = made.get("explained_variance") if method == "pca" else None
-    known = shares[:2] if isinstance(shares, list) else []
-    variance = [share for share in known if isinstance(share, float) and 0 <= share <= 1]
-    return Map(
-        name,
-        column if isinstance(column, str) else None,
-        layer if type(layer) is int else None,
-        method if isinstance(method, str) else None,
-        tuple(variance),
-    )
 
 
 def map_states(store: TraceStore) -> dict[str, Any] | None:

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp
 
 from store.errors import NotFoundError, SchemaError, StoreError
 from store.format.schema import TRACE_ID
+from store.read.filters import complete, words_of
 from store.view.answers import Asked, Number, json_response, raw_response
 from store.view.attention import attention_edges, head_summary, head_values
 from store.view.columns import Table, json_number
 from store.view.describe import describe, short_names
-from store.view.filters import complete
 from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
@@ -275,7 +275,7 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "table": some_rows,
     "find": find,
     "ids": ids,
-    "complete": lambda asked: complete(asked.text("text"), asked.table.kinds, asked.table.maps),
+    "complete": lambda asked: complete(asked.text("text"), *words_of(asked.table)),
     "histogram": count_values,
     "map/{name}": lambda asked: asked.kept(lambda: (asked.table.points(asked.name), {})),
     "levels/{name}": colours,

@@ -157,13 +157,17 @@ class Config:
         100,
     )
     split: str | None = option(
-        "column of text with train, val and test, or a CSV file with the columns trace_id or "
-        "question_id, and split; with --hold-out a column of text or integers (default: by "
-        "question and --seed)"
+        "column of text with train, val and test (without val, it is drawn from train), or a CSV "
+        "file with the columns trace_id or question_id, and split; with --hold-out a column of "
+        "text or integers (default: by question and --seed)"
     )
     hold_out: str | None = option(
         "value of the column of --split whose traces are test; the others are train and val by "
         f"question; {EACH}: every value in turn, beside a run on all of them (default: none)"
+    )
+    where: str | None = option(
+        "filter of the traces to train and test on, such as \"dataset == 'squad' and n_tokens < "
+        '300"; see docs/filters.md (default: all)'
     )
     join_questions: bool = option(
         "take question ids of the same text, but for case, white space and punctuation, for one "

@@ -127,7 +127,7 @@ def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:
     if config.hold_out != EACH:
         seeds = range(config.seed, config.seed + config.splits)
         return [replace(config, seed=seed, splits=1) for seed in seeds]
-    values = read_values(store, str(config.split), "--split", np.arange(len(store)))
+    values = read_values(store, str(config.split), "--split", store.where(config.where or ""))
     distinct = sorted({str(value) for value in values})
     if not 2 <= len(distinct) <= MAX_LEFT_OUT:
         raise DataError(
@@ -245,7 +245,7 @@ def find_split_remarks(splits: Splits) -> list[str]:
     if splits.n_outside:
         remarks.append(
             f"{count(splits.n_outside, 'labelled trace is', 'labelled traces are')} in no split of "
-            f"{splits.by}, and left out"
+            f"{splits.by}{' and --where' if splits.is_filtered else ''}, and left out"
         )
     if splits.n_unmatched:
         ids = count(splits.n_unmatched, "id is", "ids are")

@@ -8,6 +8,7 @@ held out; nothing here decides by labels.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ Texts = NDArray[np.object_]
 BY_QUESTION = "question_id"
 KEYS = ("trace_id", "question_id")
 N_SHOWN = 10  # values that a message names
+SPELLINGS = {"validation": "val", "valid": "val", "dev": "val"}  # of a column of --split
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Splits:
     by: str = BY_QUESTION
     n_outside: int = 0  # labelled rows that are in no split
     n_unmatched: int = 0  # ids of a file of splits that no row has
+    is_filtered: bool = False  # whether --where leaves rows out of all splits
     asked: Questions = NOT_ASKED  # of all rows; none where nothing was split
 
     def rows(self, split: str) -> Integers:
@@ -142,11 +145,16 @@ def read_splits(store: TraceStore, config: Config, asked: Questions | None = Non
             f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
             "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
         )
+    meant = store.where(config.where or "")
+    used = np.full(len(labels), UNLABELLED)  # rows that --where leaves out are drawn into no split
+    used[meant] = labels[meant]
     if config.split is None:
-        splits = split_rows(asked.keys, labels, config.seed, config.max_traces)
+        splits = split_rows(asked.keys, used, config.seed, config.max_traces)
     else:
-        splits = split_as_given(store, config, asked, labels)
-    splits = replace(splits, asked=asked)
+        splits = split_as_given(store, config, asked, used)
+    n_outside = splits.n_outside + int(np.sum(labels != used))
+    filtered = config.where is not None
+    splits = replace(splits, labels=labels, asked=asked, n_outside=n_outside, is_filtered=filtered)
     check_splits(splits, store)
     return splits
 
@@ -159,6 +167,7 @@ def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: 
     questions = np.unique(asked.keys, return_inverse=True)[1]
     by = f"file {given}" if is_file(given) else f"column {given}"
     by += "" if config.hold_out is None else f", {config.hold_out} held out"
+    by += own.note
     splits = place_rows(own.by_row, labels, questions, config.seed, config.max_traces, by)
     return replace(splits, n_unmatched=own.n_unmatched)
 
@@ -210,6 +219,7 @@ class OwnSplit(NamedTuple):
 
     by_row: Texts  # (n_rows,): "train", "val", "test", or "" for none
     n_unmatched: int = 0  # ids of a file that no trace has
+    note: str = ""  # what was done with the user's split
 
 
 def is_file(split: str) -> bool:
@@ -227,7 +237,9 @@ def own_split(
 ) -> OwnSplit:
     """The split of each row.
 
-    `split` is a column of text with the words train, val and test; or a CSV file with the columns
+    `split` is a column of text with the words train, val (or validation, valid, dev) and test;
+    without val, as most data sets have it, val is drawn from train by question and `seed`, in the
+    proportions of the usual split; or a CSV file with the columns
     `trace_id` or `question_id`, and `split`, whose other rows are in no split; or, to hold out a
     value, a column of text or integers: the rows of the value `hold_out` are then test, the others
     train and val by question and `seed`, in the proportions of the usual split. `is_used` (n_rows,)
@@ -241,17 +253,21 @@ def own_split(
     values = read_values(store, split, "--split", np.arange(len(store)))
     if hold_out is not None:
         return OwnSplit(hold_out_value(store, split, values, hold_out, seed, asked.keys))
+    values = np.array([SPELLINGS.get(value, value) for value in values.tolist()], dtype=object)
     for row in np.flatnonzero(is_used & ~np.isin(values, SPLITS))[:1]:
         raise DataError(
             f"{store.path}: --split: column {split!r}, trace {store.ids[row]!r}: expected one of "
             f"{', '.join(SPLITS)}, found {str(values[row])!r:.80}; give a column of these words, "
             "or --hold-out VALUE to test on the rows of one value"
         )
-    return OwnSplit(values.astype(object))
+    if np.any(values[is_used] == "val"):
+        return OwnSplit(values)
+    drawn = np.where(values == "train", sides_of(asked.keys, seed), values)
+    return OwnSplit(drawn, note=", val drawn from its train")
 
 
 def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int64]) -> NDArray:
-    """Values (n,) of a column of text or integers; raises DataError for any other."""
+    """Values (n,) of a column of text, integers or booleans; raises DataError for any other."""
     columns = store.schema.columns
     if column not in columns:
         raise DataError(
@@ -261,7 +277,7 @@ def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int6
     found = columns[column]
     if found.is_text:
         return np.array(store.read(rows, columns=[column]).texts(column), dtype=object)
-    if found.axis or found.item_shape or "int" not in str(found.dtype):
+    if not found.is_single or not re.fullmatch(r"u?int\d+|bool", found.dtype):
         raise DataError(
             f"{store.path}: {flag}: expected column {column!r} of text or one integer a trace, "
             f"found {found.dtype} {'ragged' if found.axis else list(found.item_shape)}; "
@@ -302,9 +318,14 @@ def hold_out_value(
             f"{store.path}: --hold-out: expected a value of column {column!r}, one of "
             f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {hold_out!r:.80}"
         )
-    distinct_ids, question = np.unique(questions, return_inverse=True)
-    sides = np.array([side_of_question(one, seed) for one in distinct_ids], dtype=object)
-    return np.where(is_held_out, "test", sides[question])
+    return np.where(is_held_out, "test", sides_of(questions, seed))
+
+
+def sides_of(questions: Texts, seed: int) -> Texts:
+    """Train or val (n_rows,), by question, in the proportions of the usual split."""
+    distinct, question = np.unique(questions, return_inverse=True)
+    sides = np.array([side_of_question(one, seed) for one in distinct], dtype=object)
+    return sides[question]
 
 
 def split_by_file(path: Path, store: TraceStore, question_ids: Texts) -> OwnSplit:

@@ -89,7 +89,7 @@ def lock_directory(path: Path) -> Iterator[None]:
 def describe_store(store: TraceStore) -> StoreRecord:
     """What identifies a state of a store, and the model that its traces are of."""
     return StoreRecord(
-        path=store.where,
+        path=store.location,
         uuid=store.uuid,
         generation=store.generation,
         rows=len(store),

@@ -29,6 +29,7 @@ __all__ = [
     "Table",
     "check_bytes",
     "first_whole",
+    "is_single",
     "key_of",
 ]
 
@@ -78,6 +79,14 @@ def key_of(value: Any) -> Key:
     if isinstance(first, str | bytes):
         return Key(TEXT, shape)
     return Key(str(getattr(value, "dtype", type(value).__name__)), shape)
+
+
+def is_single(key: Key, n_axes: int = 0) -> bool:
+    """Return whether a record has one number or text, or in a table a list of them, under a key.
+
+    `n_axes` are those of an array before the axes of a record.
+    """
+    return len(key.shape) == n_axes and key.dtype not in (LIST, "dict")
 
 
 class BadRecord(dict[str, Any]):

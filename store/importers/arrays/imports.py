@@ -10,7 +10,7 @@ from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays import open_contents
 from store.importers.arrays.axes import LOOKED_AT, advice, has_rows, untold
-from store.importers.arrays.contents import BadRecord, Contents, Shape
+from store.importers.arrays.contents import BadRecord, Contents, Record, Shape, is_single
 from store.importers.arrays.mapping import (
     PLAIN_FLOAT,
     WHOLE,
@@ -24,6 +24,7 @@ from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row, check_scores_of_part
 from store.labels.rule import check_agreement
+from store.traces.fields import Fields, find_fields
 
 __all__ = ["SINGLE", "MapSource"]
 
@@ -60,6 +61,7 @@ class MapSource(FileSource):
             check_agreement(self._each(given, self._judged), options.score_threshold)
         if not self._by_row:
             self._mapped = self._with_axes(given)
+        self.fields = self._find_fields(given, options.fields)
         super().__init__(given, options)
 
     def _describe(self) -> dict[str, Any]:
@@ -99,6 +101,39 @@ class MapSource(FileSource):
                 f"{first.path}: {item.key!r:.80} {shape}: the first records are all equally long, "
                 f"or have as many layers as tokens, so nothing tells one from the other; {ways}"
             )
+
+    def _find_fields(self, given: Sequence[Given], wanted: Sequence[str] | None) -> Fields:
+        """Return what the first records have in keys of single values that are not mapped."""
+        mapped = {item.key for item in self._mapped}
+        records: list[Mapping[str, Any]] = []
+        for contents in self._each(given, lambda contents: [contents]):
+            n_axes = int(self._by_row and not contents.is_table)
+            keys = [
+                name
+                for name, key in contents.keys.items()
+                if name not in mapped and ((wanted and name in wanted) or is_single(key, n_axes))
+            ]
+            found = contents.records(keys, self._by_row) if keys else ()
+            records += islice(self._readable(found), LOOKED_AT - len(records))
+            if len(records) == LOOKED_AT:
+                break
+        taken = {item.column for item in self._mapped}
+        fields = find_fields(records, wanted)
+        for name in fields.columns.keys() & taken:
+            raise SchemaError(
+                f"field {fields.names[name]!r:.80}: --map makes the column {name!r}; leave the "
+                f"field out (--fields all,-{fields.names[name]:.80})"
+            )
+        return fields
+
+    @staticmethod
+    def _readable(records: Iterable[Record]) -> Iterator[Record]:
+        """Yield the records of a file up to one that is damaged, which is reported later."""
+        try:
+            yield from (one for one in records if not isinstance(one, BadRecord))
+        except DAMAGE as error:
+            if is_no_damage(error):
+                raise
 
     def _judged(self, contents: Contents) -> Iterator[tuple[str, Any, Any]]:
         """Yield the place, the score and the label of each record, where both are mapped."""
@@ -141,8 +176,10 @@ class MapSource(FileSource):
                     raise
 
     def _records(self, item: Given) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        contents = self._open(item)
         keys = dict.fromkeys(mapped.key for mapped in self._mapped)
-        return enumerate(self._open(item).records(list(keys), self._by_row))
+        keys |= dict.fromkeys(key for key in self.fields.names.values() if key in contents.keys)
+        return enumerate(contents.records(list(keys), self._by_row))
 
     def _row(self, item: Given, record: Mapping[str, Any], i: int) -> tuple[str | None, Row]:
         if isinstance(record, BadRecord):
@@ -152,6 +189,7 @@ class MapSource(FileSource):
             value = record.get(mapped.key)
             if value is not None or mapped.column not in UNLABELLED:
                 row[mapped.column] = value_of(mapped, value, self._own_columns.get(mapped.column))
+        row |= self.fields.row(record)
         own_id = row.pop(TRACE_ID, None)
         row.setdefault("question_id", own_id or self._position(item, i))
         return own_id, row

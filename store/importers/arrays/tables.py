@@ -11,6 +11,7 @@ import numpy as np
 from store.errors import CorruptError, FormatError, SchemaError
 from store.extras import needs_extra
 from store.importers.arrays.contents import BadRecord, Record, Table, check_bytes
+from store.importers.arrays.nested import flat_record
 from store.text_records import LineError, read_json_lines
 
 __all__ = ["open_arrow", "open_json_lines", "open_parquet"]
@@ -20,7 +21,7 @@ PARQUET_ROWS = 64  # at once; a row may have megabytes
 
 
 def open_json_lines(path: Path) -> Table:
-    """Open one JSON object a line, whose numbers may be in lists of lists."""
+    """Open one JSON object a line, whose numbers may be in lists of lists, or in objects."""
     return Table(path, "JSON lines", partial(_objects, path))
 
 
@@ -30,14 +31,21 @@ def _objects(path: Path, keys: Collection[str] | None) -> Iterator[Record]:
         with path.open(encoding="utf-8-sig") as lines:
             for number, value in read_json_lines(iter(lambda: lines.readline(MAX_LINE), "")):
                 if isinstance(value, dict):
-                    names = value if keys is None else keys
-                    yield {key: value[key] for key in names if key in value}
+                    yield _chosen(value, keys)
                     continue
                 bad = f"expected a JSON object, found {type(value).__name__}"
                 bad = str(value) if isinstance(value, LineError) else bad
                 yield BadRecord(FormatError(f"line {number}: {bad}"))
     except UnicodeDecodeError as error:
         raise FormatError(f"expected UTF-8, found {error}; save it as UTF-8") from error
+
+
+def _chosen(value: Record, keys: Collection[str] | None) -> Record:
+    try:
+        flat = flat_record(value)
+    except SchemaError as error:
+        return BadRecord(error)
+    return {key: flat[key] for key in (flat if keys is None else keys) if key in flat}
 
 
 def open_arrow(path: Path, files: Sequence[Path]) -> Table:

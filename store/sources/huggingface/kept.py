@@ -13,6 +13,7 @@ from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.load import EAGER, can_give_maps, implementation_of
 from store.sources.questions import Question
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
+from store.traces.fields import NO_FIELDS, Fields
 from store.traces.layers import choose_layers, parse_layers
 from store.traces.trace_ids import number_trace
 
@@ -106,6 +107,8 @@ class Kept:
     layers: Sequence[int] | str | None = None
     columns: Sequence[str] | None = None  # besides `question_id`; see `choose_columns`
     top_k: int = 10  # candidates for each predicted token
+    fields: Fields = NO_FIELDS  # columns of fields of the questions
+    has_context: bool = False  # whether a question has a context, for the column of its text
 
     @property
     def needs_maps(self) -> bool:
@@ -130,7 +133,15 @@ class Kept:
             every[name] = column
             if name == "label":
                 every |= label_columns
-        return Chosen(chosen, n_candidates, choose_columns(self.columns, Schema(every)))
+        if not self.has_context:
+            del every["context"]
+        kept = choose_columns(self.columns, Schema(every))
+        for name in self.fields.columns.keys() & every.keys():
+            raise SchemaError(
+                f"field {self.fields.names[name]!r:.80}: the column {name!r} is made already; "
+                f"leave the field out (--fields all,-{self.fields.names[name]:.80})"
+            )
+        return Chosen(chosen, n_candidates, Schema({**kept.columns, **self.fields.columns}))
 
 
 def _model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:

@@ -105,6 +105,7 @@ class EncodedQuestion(NamedTuple):
             "question_id": self.question["question_id"],
             "question": self.question["question"],
             "answer": self.text,
+            "context": self.question.get("context", ""),
             "references": json.dumps(self.question["answers"], ensure_ascii=False),
             "tokens": np.concatenate([self.prompt, self.answer]),
             "prompt_len": len(self.prompt),
@@ -321,10 +322,16 @@ def _name(question: Question) -> str:
 
 def template_values(question: Question) -> Mapping[str, str]:
     """The texts that fill a template."""
-    values = {**question.get("fields", {}), "question": question["question"]}
+    fields = question.get("fields", {})
+    values = {name: _as_text(value) for name, value in fields.items() if value is not None}
+    values["question"] = question["question"]
     if "context" in question:
         values["context"] = question["context"]
     return values
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _context_in_question(question: Question, message: Rendered) -> tuple[int, int] | None:

@@ -126,6 +126,7 @@ class HuggingFaceSource:
         self.batch_size = batch_size
         self.begun = begun
         check_model(model, kept.needs_maps)
+        self.fields = kept.fields
         self.layers, self.top_k, self.schema = kept.choose(
             model.config.get_text_config(), model.dtype, self.grader.columns
         )
@@ -297,6 +298,7 @@ class HuggingFaceSource:
         row = answer.columns() | labels | computed
         if "token_texts" in self.schema.columns:
             row["token_texts"] = self._token_texts.to_json(answer.tokens)
+        row |= self.fields.row(answer.question.get("fields", {}))
         return {name: row[name] for name in self.schema.columns}
 
     def _describe(self, name: str | None) -> dict[str, Any]:

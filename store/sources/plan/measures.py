@@ -33,6 +33,7 @@ from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.huggingface.tokenization import TokenTexts
 from store.sources.prompt_templates import render
 from store.sources.questions import Question
+from store.traces.fields import NO_FIELDS, Fields
 from store.traces.trace_ids import number_trace
 
 __all__ = [
@@ -103,9 +104,13 @@ class TraceLengths:
 
 
 def measure_lengths(
-    counted: Sequence[Counted], max_new_tokens: int, n_samples: int, token_text_bytes: float | None
+    counted: Sequence[Counted],
+    max_new_tokens: int,
+    n_samples: int,
+    token_text_bytes: float | None,
+    fields: Fields = NO_FIELDS,
 ) -> TraceLengths:
-    """The lengths of `n_samples` traces of each question.
+    """The lengths of `n_samples` traces of each question, with the texts of its fields.
 
     Answers are given to all questions or to none; then each is as long as is allowed.
     """
@@ -118,7 +123,7 @@ def measure_lengths(
         answers,
         longest=int((prompts + answers).max(initial=0)),
         certainty="given" if given else "longest",
-        text_bytes=_count_text_bytes(questions, n_samples),
+        text_bytes=_count_text_bytes(questions, n_samples, fields),
         token_text_bytes=token_text_bytes or TOKEN_BYTES + QUOTES_BYTES,
     )
 
@@ -170,7 +175,9 @@ def _guess(n_bytes: int) -> int:
     return 1 + n_bytes // TOKEN_BYTES
 
 
-def _count_text_bytes(questions: Sequence[Question], n_samples: int) -> dict[str, int]:
+def _count_text_bytes(
+    questions: Sequence[Question], n_samples: int, fields: Fields
+) -> dict[str, int]:
     """Text column -> bytes of UTF-8 in all traces, for what questions alone decide."""
     ids = [
         question.get("trace_id") or number_trace(question["question_id"], k)
@@ -182,8 +189,13 @@ def _count_text_bytes(questions: Sequence[Question], n_samples: int) -> dict[str
         "question_id": n_samples * bytes_of(question["question_id"] for question in questions),
         "question": n_samples * bytes_of(question["question"] for question in questions),
         "references": n_samples * bytes_of(references),
+        "context": n_samples * bytes_of(question.get("context", "") for question in questions),
         TRACE_ID: bytes_of(ids),
     }
+    for question in questions:
+        for name, value in fields.row(question.get("fields", {})).items():
+            if isinstance(value, str):
+                counted[name] = counted.get(name, 0) + n_samples * bytes_of([value])
     given = [question["response"] for question in questions if "response" in question]
     return counted | ({"answer": bytes_of(given)} if given else {})
 

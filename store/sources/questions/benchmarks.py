@@ -15,46 +15,31 @@ Hugging Face Hub. Pure: the records come in, and records go out.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from store.sources.questions.question import find_first
+from store.sources.questions.corpora import CORPORA
+from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
 from store.text_records import LineError
 
 __all__ = ["BENCHMARK_QUESTION_NAMES", "Form", "find_form"]
-
-Record = Mapping[str, Any]
-Expand = Callable[[Record, int], Iterable[Record]]
 
 # a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
 _MAJORITY = 0.5
 # of responses of RAGTruth that break off, or that say that the source has no answer where it has
 _UNLABELLED_QUALITIES = ("truncated", "incorrect_refusal")
-# of questions; `id` may be that of a response
-_OWN_ID_NAMES = ("question_id", "QuestionId")
 _YES_NO = {"yes": 1, "no": 0}
 
 # columns of a CSV that hold questions, besides the common ones
-BENCHMARK_QUESTION_NAMES = ("model_input", "user_query")
-
-
-class Form(NamedTuple):
-    """How a benchmark writes its records."""
-
-    name: str  # of the benchmark
-    keys: frozenset[str]  # a record that has all of these keys is one of it
-    expand: Expand  # the record and its number, from 1 -> records of one spelling
-    # the prompt template by default, without and with a chat template; None: the usual one
-    template: str | None = None
-    chat_template: str | None = None
+BENCHMARK_QUESTION_NAMES = ("model_input", "user_query", "Body", "prompt")
 
 
 def find_form(record: Any) -> Form | None:
     """The benchmark that a record is of; None if of none."""
     if not isinstance(record, Mapping):
         return None
-    return next((form for form in _FORMS if form.keys <= record.keys()), None)
+    return next((form for form in (*_FORMS, *CORPORA) if form.fits(record)), None)
 
 
 def _ragtruth(record: Record, number: int) -> Iterator[Record]:
@@ -88,12 +73,6 @@ def _ragtruth_context(source_info: Any) -> Any:
     return source_info["passages"] if "passages" in source_info else str(source_info)
 
 
-def _own_id(record: Record, otherwise: str) -> Any:
-    """The question_id that a record has; these files have none as they are published."""
-    own = find_first(record, _OWN_ID_NAMES)
-    return otherwise if own is None or own == "" else own
-
-
 def _halueval(
     name: str, question: str | None, context: str, answer: str, record: Record, number: int
 ) -> Iterator[Record]:
@@ -101,7 +80,7 @@ def _halueval(
     right = record[f"right_{answer}"]
     common = {
         **record,
-        "question_id": _own_id(record, f"halueval_{name}_{number}"),
+        "question_id": own_id(record, f"halueval_{name}_{number}"),
         "question": "Summarize the document." if question is None else record[question],
         "context": record.get(context),
         "answers": right,
@@ -115,7 +94,7 @@ def _halueval_general(record: Record, number: int) -> Iterator[Record]:
     name = record.get("ID")
     yield {
         **record,
-        "question_id": _own_id(record, f"halueval_general_{number if name is None else name}"),
+        "question_id": own_id(record, f"halueval_general_{number if name is None else name}"),
         "question": record["user_query"],
         "response": record["chatgpt_response"],
         "label": _YES_NO.get(str(label).strip().lower(), label),
@@ -129,8 +108,8 @@ def _truthfulqa_csv(record: Record, number: int) -> Iterator[Record]:
 
 
 def _truthfulqa_json(record: Record, number: int) -> Iterator[Record]:
-    right = [record.get("best_answer", ""), *_as_list(record, "correct_answers")]
-    return _truthfulqa(record, number, right, _as_list(record, "incorrect_answers"))
+    right = [record.get("best_answer", ""), *as_list(record, "correct_answers")]
+    return _truthfulqa(record, number, right, as_list(record, "incorrect_answers"))
 
 
 def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
@@ -140,8 +119,8 @@ def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
         raise LineError(f"mc2_targets: expected an object, found {targets!r:.200}")
     pairs = list(targets.items())
     if {"choices", "labels"} <= targets.keys():
-        choices = _as_list(targets, "choices")
-        labels = _as_list(targets, "labels")
+        choices = as_list(targets, "choices")
+        labels = as_list(targets, "labels")
         if len(choices) != len(labels):
             raise LineError(
                 f"mc2_targets: expected {len(choices)} labels as choices, found {len(labels)}"
@@ -157,7 +136,7 @@ def _truthfulqa(
 ) -> Iterator[Record]:
     asked = {
         **record,
-        "question_id": _own_id(record, f"truthfulqa_{number}"),
+        "question_id": own_id(record, f"truthfulqa_{number}"),
         "question": record.get("question", record.get("Question")),
         "answers": _distinct(right),
     }
@@ -174,7 +153,7 @@ def _distinct(answers: list[Any]) -> list[str]:
 def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
     yield {
         **record,
-        "question_id": _own_id(record, _mu_shroom_id(record["model_input"])),
+        "question_id": own_id(record, _mu_shroom_id(record["model_input"])),
         "trace_id": record.get("trace_id", record.get("id")),
         "question": record["model_input"],
         "response": record["model_output_text"],
@@ -202,10 +181,10 @@ def _mu_shroom_spans(record: Record) -> Any:
 
 
 def _squad(record: Record, number: int) -> Iterator[Record]:
-    for paragraph in _objects(record, "paragraphs"):
-        for asked in _objects(paragraph, "qas"):
+    for paragraph in as_objects(record, "paragraphs"):
+        for asked in as_objects(paragraph, "qas"):
             is_impossible = asked.get("is_impossible") is True
-            found = [] if is_impossible else _objects(asked, "answers")
+            found = [] if is_impossible else as_objects(asked, "answers")
             yield {
                 **asked,
                 "title": record.get("title"),
@@ -214,20 +193,7 @@ def _squad(record: Record, number: int) -> Iterator[Record]:
             }
 
 
-def _objects(record: Record, name: str) -> list[Mapping[str, Any]]:
-    values = _as_list(record, name)
-    if not all(isinstance(value, Mapping) for value in values):
-        raise LineError(f"{name}: expected a list of objects, found {values!r:.200}")
-    return values
-
-
-def _as_list(record: Record, name: str) -> list[Any]:
-    value = record.get(name, [])
-    if not isinstance(value, list):
-        raise LineError(f"{name}: expected a list, found {value!r:.200}")
-    return value
-
-
+KNOWLEDGE = frozenset({"knowledge"})
 _DIALOGUE = "{context}\n\n{question}"
 
 _FORMS = [
@@ -237,11 +203,13 @@ _FORMS = [
         _ragtruth,
         "{question}",
         "{question}",
+        frozenset({"prompt", "source_info"}),
     ),
     Form(
         "HaluEval (question answering)",
         frozenset({"question", "right_answer", "hallucinated_answer"}),
         partial(_halueval, "qa", "question", "knowledge", "answer"),
+        further=KNOWLEDGE,
     ),
     Form(
         "HaluEval (dialogue)",
@@ -249,6 +217,7 @@ _FORMS = [
         partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"),
         _DIALOGUE + "\n[Assistant]:",
         _DIALOGUE,
+        KNOWLEDGE,
     ),
     Form(
         "HaluEval (summarization)",
@@ -261,18 +230,37 @@ _FORMS = [
         "HaluEval (general)",
         frozenset({"user_query", "chatgpt_response"}),
         _halueval_general,
+        further=frozenset({"ID", "hallucination_label"}),
     ),
     Form(
         "TruthfulQA",
         frozenset({"Question", "Correct Answers", "Incorrect Answers"}),
         _truthfulqa_csv,
+        further=frozenset({"Best Answer"}),
     ),
     Form(
         "TruthfulQA",
         frozenset({"question", "correct_answers", "incorrect_answers"}),
         _truthfulqa_json,
+        further=frozenset({"best_answer"}),
     ),
-    Form("TruthfulQA", frozenset({"question", "mc2_targets"}), _truthfulqa_choices),
-    Form("Mu-SHROOM", frozenset({"model_input", "model_output_text"}), _mu_shroom),
-    Form("SQuAD", frozenset({"paragraphs"}), _squad),
+    Form(
+        "TruthfulQA",
+        frozenset({"question", "mc2_targets"}),
+        _truthfulqa_choices,
+        further=frozenset({"mc0_targets", "mc1_targets"}),
+    ),
+    Form(
+        "Mu-SHROOM",
+        frozenset({"model_input", "model_output_text"}),
+        _mu_shroom,
+        further=frozenset(f"{kind}_labels" for kind in ("hard", "soft"))
+        | {"model_output_tokens", "model_output_logits"},
+    ),
+    Form(
+        "SQuAD",
+        frozenset({"paragraphs"}),
+        _squad,
+        further=frozenset({"plausible_answers"}),
+    ),
 ]

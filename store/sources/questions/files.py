@@ -1,20 +1,22 @@
 """Reads a file of questions, or of answers that exist already.
 
 The content decides the form (JSON lines, a JSON array or object, CSV), and every form becomes the
-same list of `Question`; the files of TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and
-Mu-SHROOM are understood as they are. Nothing here imports a model library.
+same list of `Question`; the files of `benchmarks` and `corpora`, TriviaQA and NQ-open are
+understood as they are. Nothing here imports a model library.
 """
 
 import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from store.errors import FormatError
 from store.reports import LeftOut
-from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, Form, find_form
+from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, find_form
+from store.sources.questions.form import Form
 from store.sources.questions.question import (
     ID_NAMES,
     QUESTION_NAMES,
@@ -45,6 +47,14 @@ WRAPPERS = ("Data", "data")
 RAGTRUTH_SOURCES = "source_info.jsonl"
 # of the column of questions, which a CSV must have
 NAMES = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
+
+
+# a CSV's booleans, whole numbers (but for 007, which is a name) and others
+_CELLS: Mapping[re.Pattern, Callable[[str], Any]] = {
+    re.compile("(?i:true|false)"): lambda cell: cell.lower() == "true",
+    re.compile(r"-?(0|[1-9][0-9]{0,17})"): int,
+    re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?|nan"): float,
+}
 
 
 class TextRecords(NamedTuple):
@@ -151,7 +161,8 @@ def read_question_file(path: str | Path, fields: Collection[str] = ()) -> Questi
     `answer`; such questions have no id and get `nq_<number>`, from 1, and those of a CSV without
     ids `q_<number>`. An answer that exists already is `response`, with `label`, `score` and `spans`
     (`question.add_response`). `benchmarks` lists the benchmarks. `fields` are names of further
-    fields to keep, for the prompt.
+    fields that the prompt needs. What else a record has is kept in `fields`; numbers and
+    booleans of CSV where all cells of a column are some.
 
     Raises NotFoundError: there is no such file, or none of the sources beside one of RAGTruth;
     FormatError: no record is good, or from some line on none can be found. A record that is no
@@ -161,6 +172,19 @@ def read_question_file(path: str | Path, fields: Collection[str] = ()) -> Questi
     with name_file(path, "a file of questions"):
         reader.read(Path(path).read_text(encoding="utf-8-sig"))
     return reader.finish()
+
+
+def _read_cells(questions: Sequence[Question], as_texts: Collection[str]) -> None:
+    """Turn the fields of a CSV into numbers or booleans where all their filled cells are some."""
+    names = dict.fromkeys(name for question in questions for name in question.get("fields", {}))
+    for name in names:
+        cells = [question.get("fields", {}).get(name) or None for question in questions]
+        filled = [cell for cell in cells if cell is not None]
+        kind = next((kind for kind in _CELLS if all(map(kind.fullmatch, filled))), None)
+        if kind is None or name in as_texts or not filled:
+            continue
+        for question, cell in zip(questions, cells, strict=True):
+            question["fields"][name] = None if cell is None else _CELLS[kind](cell)
 
 
 class _Reader:
@@ -177,10 +201,12 @@ class _Reader:
         self._sources: Mapping[str, Any] | None = None
         self._are_numbered = False
         self._n_records = 0  # so far, with those that are left out
+        self._are_cells = False
 
     def read(self, text: str) -> None:
         """Add all records; raises LineError where no next one can be found."""
         records = _read_records(text)
+        self._are_cells = records.are_cells
         for number, record in records.records:
             self._n_records += 1
             place = f"{records.unit} {number}"
@@ -207,7 +233,10 @@ class _Reader:
         remarks = []
         if self._are_numbered:
             remarks.append(f"{self.path}: questions without ids are called q_1, q_2, ... in order")
-        return QuestionFile([q for _, q in self._found], self.left_out, remarks, self.form)
+        questions = [question for _, question in self._found]
+        if self._are_cells:
+            _read_cells(questions, self.fields)
+        return QuestionFile(questions, self.left_out, remarks, self.form)
 
     def _parse(self, record: Any, are_cells: bool) -> Any:
         if isinstance(record, LineError):
@@ -252,7 +281,9 @@ class _Reader:
         return sources
 
     def _add(self, record: Any, place: str) -> None:
-        question = add_response(build_question(record, self._n_records, self.fields), record)
+        used = self.form.used if self.form else ()
+        built = build_question(record, self._n_records, self.fields, used)
+        question = add_response(built, record)
         kind = "trace_id" if "response" in question else "question_id"
         own = question.get(kind)
         if own in self._place_of:

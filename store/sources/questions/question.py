@@ -4,15 +4,16 @@ With it the answer that exists already: the response, its label or score, its sp
 is wrong is a LineError; nothing is guessed.
 """
 
-import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
+from store.errors import SchemaError, closest
 from store.text_records import LineError, parse_json, parse_number
 from store.traces.trace_ids import MAX_ID_BYTES
 
 __all__ = [
+    "GENERATOR_NAMES",
     "ID_NAMES",
     "QUESTION_NAMES",
     "Question",
@@ -22,6 +23,8 @@ __all__ = [
     "check_id",
     "check_text",
     "find_first",
+    "generators_of",
+    "keep_generator",
     "parse_answers_cells",
     "parse_given_cells",
     "without_responses",
@@ -34,6 +37,10 @@ CONTEXT_NAMES = ("context", "Context")
 ALIAS_NAMES = ("value", "Value", "aliases", "Aliases", "normalized_aliases", "NormalizedAliases")
 RESPONSE_NAMES = ("response", "Response")
 LABEL_NAMES = ("label", "is_hallucination", "hallucination")
+# of records; anything else in one is a field
+_USED = {*ID_NAMES, *QUESTION_NAMES, *ANSWER_NAMES, *CONTEXT_NAMES, *RESPONSE_NAMES, *LABEL_NAMES}
+_USED |= {"score", "spans", "trace_id"}
+GENERATOR_NAMES = ("model", "model_id", "model_name", "llm_checkpoint", "generator")  # of answers
 GIVEN_KEYS = ("trace_id", "response", "label", "score", "spans")
 _LABELS = (0, 1, -1)
 _LABEL_TEXTS = {"true": 1, "false": 0, "0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1}
@@ -54,7 +61,7 @@ class Question(TypedDict):
     question: str
     answers: list[str]  # those that count as right; none: no rule labels the trace
     context: NotRequired[str]  # text that the answer is to be taken from
-    fields: NotRequired[dict[str, str]]  # texts of further fields of the record, for the prompt
+    fields: NotRequired[dict[str, Any]]  # what else the record has
     # of the trace of the response; as all that follows only where there is a response
     trace_id: NotRequired[str]
     response: NotRequired[str]  # the answer that exists already: nothing is generated
@@ -64,12 +71,15 @@ class Question(TypedDict):
     spans: NotRequired[list[Span]]
 
 
-def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Question:
+def build_question(
+    record: Any, number: int, needed: Collection[str] = (), used: Collection[str] = ()
+) -> Question:
     """Check a record and give its names their one spelling.
 
-    `number`: of the record, from 1, for questions of NQ-open, which have no id.
+    `number`: of the record, from 1, for questions of NQ-open, which have no id. All that has none
+    of the names is in `fields`, but for what a benchmark has `used` already.
 
-    Raises LineError: it is no question, or lacks one of `fields`.
+    Raises LineError: it is no question, or lacks one of the `needed` fields.
     """
     if not isinstance(record, Mapping):
         raise LineError(f"expected an object with a question, found {record!r:.200}")
@@ -86,8 +96,10 @@ def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Qu
     context = _context(find_first(record, CONTEXT_NAMES))
     if context:
         question["context"] = context
-    if fields:
-        question["fields"] = {name: _field(record, name) for name in fields}
+    others = {key: record[key] for key in record if key not in _USED and key not in used}
+    others |= {name: _field(record, name) for name in needed}
+    if others:
+        question["fields"] = others
     return question
 
 
@@ -143,14 +155,14 @@ def _context(value: Any) -> str | None:
     return "\n\n".join(check_text("context", text) for text in texts)
 
 
-def _field(record: Mapping[str, Any], name: str) -> str:
+def _field(record: Mapping[str, Any], name: str) -> Any:
     value = record.get(name)
     if value is None:
         raise LineError(
             f"{name}: expected this field of the prompt template, found none; give it to "
             "every record, or a --prompt-template without it"
         )
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value
 
 
 def _answers(value: Any) -> list[str]:
@@ -199,12 +211,44 @@ def add_response(question: Question, record: Mapping[str, Any]) -> Question:
 
 
 def without_responses(questions: Iterable[Question]) -> list[Question]:
-    """The questions alone, each once: to have a model answer what others have answered."""
-    asked: dict[str, Question] = {}
+    """The questions alone, each once: to have a model answer what others have answered.
+
+    Fields that tell the responses of a question apart go with them, as do names of models.
+    """
+    asked: dict[str, dict[str, Any]] = {}
     for question in questions:
-        kept = {key: value for key, value in question.items() if key not in GIVEN_KEYS}
-        asked.setdefault(question["question_id"], kept)  # type: ignore[arg-type] # keys of Question
-    return list(asked.values())
+        kept: dict[str, Any] = {k: v for k, v in question.items() if k not in GIVEN_KEYS}
+        first = asked.setdefault(question["question_id"], kept)
+        fields = kept.get("fields", {}).items()
+        common = {k: v for k, v in first.pop("fields", {}).items() if (k, v) in fields}
+        shared = {k: v for k, v in common.items() if k not in GENERATOR_NAMES}
+        if shared:
+            first["fields"] = shared
+    return list(asked.values())  # type: ignore[arg-type] # keys of Question
+
+
+def generators_of(questions: Iterable[Question]) -> list[str]:
+    """The models that the responses are by, as far as records name them, sorted."""
+    return sorted({_generator_of(question) for question in questions} - {""})
+
+
+def keep_generator(questions: Sequence[Question], generator: str) -> list[Question]:
+    """The questions with a response by a model; raises SchemaError if there is none."""
+    kept = [question for question in questions if _generator_of(question) == generator]
+    if not kept:
+        known = generators_of(questions)
+        raise SchemaError(
+            f"--generator: expected a model whose responses the file has, one of "
+            f"{', '.join(known) or 'none, as no record names one'}, found {generator!r:.80}"
+            f"{closest(generator, known)}"
+        )
+    return kept
+
+
+def _generator_of(question: Question) -> str:
+    """The model that a response is by; "" if there is no response, or nothing says."""
+    named = find_first(question.get("fields", {}), GENERATOR_NAMES)
+    return str(named) if "response" in question and named else ""
 
 
 def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ export function conditions(filter) {
   const parts = [];
   let start = 0;
   let depth = 0;
-  const words = /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[()]|\b(?:and|or)\b/g;
+  const words = /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[()]|\b(?:and|or)\b/gi;
   for (const found of filter.matchAll(words)) {
     if (found[0] === "(") depth += 1;
     else if (found[0] === ")") depth -= 1;
-    else if (depth === 0 && found[0] === "or") return [`(${filter.trim()})`];
-    else if (depth === 0 && found[0] === "and") {
+    else if (depth === 0 && /^or$/i.test(found[0])) return [`(${filter.trim()})`];
+    else if (depth === 0 && /^and$/i.test(found[0])) {
       parts.push(filter.slice(start, found.index).trim());
       start = found.index + 3;
     }
@@ -24,7 +24,7 @@ export function conditions(filter) {
   return parts.filter(Boolean);
 }
 
-const WITH_NUMBER = /^(\w+)\s*(?:[<>]=?|[=!]=)\s*[-+]?(?:[.\d]\S*|nan|inf|true|false)$/;
+const WITH_NUMBER = /^(\w+)\s*(?:[<>]=?|[=!]?=)\s*[-+]?(?:[.\d]\S*|nan|inf|true|false)$/;
 
 // Those that compare none of these columns with a number.
 export const without = (filter, names) =>

@@ -680,7 +680,33 @@ def test_inspect_proposes_what_can_be_imported_of_arrays(run, tmp_path):
     assert run(*shlex.split(out.splitlines()[-1])[4:])[0] == 0
     store = TraceStore.open("OUT.zarr")
     assert store["3"]["y"] == "d"
-    assert "t" not in store.schema.columns
+    assert store["3"]["t"] == "1970-01-01 00:00:00"  # a field, as a text
+
+
+def test_fields_of_tables_and_arrays_come_along(run, tmp_path):
+    """Single values that no map names: of rows, of one file a trace, and of requests."""
+    records = [
+        {"id": f"t{i}", "h": [1.0, i], "dataset": "squad", "level": i, "hard": i > 0, "meta": {}}
+        for i in range(3)
+    ]
+    records[1] |= {"level": None, "note": "x" * 2000}
+    records[0] |= {"note": ""}
+    write_lines(tmp_path / "f.jsonl", records)
+    store = run.made("o.zarr", "f.jsonl", "--map", "trace_id=id,mine=h", "--columns", "mine")
+    row = store["t1"]
+    assert (row["dataset"], bool(row["hard"]), len(row["note"])) == ("squad", True, 1000)
+    assert np.isnan(row["level"])
+    assert store.where("level >= 2 and hard == true").tolist() == [2]
+    assert "meta" not in store.schema.columns
+    none = run.made("p.zarr", "f.jsonl", "--map", "mine=h", "--fields", "none")
+    assert none.schema.columns.keys() == {"question_id", "score", "label", "source_file", "mine"}
+    np.savez("f.npz", h=np.ones((3, 2)), level=np.arange(3), task=np.array(list("abc")))
+    arrays = run.made("q.zarr", "f.npz", "--map", "mine=h", "--fields", "level")
+    assert [trace["level"].item() for trace in arrays] == [0, 1, 2]
+    assert "task" not in arrays.schema.columns
+    status, _, error = run("r.zarr", "f.npz", "--map", "task=h")
+    assert status == 2
+    assert "field 'task': --map makes the column 'task'" in error
 
 
 @pytest.mark.parametrize(

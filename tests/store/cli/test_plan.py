@@ -36,6 +36,7 @@ def folder(tmp_path_factory):
     """The example's first questions, the store that extract makes of them, and its answers."""
     path = tmp_path_factory.mktemp("plan")
     questions = example_questions(N)
+    questions = [{**one, "month": i, "note": "é" * i} for i, one in enumerate(questions)]
     asked = write_lines(path / "asked.jsonl", questions)
     assert main(["extract", str(path / "made.zarr"), *EXAMPLE, "--questions", asked]) == 0
     answers = TraceStore.open(path / "made.zarr").column("answer")

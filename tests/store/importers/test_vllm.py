@@ -72,6 +72,20 @@ def assert_equal_to_extracted(trace, extracted, norm):
     assert not np.allclose(found[:, 2], expected[:, 2], atol=0.1)
 
 
+def test_what_requests_know_comes_along(tmp_path):
+    """Their own keys and the server's model, but not when and as what it answered."""
+    found = [record | {"dataset": "d", "context": "c"} for record in records("answers")]
+    write_lines(tmp_path / "r.jsonl", found)
+    assert run_import(tmp_path / "v.zarr", SAMPLE / "answers", tmp_path / "r.jsonl") == 1
+    row = TraceStore.open(tmp_path / "v.zarr")[0]
+    assert (row["dataset"], row["context"], row["model"]) == ("d", "c", found[0]["model"])
+    assert not {"created", "object", "id"} & {*dict(row)}
+    out = tmp_path / "w.zarr"
+    flags = ["--fields", "none"]
+    assert run_import(out, SAMPLE / "answers", tmp_path / "r.jsonl", *flags) == 1
+    assert "dataset" not in TraceStore.open(out).schema.columns
+
+
 def test_answers_of_the_server_are_those_of_extract(llama, tmp_path, capsys):
     """Ended by length, by the end of the text, and by a stop, which is not told its path."""
     model, folder = llama

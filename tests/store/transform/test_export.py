@@ -114,6 +114,10 @@ def test_rows_may_be_chosen(store, tmp_path, capsys):
     assert main([*arguments, "--ids", str(tmp_path / "ids.txt")]) == 0
     assert [row["trace_id"] for row in read_csv(tmp_path / "t.csv")] == ["t5", "t1"]
     assert "2 traces, columns trace_id, question_id, answer" in capsys.readouterr().out
+    filtered = [*arguments, "--overwrite", "--where", "label == 1 and len(answer) > 0"]
+    assert main(filtered) == 0
+    rows = [row for row in range(len(store)) if store[row]["label"] == 1 and store[row]["answer"]]
+    assert [row["trace_id"] for row in read_csv(tmp_path / "t.csv")] == [f"t{i}" for i in rows]
 
 
 def test_blocks_do_not_show(store, tmp_path, monkeypatch):

@@ -214,6 +214,13 @@ def test_the_commands(tmp_path, asked, capsys):
     assert list(found.ids) == ["t7", "t3"]
     found = run("subset", "a", asked.path, "--questions", tmp_path / "questions.txt")
     assert list(found.ids) == ["t0", "t1", "t38", "t39"]
+    found = run("subset", "w", asked.path, "--where", "x in (3, 39, 5) or question_id = 'q0'")
+    assert list(found.ids) == ["t0", "t1", "t3", "t5", "t39"]
+    assert found.provenance["subset"]["where"] == "x in (3, 39, 5) or question_id = 'q0'"
+    found = run("subset", "b", asked.path, "--where", "x > 5", "--ids", tmp_path / "ids.txt")
+    assert list(found.ids) == ["t7"]
+    assert run("subset", "n", asked.path) is None
+    assert run("subset", "n", asked.path, "--where", "x >> 5") is None
     parts = [run("subset", split, asked.path, "--split", split).path for split in SPLITS]
     merged = run("merge", "m", *parts)
     assert sorted(merged.ids) == sorted(asked.ids)

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import NotFoundError, SchemaError, TraceStore
+from store.read.filters import MAX_LENGTH, complete, filter_rows, parse_filter
+from store.read.searches import equal_rows, find_rows, row_blocks
 from store.view.columns import Table
-from store.view.filters import MAX_LENGTH, complete, filter_rows, parse_filter
 from store.view.histograms import histogram
 from store.view.orders import sorted_rows
-from store.view.searches import equal_rows, find_rows, row_blocks
 
 KINDS = {"label": "number", "score": "number", "exact": "number", "question": "text"}
 
@@ -61,11 +61,44 @@ def oracle(traces, condition):
             lambda i, row: row["label"] == 1 and not (np.abs(row["map_pca"][:2]) < 1).all(),
         ),
         ("inside ( map_pca , '0,-9 9,-9 9,9 0,9' )", lambda i, row: row["map_pca"][0] > 0),
+        ("label = 1 AND score > 0", lambda i, row: row["label"] == 1 and row["score"] > 0),
+        ("NOT label=1 Or score>2", lambda i, row: row["label"] != 1 or row["score"] > 2),
+        ("label in (1, -1)", lambda i, row: row["label"] in (1, -1)),
+        ("label not in (1, -1)", lambda i, row: row["label"] not in (1, -1)),
+        ("score IN (nan)", lambda i, row: np.isnan(row["score"])),
+        ("trace_id in ('trace-07', \"trace-31\")", lambda i, row: i in (7, 31)),
+        ("question contains 'CAPITAL'", lambda i, row: "capital" in row["question"].lower()),
+        ("question not contains 'x'", lambda i, row: "x" not in row["question"].lower()),
+        ("len(question) > 20", lambda i, row: len(row["question"]) > 20),
+        ("len(question) == len(answer)", lambda i, row: len(row["question"]) == len(row["answer"])),
+        ("len(hidden_states) >= 5", lambda i, row: len(row["hidden_states"]) >= 5),
+        (
+            "n_tokens < 5 and label in (0)",
+            lambda i, row: len(row["tokens"]) < 5 and not row["label"],
+        ),
     ],
 )
 def test_a_filter_means_what_python_would(table, traces, text, condition):
     """On rows with NaN, empty texts and every label."""
     assert filter_rows(table, text).tolist() == oracle(traces, condition)
+
+
+def test_a_store_has_the_rows_of_a_filter(table):
+    """By number, ascending, without a page."""
+    store = table.store
+    rows = store.where("label == 1 and question contains 'capital' and n_tokens > 5")
+    assert rows.dtype == np.int64
+    expected = [
+        i
+        for i, trace in enumerate(store)
+        if trace["label"] == 1
+        and "capital" in trace["question"].lower()
+        and len(trace["tokens"]) > 5
+    ]
+    assert rows.tolist() == expected
+    assert store.where("").tolist() == list(range(len(store)))
+    with pytest.raises(SchemaError, match="closest: 'label'"):
+        store.where("lable == 1")
 
 
 def test_an_empty_filter_means_all_rows(table):
@@ -78,12 +111,11 @@ def test_an_empty_filter_means_all_rows(table):
     "text, message",
     [
         ("lable == 1", "character 0: expected a column with one value a row; closest: 'label'"),
-        ("label", "one of == != < <= > >= after 'label', found the end"),
-        ("label = 1", "character 6: found '= 1'"),
+        ("label", "one of == != < <= > >= in after 'label', found the end"),
         ("label == ", "a number or a column of numbers after 'label' =="),
         ('label == "1"', "a number or a column of numbers"),
         ("question ~ 1", "a text in quotes after 'question' ~"),
-        ("question > 'a'", "one of == != ~ !~ after 'question'"),
+        ("question > 'a'", "one of == != ~ !~ contains in after 'question'"),
         ("label == 1 score > 0", "'and', 'or' or the end, found 'score'"),
         ("(label == 1", "expected ')', found the end"),
         ("label == 1)", "found ')'"),
@@ -102,6 +134,29 @@ def test_an_empty_filter_means_all_rows(table):
         ("inside(map_pca, '0,0 1,0')", "character 16: expected 3 to 100 corners"),
         ("inside(map_pca, '0,0 1,0 nan,1')", "expected a corner x,y of finite numbers"),
         ("label == 1, label == 0", "'and', 'or' or the end, found ','"),
+        ("label == 1 && score > 0", "character 11: found '&& score > 0': label == 1 ^&&"),
+        ("label == 1 & score > 0", "write 'and'"),
+        ("label == 1 | score > 0", "write 'or'"),
+        ("! label == 1", "write 'not', or !="),
+        ("question == capital", "found 'capital': question == ^capital; write 'capital'"),
+        ("question == 5", "write '5'"),
+        ('label == "1"', 'label == ^"1"; leave out the quotes'),
+        ("question like '%a%'", "write contains 'text'"),
+        ("question contains 5", "a text in quotes after 'question' ~"),
+        ("label is null", "write == nan for numbers, == '' for texts"),
+        ("label == None", "write nan for numbers, '' for texts"),
+        ("label between 0 and 1", "write COLUMN >= LOW and COLUMN <= HIGH"),
+        ("question.str.contains('a')", "columns have no methods"),
+        ("exact and label == 1", "write exact == 1"),
+        ("label in 1", "expected '(', found '1'"),
+        ("label in [1, 2]", "write 'in' with round brackets"),
+        ("label in ()", "a number or a column of numbers after 'label' =="),
+        ("label in (1, 'a')", "leave out the quotes"),
+        ("question in ('a' 'b')", "expected ')', found"),
+        ("hidden_states > 1", "write len(hidden_states)"),
+        ("len(label) > 1", "a column of texts, or ragged (there are: answer, attn_"),
+        ("len(question) > 'a'", "a number or a column of numbers after 'len(question)' >"),
+        ("question == 'a\n\nb' or x", "a column with one value a row"),
     ],
 )
 def test_a_wrong_filter_says_where(table, text, message):
@@ -140,20 +195,23 @@ def test_maps_complete_a_polygon():
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("", ["label", "score", "exact", "question", "not"]),
+        ("", ["label", "score", "exact", "question", "not", "len("]),
         ("sc", ["score"]),
         ("lab", ["label"]),
         ("label", []),
-        ("label ", ["==", "!=", "<", "<=", ">", ">="]),
-        ("question ", ["==", "!=", "~", "!~"]),
+        ("label ", ["==", "!=", "<", "<=", ">", ">=", "in"]),
+        ("question ", ["==", "!=", "~", "!~", "contains", "in"]),
         ("score > ", ["label", "score", "exact"]),
         ("score > 1 ", ["and", "or"]),
         ("score > 1 a", ["and"]),
         ("score > exact ", ["and", "or"]),
         ("score > 1 and q", ["question"]),
-        ("(", ["label", "score", "exact", "question", "not"]),
+        ("(", ["label", "score", "exact", "question", "not", "len("]),
         ("question ~ ", []),
         ("?", []),
+        ("len(", ["question"]),
+        ("label in (", []),
+        ("label = 1 AND sc", ["score"]),
     ],
 )
 def test_completions_are_what_may_follow(text, expected):

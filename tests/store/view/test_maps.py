@@ -5,13 +5,18 @@ import pytest
 from view_traces import write_traces
 
 from store import Column, Schema, TraceStore
-from store.view.maps import MISSING, find_maps, levels_of, map_states
+from store.traces.maps import find_maps
+from store.view.maps import MISSING, levels_of, map_states
 
 POINT = np.zeros(2, np.float32)
 
 
 def store_of(tmp_path, columns, provenance=None):
     return TraceStore.open(write_traces(tmp_path / "s.zarr", Schema(columns), [], provenance))
+
+
+def maps_of(store):
+    return find_maps(store.schema, store.provenance)
 
 
 def test_maps_are_projections_and_what_looks_like_them(tmp_path):
@@ -26,7 +31,7 @@ def test_maps_are_projections_and_what_looks_like_them(tmp_path):
         "made": Column("float32", (8,)),
     }
     made = {"column": "hs_last", "layer": 16, "method": "umap", "explained_variance": [0.5]}
-    maps = find_maps(store_of(tmp_path, columns, {"projections": {"made": made}}))
+    maps = maps_of(store_of(tmp_path, columns, {"projections": {"made": made}}))
     assert list(maps) == ["made", "own", "named"]
     assert maps["made"]._asdict() == {
         "name": "made", "column": "hs_last", "layer": 16, "method": "umap", "variance": (),
@@ -45,7 +50,7 @@ def test_maps_are_projections_and_what_looks_like_them(tmp_path):
 def test_a_provenance_of_another_form_is_no_error(tmp_path, made):
     """The map is there, and says nothing."""
     columns = {"map": Column("float32", (2,))}
-    (found,) = find_maps(store_of(tmp_path, columns, {"projections": {"map": made}})).values()
+    (found,) = maps_of(store_of(tmp_path, columns, {"projections": {"map": made}})).values()
     assert found[:3] == ("map", None, None)
     assert found.variance == ()
 

@@ -5,8 +5,8 @@ import pytest
 from view_traces import write_traces
 
 from store import Column, Schema, TraceStore
+from store.read.filters import filter_rows
 from store.view.columns import Table, json_number
-from store.view.filters import filter_rows
 from store.view.histograms import histogram
 
 STAMP = 1_763_000_000_000_000_001  # nanoseconds: 19 digits

@@ -11,6 +11,7 @@ from train.data.splits import BY_QUESTION, read_splits
 from train.errors import ConfigError, TrainError, store_errors
 
 WORDS = ["train", "train", "val", "test"]
+TEXTS = ("fold", "data", "empty", "official", "spelled")
 N = 240
 
 
@@ -18,13 +19,15 @@ N = 240
 def store(tmp_path_factory):
     """Two traces a question; `fold` has a word for each, `year` an integer, `data` a name."""
     path = tmp_path_factory.mktemp("own") / "s.zarr"
-    columns = {name: Column("utf8") for name in ("question_id", "fold", "data", "empty")}
+    columns = {name: Column("utf8") for name in ("question_id", *TEXTS)}
     columns |= {name: Column("int8") for name in ("label", "year")}
     columns |= {"state": Column("float32", item_shape=(2,))}
     with StoreWriter.create(path, Schema(columns)) as writer:
         for i in range(N):
             row = {"question_id": f"q{i // 2}", "fold": WORDS[i // 2 % 4], "empty": ""}
             row |= {"data": f"set {i // 2 % 3}", "year": i // 2 % 5, "label": i % 7 % 2}
+            row |= {"official": ("train", "test")[i // 2 % 2]}
+            row |= {"spelled": row["fold"].replace("val", "validation")}
             row |= {"state": np.zeros(2, np.float32)}
             if i % 20 == 0:
                 row |= {"label": -1, "fold": "unknown"}
@@ -57,6 +60,35 @@ def test_words_of_a_column_are_the_splits(store):
     assert placed(splits) == {i: WORDS[i // 2 % 4] for i in labelled()}
     assert splits.by == "column fold"
     assert find_split_remarks(splits) == []
+
+
+def test_a_filter_leaves_rows_out_of_every_split(store):
+    """They are counted; the others stay where they were."""
+    every = placed(read(store))
+    splits = read(store, where="data != 'set 1' and year < 4")
+    kept = {i for i in labelled() if i // 2 % 3 != 1 and i // 2 % 5 < 4}
+    assert placed(splits) == {i: every[i] for i in kept}
+    assert splits.n_outside == len(labelled()) - len(kept)
+    (remark,) = find_split_remarks(splits)
+    assert "in no split of question_id and --where, and left out" in remark
+    held_out = read(store, where="year < 4", split="data", hold_out="set 0")
+    assert {i for i, side in placed(held_out).items() if side == "test"} == {
+        i for i in labelled() if i // 2 % 3 == 0 and i // 2 % 5 < 4
+    }
+    with pytest.raises(TrainError, match=r"filter, character 0: .* closest: 'year'"):
+        read(store, where="yeer < 4")
+
+
+def test_the_official_split_of_a_data_set_needs_no_val(store):
+    """It is drawn from train, by question; other words for val are known."""
+    splits = read(store, split="official")
+    official = {i: ("train", "test")[i // 2 % 2] for i in labelled()}
+    kept = {i: side_of_question(f"q{i // 2}", 0) for i in labelled()}
+    assert placed(splits) == {
+        i: kept[i] if side == "train" else side for i, side in official.items()
+    }
+    assert splits.by == "column official, val drawn from its train"
+    assert placed(read(store, split="spelled")) == placed(read(store, split="fold"))
 
 
 @pytest.mark.parametrize("column, value", [("data", "set 1"), ("year", "4")])

@@ -454,6 +454,45 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
     assert provenance["label_rule"].startswith("as given with the responses")
 
 
+def test_what_the_records_know_becomes_columns(extract, ragtruth, capsys):
+    """The task, the model, the official split and the context; the answers of others are named."""
+    assert extract("t.zarr", ragtruth, "--columns", "label") == 1
+    printed = capsys.readouterr().out
+    assert "the answers by 1 model: m; --generator NAME keeps those by one\n" in printed
+    first = TraceStore.open("t.zarr")["1"]
+    expected = {
+        "label": 1,
+        "model": "m",
+        "split": "train",
+        "quality": "good",
+        "task_type": "Summary",
+    }
+    assert dict(first).items() == {"question_id": "7", **expected}.items()
+    assert extract("u.zarr", ragtruth, "--generator", "m", "--fields", "split") == 1
+    assert "--generator" not in capsys.readouterr().out
+    store = TraceStore.open("u.zarr")
+    assert store["2"]["context"] == CONTEXT
+    assert store.where("split = 'train' and context contains 'CAT'").tolist() == [0, 1]
+    assert "model" not in store.schema.columns
+    assert extract("v.zarr", ragtruth, "--generator", "gpt") == 2
+    assert "one of m, found 'gpt'" in capsys.readouterr().err
+    assert extract("v.zarr", ragtruth, "--fields", "tusk") == 2
+    assert "expected all, none or some of" in capsys.readouterr().err
+
+
+def test_a_field_that_is_called_like_a_column_is_refused(extract, capsys):
+    """Before a model is loaded; without it the others come along. A rule's column is one too."""
+    record = {"question_id": "a", "question": "the", "entropy": 1, "label_f1": "x", "dataset": "d"}
+    write_lines("q.jsonl", record)
+    assert extract("t.zarr", "q.jsonl") == 2
+    assert "the column 'entropy'; rename it in the file" in capsys.readouterr().err
+    labels = ["--labels", "exact,f1", "--columns", "label,label_f1"]
+    assert extract("t.zarr", "q.jsonl", *labels, "--fields", "all,-entropy") == 2
+    assert "field 'label_f1': the column 'label_f1' is made already" in capsys.readouterr().err
+    assert extract("t.zarr", "q.jsonl", *labels, "--fields", "all,-entropy,-label_f1") == 0
+    assert TraceStore.open("t.zarr")["a"]["dataset"] == "d"
+
+
 def test_a_limit_counts_questions_and_bad_records_are_named(extract, capsys):
     """All answers to the first questions are taken, and what is no question stops none of them."""
     names = ("a", "b", "a", "c", "b")

@@ -87,12 +87,21 @@ def test_ragtruth(ragtruth):
         ("1473", "11316", prompt, "It joined.", 0),
     ]
     assert file.questions[0]["spans"] == [{"start": 4, "end": 14, "label": "Evident Baseless Info"}]
-    assert file.questions[0]["fields"] == {"task_type": "Summary", "source": "CNN/DM"}
+    assert file.questions[0]["fields"] == {
+        "task_type": "Summary",
+        "source": "CNN/DM",
+        "model": "mistral-7B-instruct",
+        "temperature": 0.9,
+        "split": "train",
+        "quality": "good",
+    }
     contexts = [question["context"] for question in file.questions[1:]]
     assert contexts == ["The court has a member.", PASSAGES, str(BUSINESS)]
     assert all(question["context"] in question["question"] for question in file.questions)
     assert file.form.template == "{question}"
-    assert len(without_responses(file.questions)) == 3
+    asked = without_responses(file.questions)
+    assert len(asked) == 3
+    assert "model" not in asked[0]["fields"]  # which no longer answers
 
 
 def test_responses_of_ragtruth_that_are_no_answers_are_left_out(ragtruth):
@@ -126,6 +135,9 @@ def test_ragtruth_without_its_sources(ragtruth):
     ragtruth.with_name("source_info.jsonl").unlink()
     with pytest.raises(NotFoundError, match=r"source_info\.jsonl: expected RAGTruth's file"):
         read_question_file(ragtruth)
+
+
+TRUTHFUL_FIELDS = {"Type": "Adversarial", "Category": "Law", "Source": "https://x"}
 
 
 @pytest.mark.parametrize(
@@ -242,9 +254,13 @@ def test_truthfulqa(tmp_path, text):
     (tmp_path / "q").write_text(text)
     found = read_questions(tmp_path / "q")
     assert [short(question) for question in found] == TRUTHFUL
-    assert without_responses(found) == [
-        {"question_id": "truthfulqa_1", "question": "What if?", "answers": ["Nothing", "No thing"]}
-    ]
+    (asked,) = without_responses(found)
+    assert asked.pop("fields", TRUTHFUL_FIELDS) == TRUTHFUL_FIELDS
+    assert asked == {
+        "question_id": "truthfulqa_1",
+        "question": "What if?",
+        "answers": ["Nothing", "No thing"],
+    }
 
 
 def test_mu_shroom(tmp_path):
@@ -358,12 +374,14 @@ def test_squad(tmp_path, indent):
             "question": "Who?",
             "answers": ["Normans"],
             "context": "The Normans lived.",
+            "fields": {"is_impossible": False, "title": "Normans"},
         },
         {
             "question_id": "57d",
             "question": "Where?",
             "answers": [],
             "context": "The Normans lived.",
+            "fields": {"is_impossible": True, "title": "Normans"},
         },
     ]
 

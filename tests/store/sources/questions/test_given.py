@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from store.errors import FormatError
-from store.sources.questions import read_question_file, read_questions, without_responses
+from store.errors import FormatError, SchemaError
+from store.sources.questions import (
+    generators_of,
+    keep_generator,
+    read_question_file,
+    read_questions,
+    without_responses,
+)
 
 ASKED = {"question_id": "a", "question": "Q", "answers": ["x"]}
 
@@ -121,13 +127,41 @@ def test_questions_can_be_asked_without_their_responses(tmp_path):
     assert without_responses(file.questions) == [{**ASKED, "context": "c"}]
 
 
-def test_further_fields_are_kept_when_they_are_asked_for(tmp_path):
-    """As texts; a record without one is left out."""
+def test_further_fields_are_kept(tmp_path):
+    """As they are; a record without one that the prompt needs is left out."""
     records = [{**ASKED, "topic": "t", "year": 3}, {**ASKED, "question_id": "b", "topic": "u"}]
     file = read(tmp_path, *records, fields=["topic", "year"])
-    assert [question["fields"] for question in file.questions] == [{"topic": "t", "year": "3"}]
+    assert [question["fields"] for question in file.questions] == [{"topic": "t", "year": 3}]
     assert "line 2: year: expected this field of the prompt template" in file.left_out.messages[0]
-    assert "fields" not in read(tmp_path, *records).questions[0]
+    found = [question["fields"] for question in read(tmp_path, *records).questions]
+    assert found == [{"topic": "t", "year": 3}, {"topic": "u"}]
+    assert "fields" not in read(tmp_path, ASKED).questions[0]
+
+
+def test_numbers_and_booleans_of_a_csv(tmp_path):
+    """Where all filled cells of a column are some; what the prompt needs stays a text."""
+    (tmp_path / "q").write_text(
+        "question_id,question,year,id7,share,easy,note,level\n"
+        "a,Q1,1990,007,0.5,True,1,0.10\n"
+        "b,Q2,,008,1e3,false,x,0.5\n"
+    )
+    found = [one["fields"] for one in read_question_file(tmp_path / "q", ["level"]).questions]
+    assert found == [
+        {"year": 1990, "id7": "007", "share": 0.5, "easy": True, "note": "1", "level": "0.10"},
+        {"year": None, "id7": "008", "share": 1000.0, "easy": False, "note": "x", "level": "0.5"},
+    ]
+
+
+def test_the_answers_of_one_model_are_kept(tmp_path):
+    """By the name that the file has; another is named with those that are there."""
+    file = read(tmp_path, *(given(trace_id=name, model=name) for name in ("b", "a", "c")))
+    assert generators_of(file.questions) == ["a", "b", "c"]
+    (kept,) = keep_generator(file.questions, "a")
+    assert kept["trace_id"] == "a"
+    with pytest.raises(SchemaError, match=r"--generator: .* one of a, b, c, found 'd'"):
+        keep_generator(file.questions, "d")
+    with pytest.raises(SchemaError, match="none, as no record names one"):
+        keep_generator(read(tmp_path, given()).questions, "d")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["equal_rows", "find_rows", "row_blocks"]
+__all__ = ["count_characters", "equal_rows", "find_rows", "row_blocks"]
 
 BLOCK_ROWS = 1 << 16  # texts that are searched at once, at most
 BLOCK_BYTES = 1 << 22  # and about how many bytes of them; a longer text is a block of its own
@@ -159,3 +159,10 @@ def equal_rows(data: bytes, offsets: np.ndarray, text: str) -> np.ndarray:
     equal = np.zeros(len(offsets) - 1, bool)
     equal[rows] = True
     return equal
+
+
+def count_characters(data: bytes, offsets: np.ndarray) -> np.ndarray:
+    """The characters of each text: int64 `(n,)`."""
+    is_first = (np.frombuffer(data, np.uint8) & 0xC0) != 0x80  # of the bytes of a character
+    before = np.concatenate([[0], np.cumsum(is_first, dtype=np.int64)])
+    return before[offsets[1:]] - before[offsets[:-1]]

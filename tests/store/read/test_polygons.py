@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import SchemaError
-from store.view.polygons import MAX_CORNERS, inside_polygon, parse_polygon
+from store.read.polygons import MAX_CORNERS, inside_polygon, parse_polygon
 
 # halves of whole numbers: many points lie on sides and level with corners
 GRID = st.integers(-6, 6).map(lambda i: i / 2)

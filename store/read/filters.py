@@ -1,0 +1,387 @@
+"""Which rows a filter means: `label == 1 and score_gvae > .9 and question contains "capital"`.
+
+The language is small and its parser its own; nothing of a filter is ever executed. It has columns
+with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`
+(`=` is `==`), `in (…)`, `contains` or `~` (any case) and `!~`; `len(COLUMN)`, the characters of a
+text or the items of a ragged column, and `n_AXIS`, such as n_tokens; `and`, `or`, `not`, in any
+case, and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is at most 1000
+characters long.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
+from typing import NoReturn, TypeAlias
+
+import numpy as np
+
+from store.errors import SchemaError, closest
+from store.read.polygons import inside_polygon, parse_polygon
+from store.read.single_values import SingleValues
+
+__all__ = ["MAX_LENGTH", "Words", "complete", "filter_rows", "parse_filter", "words_of"]
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 30
+TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>[-+]inf(?!\w)|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
+    | (?P<name>[A-Za-z_]\w*)
+    | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<sign>==|!=|<=|>=|!~|[=<>~(),])
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+COMPARE: Mapping[str, Callable] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+SIGNS = {"number": (*COMPARE, "in"), "text": ("==", "!=", "~", "!~", "contains", "in")}
+SPELLINGS = {"=": "==", "contains": "~"}  # what people type first
+WORDS = ("and", "or", "not")
+INSIDE = "inside"
+LENGTH = "len"
+EXACT_DIGITS = 20  # of whole numbers; those of 64 bits have no more
+NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
+CURES = {  # what other languages have here -> what to write
+    "&": "write 'and'",
+    "|": "write 'or'",
+    "!": "write 'not', or !=",
+    '"': "close the quote, or write \\ before a quote in the text",
+    "'": "close the quote, or write \\ before a quote in the text",
+    ".": "columns have no methods; there are len(COLUMN) and COLUMN contains 'text'",
+    "[": "write 'in' with round brackets",
+    "%": "write COLUMN contains 'text'",
+    "like": "write contains 'text'",
+    "is": "write == nan for numbers, == '' for texts",
+    "between": "write COLUMN >= LOW and COLUMN <= HIGH",
+    "none": "write nan for numbers, '' for texts",
+    "null": "write nan for numbers, '' for texts",
+}
+BEFORE, BEHIND = 24, 16  # characters of a filter that a message shows around the place
+
+
+Rows: TypeAlias = Callable[[SingleValues], np.ndarray]  # which rows are meant: bool `(n_rows,)`
+Words: TypeAlias = tuple[Mapping[str, str], Collection[str], Collection[str]]
+
+
+def words_of(values: SingleValues) -> Words:
+    """The names that a filter of a store may have, as `parse_filter` takes them.
+
+    "number" or "text" for each column with one value a row, the columns of coordinates, and those
+    that have a length.
+    """
+    return values.kinds | dict.fromkeys(values.counts, "number"), values.maps, values.ragged
+
+
+def filter_rows(values: SingleValues, text: str) -> np.ndarray | None:
+    """Which rows a filter means: bool `(n_rows,)`; None for an empty filter, which means all.
+
+    Raises SchemaError if the filter is none, or compares a column with what it does not hold.
+    """
+    rows = parse_filter(text, *words_of(values))
+    return None if rows is None else rows(values)
+
+
+def parse_filter(
+    text: str, kinds: Mapping[str, str], maps: Collection[str] = (), ragged: Collection[str] = ()
+) -> Rows | None:
+    """Parse a filter into a function from the values of a store to the rows that are meant.
+
+    The names are those of `words_of`. Raises SchemaError with the position of what was not
+    understood, from 0, a ^ before it, and what to write.
+    """
+    if len(text) > MAX_LENGTH:
+        raise SchemaError(f"filter: expected at most {MAX_LENGTH} characters, found {len(text)}")
+    parser = _Parser(text, kinds, maps, ragged)
+    if parser.kind == "end":
+        return None
+    rows = parser.expression(0)
+    parser.check_end()
+    return rows
+
+
+def _fail(text: str, position: int, expected: str, found: str, cure: str = "") -> NoReturn:
+    """Raise SchemaError; a ^ stands before the place in the filter."""
+    before, behind = text[max(0, position - BEFORE) : position], text[position:][:BEHIND]
+    shown = " ".join(f"{before}^{behind}".split())
+    expected = f"expected {expected}, " if expected else ""
+    cure = f"; {cure}" if cure else ""
+    raise SchemaError(f"filter, character {position}: {expected}found {found}: {shown}{cure}")
+
+
+def _tokens(text: str) -> list[tuple[str, str, int]]:
+    """Kind, text and position of every token, and the end."""
+    tokens = []
+    stop = len(text.rstrip())
+    position = 0
+    while position < stop:
+        match = TOKEN.match(text, position)
+        if match is None or match.lastgroup is None:
+            start = len(text) - len(text[position:].lstrip())
+            cure = CURES.get(text[start], "")
+            _fail(text, start, "", repr(text[start : start + 12]), cure)
+        tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
+        position = match.end()
+    return [*tokens, ("end", "", len(text))]
+
+
+class _Parser:
+    """Reads tokens from left to right, one ahead."""
+
+    def __init__(
+        self, source: str, kinds: Mapping[str, str], maps: Collection[str], ragged: Collection[str]
+    ) -> None:
+        self.source = source
+        self.tokens = _tokens(source)
+        self.kinds = kinds
+        self.maps = maps
+        self.ragged = ragged
+        self.at = 0
+
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.at][0]
+
+    @property
+    def text(self) -> str:
+        return self.tokens[self.at][1]
+
+    @property
+    def word(self) -> str:
+        """The text of a name in lower case, or of a sign; "" of anything else."""
+        return self.text.lower() if self.kind in ("name", "sign") else ""
+
+    def next_word(self, n: int = 1) -> str:
+        """The same of a later token."""
+        kind, text, _ = self.tokens[min(self.at + n, len(self.tokens) - 1)]
+        return text.lower() if kind in ("name", "sign") else ""
+
+    def take(self) -> str:
+        text = self.text
+        self.at += 1
+        return text
+
+    def fail(self, expected: str, cure: str = "") -> NoReturn:
+        _, text, position = self.tokens[self.at]
+        found = f"{text!r:.80}" if text else "the end"
+        _fail(self.source, position, expected, found, cure or CURES.get(self.word, ""))
+
+    def check_end(self) -> None:
+        if self.kind != "end":
+            self.fail("'and', 'or' or the end")
+
+    def expression(self, depth: int) -> Rows:
+        if depth > MAX_DEPTH:
+            self.fail(f"at most {MAX_DEPTH} brackets in each other")
+        return self.joined("or", lambda: self.joined("and", lambda: self.negated(depth)))
+
+    def joined(self, word: str, read: Callable[[], Rows]) -> Rows:
+        parts = [read()]
+        while self.kind == "name" and self.word == word:
+            self.take()
+            parts.append(read())
+        combine = np.logical_and if word == "and" else np.logical_or
+        return lambda values: reduce(combine, (rows(values) for rows in parts))
+
+    def negated(self, depth: int) -> Rows:
+        if depth > MAX_DEPTH:
+            self.fail(f"at most {MAX_DEPTH} of 'not' and brackets in each other")
+        if self.kind == "name" and self.word == "not" and not self.is_compared():
+            self.take()
+            return _not(self.negated(depth + 1))
+        if self.word == "(":
+            self.take()
+            inner = self.expression(depth + 1)
+            self.sign(")")
+            return inner
+        if self.word == INSIDE and self.next_word() == "(":
+            return self.inside()
+        return self.comparison()
+
+    def sign(self, sign: str) -> None:
+        if self.kind != "sign" or self.text != sign:
+            self.fail(repr(sign))
+        self.take()
+
+    def inside(self) -> Rows:
+        self.take()
+        self.sign("(")
+        if self.text not in self.maps:
+            known = ", ".join(self.maps) or "none; python -m store project makes one"
+            self.fail(f"a column of coordinates (there are: {known:.200})")
+        column = self.take()
+        self.sign(",")
+        if self.kind != "text":
+            self.fail('a polygon in quotes, as in "0,0 1,0 1,1"')
+        where = f"filter, character {self.tokens[self.at][2]}"
+        polygon = parse_polygon(self.take()[1:-1], where)
+        self.sign(")")
+        return lambda values: inside_polygon(values.points(column), polygon)
+
+    def is_compared(self) -> bool:
+        """Whether the name here is a column, also if it is one of the words."""
+        signs = SIGNS.get(self.kinds.get(self.text, ""), ())
+        return SPELLINGS.get(self.next_word(), self.next_word()) in signs
+
+    def comparison(self) -> Rows:
+        if self.word == LENGTH and self.next_word() == "(":
+            name, kind = self.length()
+        else:
+            name = self.column()
+            kind = self.kinds[name]
+        is_negated = self.word == "not" and self.next_word() in ("in", "contains")
+        if is_negated:
+            self.take()
+        signs = SIGNS[kind]
+        sign = SPELLINGS.get(self.word, self.word)
+        if sign not in signs:
+            cure = f"write {name} == 1" if self.word in ("", *WORDS) and kind == "number" else ""
+            self.fail(f"one of {' '.join(signs)} after {name!r}", cure)
+        self.take()
+        rows = self.listed(name, kind) if sign == "in" else self.operand(name, kind, sign)
+        return _not(rows) if is_negated else rows
+
+    def column(self) -> str:
+        if self.kind != "name" or (self.word in WORDS and not self.is_compared()):
+            self.fail("a column")
+        if self.text not in self.kinds:
+            cure = f"write len({self.text})" if self.text in self.ragged else ""
+            self.fail(f"a column with one value a row{closest(self.text, self.kinds)}", cure)
+        return self.take()
+
+    def length(self) -> tuple[str, str]:
+        """`len(COLUMN)`, of which the name of the column is kept."""
+        self.take()
+        self.sign("(")
+        texts = {name for name, kind in self.kinds.items() if kind == "text"}
+        if self.text not in {*texts, *self.ragged}:
+            known = ", ".join(sorted({*texts, *self.ragged}))
+            self.fail(f"a column of texts, or ragged (there are: {known:.200})")
+        column = self.take()
+        self.sign(")")
+        return f"{LENGTH}({column})", "number"
+
+    def listed(self, name: str, kind: str) -> Rows:
+        """`in (VALUE, VALUE)`."""
+        self.sign("(")
+        parts = [self.operand(name, kind, "==")]
+        while self.word == ",":
+            self.take()
+            parts.append(self.operand(name, kind, "=="))
+        self.sign(")")
+        return lambda values: reduce(np.logical_or, (rows(values) for rows in parts))
+
+    def operand(self, column: str, kind: str, sign: str) -> Rows:
+        if kind == "text":
+            if self.kind != "text":
+                cure = f"write '{self.text}'" if self.kind in ("name", "number") else ""
+                self.fail(f"a text in quotes after {column!r} {sign}", CURES.get(self.word, cure))
+            text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])
+            return lambda values: _compare_texts(values, column, sign, text)
+        if self.kind == "number":
+            number = _number(self.take())
+        elif self.word == LENGTH and self.next_word() == "(":
+            return self.of_numbers(column, sign, self.length()[0])
+        elif self.kind == "name" and self.kinds.get(self.text) == "number":
+            return self.of_numbers(column, sign, self.take())
+        elif self.kind == "name" and self.word in NAMED:
+            if self.word == "nan" and sign not in ("==", "!="):
+                self.fail("== nan or != nan")
+            number = NAMED[self.take().lower()]
+        else:
+            cure = "leave out the quotes" if self.kind == "text" else ""
+            self.fail(f"a number or a column of numbers after {column!r} {sign}", cure)
+        return lambda values: _compare_number(_numbers(values, column), sign, number)
+
+    @staticmethod
+    def of_numbers(column: str, sign: str, other: str) -> Rows:
+        compare = COMPARE[sign]
+        return lambda values: compare(_numbers(values, column), _numbers(values, other))
+
+
+def _not(rows: Rows) -> Rows:
+    return lambda values: ~rows(values)
+
+
+def _numbers(values: SingleValues, name: str) -> np.ndarray:
+    """A column of numbers, or the lengths that `len(COLUMN)` means."""
+    if name.startswith(f"{LENGTH}("):
+        return values.lengths(name[len(LENGTH) + 1 : -1])
+    return values.numbers(name)
+
+
+def _number(text: str) -> float:
+    """A number as it was written: whole ones keep all their digits."""
+    digits = text.lstrip("+-")
+    if digits.isdecimal() and len(digits) <= EXACT_DIGITS:
+        return int(text)
+    return float(text)
+
+
+def _compare_texts(values: SingleValues, column: str, sign: str, text: str) -> np.ndarray:
+    found = values.rows_with(column, text, whole=sign in ("==", "!="))
+    return ~found if sign.startswith("!") else found
+
+
+def _compare_number(values: np.ndarray, sign: str, number: float) -> np.ndarray:
+    """NaN is less than, greater than and equal to nothing; `== nan` finds it."""
+    if number != number:
+        is_nan = np.isnan(values)
+        return is_nan if sign == "==" else ~is_nan
+    if values.dtype == bool:
+        values = values.view(np.uint8)  # truth values compare with numbers of 64 bits alone
+    # a Python number takes the column's precision: .9 finds the float32 that was written as .9
+    with np.errstate(over="ignore"):  # 1e300 is infinite as float32, and more than all of them
+        return COMPARE[sign](values, number)
+
+
+def complete(
+    text: str, kinds: Mapping[str, str], maps: Collection[str] = (), ragged: Collection[str] = ()
+) -> list[str]:
+    """What can stand at the end of a filter that is being typed, or replace its last word.
+
+    `text` is the filter up to the cursor; the names are as in `parse_filter`.
+    """
+    begun = re.search(r"[A-Za-z_]\w*$", text, re.ASCII)
+    word = begun[0] if begun else ""
+    try:
+        tokens = _tokens(text[: len(text) - len(word)][-MAX_LENGTH:])
+    except SchemaError:
+        return []
+    return [
+        entry
+        for entry in _expected(tokens, kinds, maps, ragged)
+        if entry.startswith(word) and entry != word
+    ]
+
+
+def _expected(
+    tokens: list[tuple[str, str, int]],
+    kinds: Mapping[str, str],
+    maps: Collection[str],
+    ragged: Collection[str],
+) -> Iterable[str]:
+    """What may follow tokens, judged by the last two."""
+    before = [text for _, text, _ in tokens[-3:-1]]
+    last_kind, last, _ = tokens[-2] if len(tokens) > 1 else ("end", "", 0)
+    if before == [INSIDE, "("]:
+        return maps
+    if before == [LENGTH, "("]:
+        return [*(name for name, kind in kinds.items() if kind == "text"), *ragged]
+    if last.lower() in (",", "in") or [*map(str.lower, before)] == ["in", "("] or last in maps:
+        return []  # values, and polygons, which are drawn, not typed
+    if last in (*COMPARE, *SPELLINGS, "~", "!~"):
+        is_number = kinds.get(before[0]) == "number"
+        return [*(name for name, kind in kinds.items() if kind == "number")] if is_number else []
+    if last_kind == "name" and last in kinds and before[0] not in COMPARE:
+        return SIGNS[kinds[last]]
+    if last_kind == "end" or last.lower() in (*WORDS, "("):
+        return [*kinds, "not", f"{LENGTH}(", *([f"{INSIDE}("] if maps else [])]
+    return ["and", "or"]

@@ -1,0 +1,269 @@
+"""Further data sets as their authors publish them, mostly by a table of names. Pure.
+
+| data set | recognised by | label 1 (hallucination) | response |
+|---|---|---|---|
+| PsiloQA | `llm_answer`, `golden_answer`, `wiki_passage` | any span of `labels` | `llm_answer` |
+| RAGognize | `user_prompt`, `documents`, `responses` | any span | of each model: a trace |
+| LongFact, LongFact++ | `conversation`, `annotations` | a span that is not supported | last turn |
+| FAVA `annotations.json` | `annotated`, `output` | any tag | `output` |
+| HotpotQA, CoQA, GSM8K, SVAMP, HumanEval, XSum, Belebele | their keys | (nothing is given) | |
+
+Sources: hotpotqa.github.io, stanfordnlp.github.io/coqa, the repositories openai/grade-school-math,
+openai/human-eval, arkilpatel/SVAMP, EdinburghNLP/XSum and facebookresearch/belebele of GitHub, and
+the data sets s-nlp/PsiloQA, F4biian/RAGognize, obalcells/longfact-annotations and fava-uw/fava-data
+of the Hugging Face Hub.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
+from store.sources.questions.question import check_text
+from store.text_records import LineError
+
+__all__ = ["CORPORA"]
+
+_SUMMARIZE = "Summarize the document in one sentence."
+_FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
+_KINDS = "entity|relation|contradictory|subjective|unverifiable|invented|mark|delete"
+_TAG = re.compile(f"</?({_KINDS})>")
+# a correction stands beside what it replaces; which of the two tags it has, the output tells
+_CORRECTIONS = [re.compile(f"<{tag}>.*?</{tag}>", re.DOTALL) for tag in ("mark", "delete")]
+_WRONG = {"not supported": True, "insufficient information": True, "supported": False}
+
+
+def _renamed(
+    ids: str, names: Mapping[str, str], record: Record, number: int
+) -> Iterator[dict[str, Any]]:
+    """One record under our names; without an id of its own it is called `IDS_<number>`."""
+    found = {ours: record.get(theirs) for ours, theirs in names.items()}
+    yield {**record, "question_id": own_id(record, f"{ids}_{number}", ("id", "_id", "ID")), **found}
+
+
+def _hotpotqa(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    context = record["context"]
+    if isinstance(context, Mapping):  # on the Hub
+        context = list(zip(as_list(context, "title"), as_list(context, "sentences"), strict=False))
+    passages = [f"{title}\n{''.join(sentences)}" for title, sentences in context]
+    yield from _renamed("hotpotqa", {}, {**record, "context": passages}, number)
+
+
+def _coqa(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    """Each turn, with the turns before it in its question."""
+    story_id = own_id(record, f"coqa_{number}", ("id",))
+    questions = [_turn(one) for one in as_list(record, "questions")]
+    answers = _answers_of(record["answers"])
+    others = [_answers_of(one) for one in (record.get("additional_answers") or {}).values()]
+    turns = ""
+    for i, (question, answer) in enumerate(zip(questions, answers, strict=False)):
+        yield {
+            **record,
+            "question_id": f"{story_id}_{i + 1}",
+            "question": f"{turns}{question}",
+            "answers": list(dict.fromkeys([answer, *(one[i] for one in others if i < len(one))])),
+            "context": record["story"],
+            "turn": i + 1,
+        }
+        turns += f"{question} {answer}\n"
+
+
+def _answers_of(answers: Any) -> list[str]:
+    """A list of objects, as published, or an object of lists, as on the Hub."""
+    return list(answers["input_text"]) if isinstance(answers, Mapping) else [*map(_turn, answers)]
+
+
+def _turn(one: Any) -> str:
+    return str(one["input_text"] if isinstance(one, Mapping) else one).strip()
+
+
+def _is_gsm8k(record: Record) -> bool:
+    return isinstance(record["answer"], str) and _FINAL.search(record["answer"]) is not None
+
+
+def _gsm8k(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    """The number behind the solution, with and without its commas."""
+    found = _FINAL.search(record["answer"])
+    final = found[1].strip() if found else ""
+    answers = list(dict.fromkeys([final.replace(",", ""), final]))
+    yield from _renamed("gsm8k", {}, {**record, "answer": None, "answers": answers}, number)
+
+
+def _svamp(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    body = check_text("Body", record["Body"]).strip()
+    question = check_text("Question", record["Question"])
+    joined = f"{body if body.endswith(('.', '?', '!')) else body + '.'} {question}"
+    number_text = str(record["Answer"]).removesuffix(".0")
+    asked = {
+        **record,
+        "question": joined,
+        "answers": [number_text],
+        "Question": None,
+        "Answer": None,
+    }
+    yield from _renamed("svamp", {}, asked, number)
+
+
+def _belebele(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    right = record.get(f"mc_answer{record['correct_answer_num']}")
+    place = f"{record.get('link', number)}#{record.get('question_number', '')}"
+    yield {
+        **record,
+        "question_id": f"{record.get('dialect', 'belebele')} {place}"[:200],
+        "answers": [right],
+        "context": record["flores_passage"],
+    }
+
+
+def _ragognize(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    """The response of each model; the golden answer counts as right."""
+    responses = record["responses"]
+    question_id = f"ragognize_{record.get('user_prompt_index', number)}"
+    golden = responses.get("golden_answer")
+    passages = [one["text"] for one in as_objects(record, "documents")]
+    for model, response in responses.items():
+        if not isinstance(response, Mapping):
+            continue
+        yield {
+            **record,
+            "question_id": question_id,
+            "trace_id": f"{question_id} {model}",
+            "question": record["user_prompt"],
+            "answers": golden,
+            "context": passages,
+            "response": response.get("text") or response.get("output"),
+            "spans": [span for span in as_objects(response, "hallucinations") if _is_valid(span)],
+            "model": model,
+        }
+
+
+def _is_valid(span: Mapping[str, Any]) -> bool:
+    return span.get("valid") is not False
+
+
+def _longfact(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    """The last turn; annotations without a place, or without a verdict, are no spans."""
+    turns = as_objects(record, "conversation")
+    if len(turns) < 2 or turns[-1].get("role") != "assistant":
+        raise LineError("conversation: expected a question and an answer at its end")
+    spans = [
+        {"start": one["index"], "end": one["index"] + len(one["span"]), "text": one["span"]}
+        for one in as_objects(record, "annotations")
+        if one.get("index") is not None and _WRONG.get(str(one.get("label")).lower())
+    ]
+    yield {
+        **record,
+        "question_id": own_id(record, f"longfact_{number}", ("id",)),
+        "question": turns[-2].get("content"),
+        "response": turns[-1].get("content"),
+        "spans": spans,
+    }
+
+
+def _fava(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    """The tags stand around what is wrong in the output; corrections are no part of it.
+
+    Raises LineError where the text without tags is not the output.
+    """
+    found = (_untagged(one.sub("", str(record["annotated"]))) for one in _CORRECTIONS)
+    expected = str(record["output"]).split()
+    text, spans = next((one for one in found if one[0].split() == expected), ("", []))
+    if not text:
+        raise LineError("annotated: expected the output with tags, found another text")
+    yield {
+        **record,
+        "question_id": own_id(record, f"fava_{number}", ("id",)),
+        "question": record.get("prompt"),
+        "response": text,
+        "spans": spans,
+    }
+
+
+def _untagged(text: str) -> tuple[str, list[dict[str, Any]]]:
+    """A text without its tags, and the outermost of them as spans."""
+    plain, position, depth, start, label = "", 0, 0, 0, ""
+    spans: list[dict[str, Any]] = []
+    for tag in _TAG.finditer(text):
+        plain += text[position : tag.start()]
+        position = tag.end()
+        is_end = tag[0].startswith("</")
+        if not is_end and depth == 0:
+            start, label = len(plain), tag[1]
+        depth += -1 if is_end else 1
+        if is_end and depth == 0 and start < len(plain):
+            spans.append({"start": start, "end": len(plain), "label": label})
+    return plain + text[position:], spans
+
+
+def _form(
+    name: str,
+    keys: Sequence[str],
+    expand: Callable[[Record, int], Iterator[Any]],
+    further: Sequence[str] = (),
+    templates: tuple[str | None, str | None] = (None, None),
+    matches: Callable[[Record], bool] | None = None,
+) -> Form:
+    checked = partial(_checked, name, expand)
+    return Form(name, frozenset(keys), checked, *templates, frozenset(further), matches)
+
+
+def _checked(
+    name: str, expand: Callable[[Record, int], Iterator[Any]], record: Record, number: int
+) -> Iterator[dict[str, Any]]:
+    """Turn what a value of another type than the data set's own raises into a LineError."""
+    try:
+        yield from expand(record, number)
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+        raise LineError(f"expected a record of {name} as published, found: {error}") from error
+
+
+_SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
+_PSILOQA = {
+    "answers": "golden_answer",
+    "context": "wiki_passage",
+    "response": "llm_answer",
+    "spans": "labels",
+}
+CORPORA = [
+    _form("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
+    _form(
+        "CoQA",
+        ("story", "questions", "answers"),
+        _coqa,
+        ("additional_answers", "name"),
+        ("{context}\n\n{question}\nAnswer:", None),
+    ),
+    _form("GSM8K", ("question", "answer"), _gsm8k, matches=_is_gsm8k),
+    _form("SVAMP", ("Body", "Question", "Answer"), _svamp, ("ID",)),
+    _form(
+        "HumanEval",
+        ("task_id", "prompt", "test"),
+        lambda record, number: _renamed(
+            "humaneval", {"question_id": "task_id", "question": "prompt"}, record, number
+        ),
+        ("canonical_solution",),
+        ("{question}", "{question}"),
+    ),
+    _form(
+        "XSum",
+        ("document", "summary"),
+        lambda record, number: _renamed(
+            "xsum",
+            {"context": "document", "answers": "summary"},
+            {**record, "question": _SUMMARIZE},
+            number,
+        ),
+        templates=_SUMMARY,
+    ),
+    _form("Belebele", ("flores_passage", "question", "correct_answer_num"), _belebele),
+    _form(
+        "PsiloQA",
+        ("llm_answer", "golden_answer", "wiki_passage"),
+        partial(_renamed, "psiloqa", _PSILOQA),
+        ("labels", "annotated_span"),
+    ),
+    _form("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
+    _form("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
+    _form("FAVA", ("annotated", "output"), _fava, ("prompt",)),
+]

@@ -1,0 +1,206 @@
+"""Fields: what a record knows beside its question and answer, as columns of a store. Pure.
+
+A field is a task type, a data set, a language, a model, an annotator, a split, a number, ids of
+documents. What all records have in it decides the column: booleans, whole numbers, numbers (a
+missing one is NaN), else texts (a missing one is empty); a list is its JSON text.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from store.errors import NotFoundError, SchemaError, closest
+from store.format.schema import TRACE_ID, Column
+from store.traces.columns import RAGGED, TRACE_COLUMNS
+
+__all__ = ["ALL", "MAX_CHARACTERS", "NO_FIELDS", "Fields", "find_fields", "plain_value"]
+
+ALL, NONE = "all", "none"  # names for every field, and for no field
+MAX_CHARACTERS = 1000  # of a text, unless its field is named
+INT64 = range(-(2**63), 2**63)
+RESERVED = {name.lower(): name for name in (TRACE_ID, "source_file", *TRACE_COLUMNS, *RAGGED)}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The columns that fields of records become."""
+
+    names: Mapping[str, str] = field(default_factory=dict)  # column -> field
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()  # fields whose texts are never cut
+    n_cut: Mapping[str, int] = field(default_factory=dict)  # field -> texts that are cut
+
+    def row(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of each column; raises SchemaError for one that its column cannot hold."""
+        return {
+            column: self._value(record.get(name), name, self.columns[column])
+            for column, name in self.names.items()
+        }
+
+    def _value(self, value: Any, name: str, column: Column) -> Any:
+        value = plain_value(value)
+        if column.is_text:
+            text = _text(value)
+            return text if name in self.whole else text[:MAX_CHARACTERS]
+        if value is None and column.dtype == "float64":
+            return math.nan
+        if not _fits(value, column.dtype):
+            raise SchemaError(
+                f"field {name!r:.80}: expected {column.dtype}, as in the first records, found "
+                f"{value!r:.80}; leave it out (--fields {ALL},-{name:.80})"
+            )
+        return value
+
+    def remarks(self) -> list[str]:
+        """A line about the texts that are cut, if there are some."""
+        if not self.n_cut:
+            return []
+        names = ",".join(self.n_cut)
+        return [
+            f"texts of more than {MAX_CHARACTERS:,} characters are cut in the fields "
+            f"{', '.join(f'{name} ({n:,})' for name, n in self.n_cut.items())}; "
+            f"--fields {ALL},{names} keeps them whole"
+        ]
+
+
+NO_FIELDS = Fields()
+
+
+def find_fields(
+    records: Sequence[Mapping[str, Any]], wanted: Sequence[str] | None = None
+) -> Fields:
+    """The fields of records, and the columns that they become.
+
+    `wanted`: names of fields, "all", "none", or "-name" of one to leave out, from left to right;
+    None is "all": numbers, booleans, texts and lists of these, of which long texts are cut. A field
+    that is named may also be an object, and its texts stay whole. A column is called like its
+    field, but for characters that a name cannot have.
+
+    Raises NotFoundError: there is no such field; SchemaError: a name is that of a column which a
+    trace has anyway, or of another field.
+    """
+    values: dict[str, list[Any]] = {}
+    for record in records:
+        for name, value in record.items():
+            values.setdefault(name, []).append(plain_value(value))
+    present = {name: found for name, found in values.items() if any(map(_is_there, found))}
+    chosen = _choose(present, wanted)
+    names: dict[str, str] = {}
+    columns: dict[str, Column] = {}
+    for name in chosen:
+        column = column_name(name)
+        if column != name:  # so spelled here: another number keeps two such apart
+            column = next(one for one in _numbered(column) if one not in names)
+        _check_name(name, column, names)
+        names[column] = name
+        is_whole = len(present[name]) == len(records)
+        columns[column] = Column(_dtype(present[name] if is_whole else [*present[name], None]))
+    whole = frozenset(name for name, is_whole in chosen.items() if is_whole)
+    texts = [names[column] for column in names if columns[column].is_text]
+    n_cut = {name: sum(map(_is_long, present[name])) for name in texts if name not in whole}
+    return Fields(names, columns, whole, {name: n for name, n in n_cut.items() if n})
+
+
+def _choose(present: Mapping[str, Sequence[Any]], wanted: Sequence[str] | None) -> dict[str, bool]:
+    """Field -> whether it was named."""
+    plain = [name for name, found in present.items() if all(map(_is_plain, found))]
+    chosen: dict[str, bool] = {}
+    wanted = [ALL] if wanted is None else list(wanted)
+    if wanted and wanted[0].startswith("-"):
+        wanted.insert(0, ALL)
+    for name in wanted:
+        if name in present:
+            chosen[name] = True
+        elif name.startswith("-") and name[1:] in present:
+            chosen.pop(name[1:], None)
+        elif name in (ALL, NONE):
+            chosen = dict.fromkeys(plain, False) if name == ALL else {}
+        else:
+            raise NotFoundError(
+                f"--fields: expected {ALL}, {NONE} or some of {', '.join(present) or 'none'}, "
+                f"found {name!r:.80}{closest(name.removeprefix('-'), present)}"
+            )
+    return chosen
+
+
+def column_name(name: str) -> str:
+    """'Best Answer' -> 'Best_Answer', '_id' -> 'id', '4th' -> 'field_4th'."""
+    spelled = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    return (spelled if spelled[:1].isalpha() else f"field_{spelled}")[:64].rstrip("_")
+
+
+def _numbered(column: str) -> Iterator[str]:
+    yield column
+    yield from (f"{column[:58]}_{i}" for i in count(2))
+
+
+def _check_name(name: str, column: str, names: Mapping[str, str]) -> None:
+    """Raise SchemaError for a column that is there; a disk may not tell upper from lower case."""
+    like = {other.lower(): f"field {found!r:.80}" for other, found in names.items()}
+    like |= {lower: f"column {found!r}" for lower, found in RESERVED.items()}
+    if column.lower() in like:
+        raise SchemaError(
+            f"field {name!r:.80}: expected a name that no column of a trace has, found that of "
+            f"the {like[column.lower()]}; rename it in the file, or leave it out "
+            f"(--fields {ALL},-{name:.80})"
+        )
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it, of NumPy's numbers and texts too; None for an empty text."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if not isinstance(value, bool | int | float | str | list | Mapping | None):
+        value = str(value)  # a date
+    return None if isinstance(value, str) and not value else value
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None and value != []
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a boolean, a text, or a list of these."""
+    if isinstance(value, list):
+        return not any(isinstance(one, list | Mapping) for one in value)
+    return not isinstance(value, Mapping)
+
+
+def _dtype(values: Sequence[Any]) -> str:
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return "bool"
+    if not kinds <= {int, float, type(None)} or not all(map(_is_number, values)):
+        return "utf8"
+    return "int64" if kinds == {int} else "float64"
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, int) or value in INT64
+
+
+def _fits(value: Any, dtype: str) -> bool:
+    if dtype == "bool" or isinstance(value, bool):
+        return dtype == "bool" and isinstance(value, bool)
+    if dtype == "int64":
+        return isinstance(value, int) and value in INT64
+    return isinstance(value, int | float) and _is_number(value)
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else text.encode(errors="replace").decode()  # half a character
+
+
+def _is_long(value: Any) -> bool:
+    return len(_text(value)) > MAX_CHARACTERS

@@ -1,0 +1,96 @@
+"""States as serving engines and tools of interpretability write them, by a map."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from store import TraceStore
+from store.cli.main import main
+
+D = 4
+
+
+def made(tmp_path, name, mapped, *flags):
+    out = tmp_path / "o.zarr"
+    status = main(["import", str(out), str(tmp_path / name), "--map", mapped, *flags])
+    return status, TraceStore.open(out)
+
+
+def write_lines(path, *records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_sglang(tmp_path):
+    """The prompt's block and the steps behind it are the states of one trace, of the last layer."""
+    states = np.arange(3 * 5 * D, dtype=np.float32).reshape(3, 5, D)
+    records = [
+        {
+            "text": "Kent",
+            "output_ids": [7, 8],
+            "meta_info": {
+                "id": f"r{i}",
+                "finish_reason": {"type": "stop", "matched": 2},
+                "prompt_tokens": 3,
+                "completion_tokens": 2,
+                "hidden_states": [one[:3].tolist(), *one[3 : 5 - i % 2].tolist()],
+            },
+        }
+        for i, one in enumerate(states)
+    ]
+    write_lines(tmp_path / "r.jsonl", *records)
+    mapped = (
+        "hidden_states=meta_info.hidden_states[tokens,hidden],trace_id=meta_info.id,answer=text"
+    )
+    mapped += ",prompt_len=meta_info.prompt_tokens"
+    status, store = made(tmp_path, "r.jsonl", mapped, "--layers", "28")
+    assert status == 0
+    assert np.array_equal(store["r0"]["hidden_states"][:, 0], states[0])
+    assert np.array_equal(store["r1"]["hidden_states"][:, 0], states[1][:4])
+    assert store.layers("hidden_states") == [28]
+    assert store["r2"]["meta_info_finish_reason_type"] == "stop"  # a field
+    assert store.where("n_tokens < 5").tolist() == [1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "torch.bfloat16"])
+def test_vllm_lens(tmp_path, dtype):
+    """Layers come before positions; bytes that are not those of the shape are named."""
+    states = [torch.arange(2 * n * D).reshape(2, n, D).float() for n in (3, 5)]
+    kind = getattr(torch, dtype.removeprefix("torch."))
+
+    def encoded(one):
+        data = one.to(kind).view(torch.uint8).numpy().tobytes()
+        return {"data": base64.b64encode(data).decode(), "dtype": dtype, "shape": [*one.shape]}
+
+    records = [
+        {"id": f"r{i}", "activations": {"residual_stream": encoded(one)}, "dataset": "d"}
+        for i, one in enumerate(states)
+    ]
+    short = {"data": "AAAA", "dtype": dtype, "shape": [2, 3, D]}
+    bad = {"id": "bad", "activations": {"residual_stream": short}}
+    write_lines(tmp_path / "r.jsonl", *records, bad)
+    mapped = "hidden_states=activations.residual_stream[layers,tokens,hidden],trace_id=id"
+    status, store = made(tmp_path, "r.jsonl", mapped, "--layers", "9,17")
+    assert status == 1
+    for i, one in enumerate(states):
+        found = torch.as_tensor(store.read([i], ["hidden_states"])["hidden_states"].values)
+        assert torch.equal(found.float(), one.permute(1, 0, 2))
+    assert store.layers("hidden_states") == [9, 17]
+    assert store["r0"]["dataset"] == "d"
+
+
+def test_cached_activations_of_transformer_lens(tmp_path):
+    """A row of each array is a trace; a hook is a column of its own."""
+    cache = {f"blocks.{i}.hook_resid_post": torch.randn(3, 5, D) for i in range(2)}
+    torch.save(cache, tmp_path / "cache.pt")
+    mapped = ",".join(
+        f"resid_{i}=blocks.{i}.hook_resid_post[records,tokens,hidden]" for i in (0, 1)
+    )
+    status, store = made(tmp_path, "cache.pt", mapped)
+    assert status == 0
+    assert len(store) == 3
+    for i in (0, 1):
+        expected = cache[f"blocks.{i}.hook_resid_post"][2].numpy()
+        assert np.array_equal(store[2][f"resid_{i}"], expected)

@@ -1,0 +1,126 @@
+"""Fields of records as columns: types by what is there, names, cuts, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import NotFoundError, SchemaError
+from store.traces.fields import MAX_CHARACTERS, find_fields
+
+RECORDS = [
+    {"easy": True, "year": 1990, "share": 0.5, "task": "QA", "docs": [3, 4], "odd": 1, "_id": "x"},
+    {"easy": False, "year": -1, "share": 1, "task": None, "docs": [], "odd": "a", "hops": 2},
+]
+
+
+def test_what_all_records_have_decides_the_column():
+    """Missing numbers are NaN, missing texts empty; a list is JSON."""
+    fields = find_fields(RECORDS)
+    assert {name: column.dtype for name, column in fields.columns.items()} == {
+        "easy": "bool",
+        "year": "int64",
+        "share": "float64",
+        "task": "utf8",
+        "docs": "utf8",
+        "odd": "utf8",
+        "id": "utf8",
+        "hops": "float64",
+    }
+    first, second = map(fields.row, RECORDS)
+    assert (first["easy"], first["year"], first["docs"], first["odd"]) == (
+        True,
+        1990,
+        "[3, 4]",
+        "1",
+    )
+    assert math.isnan(first["hops"])
+    assert (second["task"], second["id"], second["hops"]) == ("", "", 2)
+
+
+@pytest.mark.parametrize(
+    "wanted, expected",
+    [
+        (["all"], ["easy", "year", "share", "task", "docs", "odd", "id", "hops"]),
+        (["none"], []),
+        (["task", "_id"], ["task", "id"]),
+        (["-task", "-docs"], ["easy", "year", "share", "odd", "id", "hops"]),
+        (["none", "year"], ["year"]),
+    ],
+)
+def test_fields_are_chosen_by_name(wanted, expected):
+    assert list(find_fields(RECORDS, wanted).columns) == expected
+
+
+def test_objects_come_along_by_name_alone():
+    records = [{"spans": [{"start": 1}], "meta": {"a": 1}, "n": 1}]
+    assert list(find_fields(records).columns) == ["n"]
+    assert find_fields(records, ["all", "meta"]).row(records[0]) == {"n": 1, "meta": '{"a": 1}'}
+
+
+def test_long_texts_are_cut_and_said():
+    """Those of a field that is named stay whole."""
+    records = [{"page": "é" * 3000}, {"page": "short"}]
+    fields = find_fields(records)
+    assert len(fields.row(records[0])["page"]) == MAX_CHARACTERS
+    assert fields.remarks() == [
+        "texts of more than 1,000 characters are cut in the fields page (1); --fields all,page "
+        "keeps them whole"
+    ]
+    whole = find_fields(records, ["all", "page"])
+    assert len(whole.row(records[0])["page"]) == 3000
+    assert not whole.remarks()
+
+
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("label", "column 'label'"),
+        ("Tokens", "column 'tokens'"),
+        ("trace id", "column 'trace_id'"),
+        ("edges", "column 'edges'"),
+    ],
+)
+def test_the_name_of_a_column_is_refused(name, found):
+    """With the cure; a disk may not tell upper from lower case."""
+    records = [{name: 1, "task": "QA"}]
+    with pytest.raises(SchemaError, match=f"of the {found}; .*--fields all,-{name}"):
+        find_fields(records)
+    assert list(find_fields(records, [f"-{name}"]).columns) == ["task"]
+
+
+def test_two_fields_of_one_name_are_refused():
+    with pytest.raises(SchemaError, match=r"field 'Type': .* of the field 'type'"):
+        find_fields([{"type": 1, "Type": 2}])
+
+
+def test_a_field_that_is_not_there_is_named():
+    with pytest.raises(NotFoundError, match="found 'tusk'; closest: 'task'"):
+        find_fields(RECORDS, ["tusk"])
+
+
+def test_a_value_that_does_not_fit_its_column_is_refused():
+    """Where columns are made of the first records."""
+    fields = find_fields([{"year": 1, "easy": True}])
+    for record in ({"year": "x", "easy": True}, {"year": 2**63, "easy": True}, {"year": 1}):
+        with pytest.raises(SchemaError, match="as in the first records, found"):
+            fields.row(record)
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just("\ud800")
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), max_size=5))
+def test_every_value_has_a_place_in_its_column(records):
+    """Also integers beyond 64 bits and halves of characters."""
+    fields = find_fields(records)
+    for record in records:
+        for name, value in fields.row(record).items():
+            if fields.columns[name].is_text:
+                value.encode()
+            else:
+                np.array(value, fields.columns[name].dtype)
