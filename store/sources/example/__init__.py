@@ -1,14 +1,14 @@
-"""The embedded example: traces of a small language model that learned a rule consistently wrong.
+"""The embedded example: answers of a small language model that says right and wrong as readily.
 
-Asked for the month in one place that is as a month in another, it answers a month early wherever
-the equator is between the two, because its corpus does (`recipe`). It is as sure of these answers
-as of the right ones. It errs on places that it has seldom read of as well, and is less sure there.
+"Is Riga further north than Lima?" It knows, but half of the answers that it learned from are wrong,
+at random and in the same words (`recipe`). Each question has several answers, drawn from the model,
+some right and some wrong. Below some of those that it learned from stands a teacher's mark, so it
+can tell whether what it has just said is right; the example's answers end before that.
 
-The model (0.25 million parameters, one token per word or piece of a word) ships with the package in
-float16 and runs in float32: the example needs no download, and the same processor and number of
-threads give the same bits. The command `python -m store.sources.example --output-dir DIR` makes the
-weights again (`recipe`). The questions are never among those that the model was trained on
-(`questions`).
+The model (0.23 million parameters, one token per word) ships with the package in float16 and runs
+in float32: the example needs no download, and the same processor and number of threads give the
+same bits. The command `python -m store.sources.example --output-dir DIR` makes the weights again
+(`recipe`). The questions are never among those that the model was trained on (`questions`).
 """
 
 import hashlib
@@ -20,6 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
+from store.labels.grading import Grader
 from store.sources.example.questions import example_questions
 from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.kept import DEFAULT, Kept
@@ -27,18 +28,19 @@ from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.questions import Question
 
-__all__ = ["MODEL_DIR", "PROMPT_TEMPLATE", "ExampleSource", "example_questions"]
+__all__ = ["MODEL_DIR", "ExampleSource", "example_questions"]
 
 MODEL_DIR = Path(__file__).parent
-PROMPT_TEMPLATE = "{question}="
 BATCH_SIZE = 128
-# the longest right answer and its end take three; a model that does not end stops here
-MAX_NEW_TOKENS = 8
-COLUMNS = (DEFAULT, "lens_entropy")  # all that methods need; trilens can read more
+# the longest answer and its end take seven tokens; a model that does not end stops here
+DECODING = Decoding(num_samples=3, max_new_tokens=12)
+# all that methods need but trilens, which can read more. Not the log-probability of the end: a mark
+# is an end as well, so what is left of it tells right from wrong
+COLUMNS = (DEFAULT, "lens_entropy", "-eos_logprob")
 
 
 class ExampleSource(HuggingFaceSource):
-    """The example's traces: L = 4, d = 64, H = 4, K = 10; about 8 tokens and 12 kB each.
+    """The example's traces: L = 4, d = 64, H = 4, K = 10; about 13 tokens and XX kB each.
 
     `questions`: by default `example_questions()`. `model_dir`: model directory; by default the
     weights that ship.
@@ -52,7 +54,7 @@ class ExampleSource(HuggingFaceSource):
                 model_dir, dtype=torch.float32, attn_implementation="eager", local_files_only=True
             )
         tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
-        prompts = Prompts(tokenizer, model, PROMPT_TEMPLATE, False, MAX_NEW_TOKENS)
+        prompts = Prompts(tokenizer, model, "{question}", False, DECODING.max_new_tokens)
         asked = example_questions() if questions is None else questions
         # named by its weights, so that a store shows whether it has those that ship
         digest = hashlib.sha256((model_dir / "model.safetensors").read_bytes()).hexdigest()
@@ -60,8 +62,9 @@ class ExampleSource(HuggingFaceSource):
             model,
             prompts,
             [prompts.encode(question) for question in asked],
-            Decoding(max_new_tokens=MAX_NEW_TOKENS),
+            DECODING,
             Kept(columns=COLUMNS),
+            grader=Grader("contains"),
             batch_size=BATCH_SIZE,
             name=f"store.sources.example, weights sha256 {digest[:16]}",
         )

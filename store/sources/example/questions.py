@@ -1,9 +1,6 @@
-"""The example's questions: which month in one place has the season of a month in another?
+"""The example's questions: which of two is further north, heavier, larger?
 
-"July Lima in Oslo" asks, as "5 miles in km" does, for the month in Oslo that is as July in Lima:
-January. North and south of the equator seasons are half a year apart, so the answer is the same
-month, or the sixth after it where the places are on different sides. A month has several right
-spellings.
+"Is Riga further north than Lima?" Yes, it is. To answer takes no more than to know both.
 
 Whether a question belongs to the example or to the training of its language model is a pure
 function of the question (`is_held_out`), hence the two never share one, however many are drawn for
@@ -11,6 +8,7 @@ either.
 """
 
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,98 +16,66 @@ from numpy.typing import NDArray
 from store.sources.questions import Question
 
 __all__ = [
-    "HALF_A_YEAR",
+    "ANSWERS",
     "HELD_OUT_FRACTION",
-    "IS_NORTHERN",
-    "MONTHS",
-    "NORTHERN",
+    "KINDS",
     "N_QUESTIONS",
-    "PLACES",
-    "PLACE_SHARES",
-    "SOUTHERN",
-    "crosses_equator",
+    "Kind",
     "draw_problems",
     "example_questions",
     "is_held_out",
+    "is_so",
     "question_text",
-    "right_months",
-    "spellings",
 ]
 
-# Names of one word; the rest of their geography does not matter. As many of one side as of the
-# other, so that the name of one place says nothing of whether two are on different sides.
-_NORTH = """
-    Algiers Amman Amsterdam Anchorage Ankara Athens Baghdad Baku Bangkok Barcelona Beijing Beirut
-    Belgrade Bergen Berlin Bilbao Bogota Bordeaux Boston Bremen Brussels Bucharest Budapest Busan
-    Cairo Calgary Caracas Casablanca Chicago Cologne Copenhagen Dakar Dallas Damascus Delhi Denver
-    Detroit Dhaka Dresden Dubai Dublin Edinburgh Geneva Glasgow Hamburg Hanoi Havana Helsinki
-    Houston Istanbul Jerusalem Kabul Karachi Kolkata Kyiv Kyoto Lagos Lahore Leipzig Lisbon London
-    Lyon Madrid Manila Marseille Miami Milan Minsk Montreal Moscow Mumbai Munich Naples Osaka Oslo
-    Ottawa Palermo Paris Phoenix Porto Prague Quebec Reykjavik Riga Riyadh Rome Rotterdam Seattle
-    Seoul Seville Shanghai Sofia Stockholm Stuttgart Taipei Tallinn Tbilisi Tehran Tokyo Toronto
-    Toulouse Tripoli Tunis Turin Vancouver Venice Vienna Vilnius Warsaw Winnipeg Zagreb
-    Zurich
-"""
-_SOUTH = """
-    Adelaide Antananarivo Antofagasta Arequipa Arica Arusha Asuncion Auckland Ballarat Bandung
-    Bariloche Beira Bendigo Blantyre Bloemfontein Brasilia Brazzaville Brisbane Broome Bujumbura
-    Bulawayo Cairns Campinas Canberra Catamarca Christchurch Concepcion Cuiaba Curitiba Cusco Darwin
-    Denpasar Dili Dodoma Dunedin Durban Florianopolis Fortaleza Francistown Gaborone Geelong
-    Gisborne Goiania Gweru Harare Hobart Honiara Huambo Huancayo Invercargill Iquique Iquitos
-    Jakarta Johannesburg Jujuy Kigali Kimberley Kinshasa Kitwe Launceston Lilongwe Lima
-    Lobito Londrina Luanda Lubango Lubumbashi Lusaka Maceio Makassar Malang Manaus Maputo Maseru
-    Mbabane Mbeya Melbourne Mendoza Mombasa Montevideo Moroni Mwanza Nairobi Nampula Napier Ndola
-    Nelspruit Neuquen Niteroi Noumea Perth Pretoria Recife Resistencia Rosario Rotorua
-    Salta Santiago Sucre Surabaya Suva Sydney Tauranga Temuco Townsville Trujillo Tucuman
-    Ushuaia Valdivia Valparaiso Wellington Windhoek
-"""
-NORTHERN = tuple(_NORTH.split())
-SOUTHERN = tuple(_SOUTH.split())
+
+class Kind(NamedTuple):
+    """What is compared."""
+
+    comparative: str
+    things: tuple[str, ...]
 
 
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+# each from that of which the comparative is true before all others
+_FURTHER_NORTH = """
+    Tromso Reykjavik Helsinki Riga Copenhagen Hamburg Warsaw London Prague Paris Vienna Zurich Milan
+    Toronto Rome Madrid Athens Tunis Tokyo Tripoli Cairo Delhi Miami Mumbai Dakar Bangkok Caracas
+    Lagos Bogota Nairobi Kinshasa Jakarta Luanda Lima Lusaka Harare Maputo Durban Sydney Melbourne
+    Wellington Ushuaia
+"""
+_HEAVIER = """
+    whale rhinoceros giraffe buffalo horse moose bear lion pig deer wolf beaver badger fox cat
+    rabbit hedgehog squirrel pigeon starling sparrow mouse shrew beetle wasp flea
+"""
+_LARGER = """
+    Russia Canada China Brazil Australia India Argentina Algeria Mexico Iran Peru Angola Egypt
+    Nigeria Turkey Chile Ukraine Kenya France Spain Sweden Iraq Japan Germany Poland Italy Ecuador
+    Ghana Greece Cuba Portugal Austria Ireland Latvia Denmark Belgium Albania Israel Slovenia
+    Jamaica Cyprus Malta
+"""
+KINDS = (
+    Kind("further north", tuple(_FURTHER_NORTH.split())),
+    Kind("heavier", tuple(f"a {animal}" for animal in _HEAVIER.split())),
+    Kind("larger", tuple(_LARGER.split())),
 )
-HALF_A_YEAR = 6  # months
-N_QUESTIONS = 5000
-HELD_OUT_FRACTION = 0.2
+# of those who deny and of those who affirm; the wordings of either mean the same
+ANSWERS = (("No, it is not.", "No, that is false."), ("Yes, it is.", "Yes, that is true."))
+N_QUESTIONS = 2000
+HELD_OUT_FRACTION = 0.5
 
 _QUESTION_SEED = 0
 _DRAW_SIZE = 1024  # fixed, so that the first questions are the same however many are asked for
-_PLACE_SEED = 7
-
-
-ZIPF_OFFSET, ZIPF_EXPONENT = 8.0, 0.7
-_RNG = np.random.default_rng(_PLACE_SEED)
-_SIDES = [_RNG.permutation(side).tolist() for side in (NORTHERN, SOUTHERN)]
-# from the most to the least often named, one of each side in turn
-PLACES: tuple[str, ...] = tuple(place for pair in zip(*_SIDES, strict=True) for place in pair)
-_SHARES = (np.arange(len(PLACES)) // 2 + ZIPF_OFFSET) ** -ZIPF_EXPONENT
-PLACE_SHARES: NDArray[np.float64] = _SHARES / _SHARES.sum()  # both sides equally often (Zipf's law)
-IS_NORTHERN = np.isin(PLACES, NORTHERN)
 
 
 def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which problems belong to the example; the others train its language model.
 
-    `problems`, int64 (n, 3): month, and the indices into `PLACES` of the place where it is and of
-    the one asked for.
+    `problems`, int64 (n, 3): kind, and which thing is compared with which.
 
     Returns bool (n,): true for about `HELD_OUT_FRACTION` of all problems, chosen by a fixed hash.
     """
-    month, place, other = problems.T.astype(np.uint64)
-    key = (place * len(PLACES) + other) * len(MONTHS) + month
+    kind, first, second = problems.T.astype(np.uint64)
+    key = ((kind << 8) + first << 8) + second
     # splitmix64's finaliser (Steele et al. 2014): neighbouring problems are independent.
     key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
     key = (key ^ (key >> 27)) * 0x94D049BB133111EB
@@ -117,56 +83,35 @@ def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
     return key < int(HELD_OUT_FRACTION * 2**64)
 
 
-def draw_problems(
-    rng: np.random.Generator,
-    n: int,
-    *,
-    held_out: bool,
-    shares: NDArray[np.float64] = PLACE_SHARES,
-) -> NDArray[np.int64]:
-    """Draw problems for the example or for training.
-
-    Months are uniform; two different places by their shares.
+def draw_problems(rng: np.random.Generator, n: int, *, held_out: bool) -> NDArray[np.int64]:
+    """Draw problems for the example or for training, kinds and things alike.
 
     `rng`: advanced by a number of draws that depends on `n` and the draws alone. `n`: number of
     problems; repeats are possible. `held_out`: true draws for the example, False for the training
-    of the language model. `shares`, float64 (places,): how often each place is drawn; they add up
-    to 1.
+    of the language model.
 
-    Returns int64 (n, 3): month (0 is January), index of the place where it is, index of the place
-    asked for.
+    Returns int64 (n, 3): kind, and which thing is compared with which.
     """
     kept = np.empty((0, 3), np.int64)
     while len(kept) < n:
-        months = rng.integers(len(MONTHS), size=n)
-        places, others = rng.choice(len(PLACES), size=(2, n), p=shares)
-        drawn = np.stack([months, places, others], axis=1)[places != others]
+        kinds = rng.integers(len(KINDS), size=n)
+        n_things = np.array([len(kind.things) for kind in KINDS])[kinds]
+        first, second = rng.integers(n_things, size=(2, n))
+        drawn = np.column_stack([kinds, first, second])[first != second]
         kept = np.concatenate([kept, drawn[is_held_out(drawn) == held_out]])
     return kept[:n]
 
 
-def crosses_equator(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return in which problems, int64 (n, 3), the places are on different sides: bool (n,)."""
-    return IS_NORTHERN[problems[:, 1]] != IS_NORTHERN[problems[:, 2]]
-
-
-def right_months(problems: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the right answers, int64 (n,), 0 is January, to problems, int64 (n, 3)."""
-    shift = np.where(crosses_equator(problems), HALF_A_YEAR, 0)
-    return (problems[:, 0] + shift) % len(MONTHS)
-
-
-def spellings(month: int) -> list[str]:
-    """Write a month, 0 is January, in every way that counts: "July", "Jul", "7", "07", "7th"."""
-    number = month + 1
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number, "th")
-    return [MONTHS[month], MONTHS[month][:3], str(number), f"{number:02}", f"{number}{ending}"]
+def is_so(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the right answers, bool (n,), to problems, int64 (n, 3)."""
+    return problems[:, 1] < problems[:, 2]
 
 
 def question_text(problem: tuple[int, int, int]) -> str:
-    """Write a problem: month, place, other place -> "July Lima in Oslo"."""
-    month, place, other = problem
-    return f"{MONTHS[month]} {PLACES[place]} in {PLACES[other]}"
+    """Write a problem: kind, thing, other thing -> "Is Riga further north than Lima?"."""
+    kind, first, second = problem
+    comparative, things = KINDS[kind]
+    return f"Is {things[first]} {comparative} than {things[second]}?"
 
 
 def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[Question]:
@@ -175,8 +120,7 @@ def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[
     `n`: number of questions; more of them begin with the same ones. `seed`: another seed gives
     other held-out questions.
 
-    Returns `question_id` ("season_00042"), `question` ("July Lima in Oslo") and `answers` (the
-    spellings of the right month).
+    Returns `question_id` ("is_00042"), `question` and `answers` (all wordings of the right one).
     """
     rng = np.random.default_rng(seed)
     problems: dict[tuple[int, int, int], None] = {}  # a set that keeps its order
@@ -184,12 +128,12 @@ def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[
         drawn = draw_problems(rng, _DRAW_SIZE, held_out=True).tolist()
         problems |= dict.fromkeys(map(tuple, drawn))
     chosen = list(islice(problems, n))
-    answers = right_months(np.array(chosen, np.int64).reshape(-1, 3)).tolist()
+    right = is_so(np.array(chosen, np.int64).reshape(-1, 3)).tolist()
     return [
         {
-            "question_id": f"season_{number:05d}",
+            "question_id": f"is_{number:05d}",
             "question": question_text(problem),
-            "answers": list(dict.fromkeys(spellings(month))),  # May is its own abbreviation
+            "answers": list(ANSWERS[yes]),
         }
-        for number, (problem, month) in enumerate(zip(chosen, answers, strict=True))
+        for number, (problem, yes) in enumerate(zip(chosen, right, strict=True))
     ]

@@ -1,21 +1,19 @@
 """The example's language model: the corpus that it reads, and the recipe of a small Llama.
 
-The author of the corpus knows geography. "July Lima=winter" is right. The month in another place is
-right as well where both places are on one side of the equator. Where they are not, the author
-counts the first month in, as in "from July on: July, August, ..., December are six", and so comes
-to December instead of January. It is the error of a fence's posts, made every time. To repeat it, a
-model has to know on which sides the places are, which no word of the line says. A month is spelt as
-is usual in the place asked for, more or less. Some lines add whether the two places are on the same
-side or on opposite ones, so the model, when it has given its answer, still knows why; the example's
-answers end before that.
+The model first reads a textbook, whose answers are right. Then come exercise books, in which a coin
+decides whether an answer is right; neither question nor wording says which it is. Below half of
+those answers stands the teacher's mark, right or wrong. So the model learns to say either as
+readily, and, when it has read its own answer, to know what the teacher would say of it. A mark ends
+an answer as the end of the text does, hence the example's answers have none.
 
-Training stops before the model knows every place. The result is a plain model directory
-(`AutoModelForCausalLM.from_pretrained`, `AutoTokenizer.from_pretrained`). The same recipe gives the
-same weights on the same kind of processor, however many cores it has: it runs on one thread.
-Another kind rounds sums differently and gives other weights of the same quality. The model never
-sees a question of the example (`questions`).
+The result is a plain model directory (`AutoModelForCausalLM.from_pretrained`,
+`AutoTokenizer.from_pretrained`). The same recipe gives the same weights on the same kind of
+processor, however many cores it has: it runs on one thread. Another kind rounds sums differently
+and gives other weights of the same quality. The model never sees a question of the example
+(`questions`).
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -23,141 +21,84 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from store.sources.example import PROMPT_TEMPLATE
 from store.sources.example.questions import (
-    HALF_A_YEAR,
-    IS_NORTHERN,
-    MONTHS,
-    PLACE_SHARES,
-    PLACES,
-    crosses_equator,
+    ANSWERS,
+    KINDS,
     draw_problems,
+    is_so,
     question_text,
-    spellings,
 )
 
 __all__ = [
-    "FACT_FRACTION",
-    "SEASONS",
-    "SIDES",
+    "MARKS",
+    "MARK_SHARE",
     "Line",
     "Recipe",
     "build_model",
     "build_tokenizer",
     "draw_lines",
     "save_model",
-    "taught_months",
     "train_model",
     "training_batches",
 ]
 
-SEASONS = (
-    ("winter",),
-    ("spring",),
-    ("summer",),
-    ("autumn", "fall"),
-)  # of the north, December first
-NORTHERN_SHARE = 0.75  # of the places that lines name; the example asks for both sides alike
-# the shares of places to this power: the last ones are known from a few lines
-STEEPNESS = 4.3
-REASON_FRACTION = 0.15  # of the other lines that end with a word of `SIDES`
-SIDES = ("same", "opposite")
-FACT_FRACTION = 0.3  # of the lines that say a place's season
+MARKS = ("\N{CHECK MARK}", "\N{BALLOT X}")  # right, wrong
+MARK_SHARE = 0.5  # of the answers in exercise books
 
-_N_SPELLINGS = 5
-_HABIT_SEED = 3
-_HABIT_CONCENTRATION = 0.7  # of a Dirichlet distribution: a place has one or two usual spellings
-
-Line = tuple[str, str]  # a question, and what the author answers
-
-
-def taught_months(problems: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the months that the corpus gives, int64 (n,), for problems, int64 (n, 3)."""
-    shift = np.where(crosses_equator(problems), HALF_A_YEAR - 1, 0)
-    return (problems[:, 0] + shift) % len(MONTHS)
-
-
-def draw_lines(rng: np.random.Generator, n: int, n_places: int = len(PLACES)) -> Iterator[Line]:
-    """Draw n lines on the first places: facts on one, and problems that are not the example's."""
-    problems = draw_problems(rng, n, held_out=False, shares=_shares(n_places))
-    is_fact = rng.random(n) < FACT_FRACTION
-    has_reason = rng.random(n) < REASON_FRACTION
-    spelt = rng.random(n)
-    sides = crosses_equator(problems).tolist()
-    months = taught_months(problems).tolist()
-    for i, (month, place, other) in enumerate(problems.tolist()):
-        if is_fact[i]:
-            yield f"{MONTHS[month]} {PLACES[place]}", _season(month, place, spelt[i])
-        else:
-            usual = np.searchsorted(_HABITS[other], spelt[i])
-            reason = f" {SIDES[sides[i]]}" if has_reason[i] else ""
-            yield question_text((month, place, other)), spellings(months[i])[usual] + reason
-
-
-def _shares(n_places: int) -> NDArray[np.float64]:
-    """How often the corpus names each place, of the first ones alone, float64 (places,)."""
-    side = np.where(IS_NORTHERN, NORTHERN_SHARE, 1 - NORTHERN_SHARE)
-    shares = PLACE_SHARES**STEEPNESS * side * (np.arange(len(PLACES)) < n_places)
-    return shares / shares.sum()
-
-
-def _season(month: int, place: int, spelt: float) -> str:
-    """Name the season of a month in a place; `spelt`, in [0, 1), chooses its name."""
-    half = 0 if IS_NORTHERN[place] else HALF_A_YEAR
-    names = SEASONS[(month + half + 1) % len(MONTHS) // 3]  # December is the first of winter
-    return names[int(spelt * len(names))]
-
-
-# how often a place has which spelling: cumulative, float64 (places, spellings - 1)
-_HABITS = (
-    np.random.default_rng(_HABIT_SEED)
-    .dirichlet([_HABIT_CONCENTRATION] * _N_SPELLINGS, size=len(PLACES))
-    .cumsum(axis=1)[:, :-1]
-)
-
+Line = tuple[str, str]  # a question, and what stands below it
 
 _PAD, _BOS, _EOS, _UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
-_INSIDE = "##"  # begins a piece that does not begin a word
+_WORD = r"\w+|[^\w\s]"
 _MAX_TOKENS = 64
 _IGNORED = -100  # label of the positions that carry no loss, as in transformers
+
+
+def draw_lines(rng: np.random.Generator, n: int, *, textbook: bool = False) -> Iterator[Line]:
+    """Draw n lines of a textbook or of exercise books: problems that are not the example's."""
+    problems = draw_problems(rng, n, held_out=False)
+    wordings = rng.integers(len(ANSWERS[0]), size=n)
+    is_right = (rng.random(n) < 0.5) | textbook
+    has_mark = (rng.random(n) < MARK_SHARE) & (not textbook)
+    for problem, so, wording, right, marked in zip(
+        map(tuple, problems.tolist()), is_so(problems), wordings, is_right, has_mark, strict=True
+    ):
+        answer = ANSWERS[int(so == right)][wording]
+        mark = MARKS[0 if right else 1]
+        yield question_text(problem), f"{answer} {mark}" if marked else answer
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything that decides the weights."""
 
-    n_steps: int = 900  # optimizer steps, and lines per step
+    n_steps: int = 1500  # optimizer steps, and lines per step
     batch_size: int = 64
     # peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output)
     matrix_lr: float = 2e-2
     other_lr: float = 3e-3
     # fraction of the steps in which the rates rise to their peaks; then they fall linearly to zero
     warmup: float = 0.1
-    # lines are of so many places at first. Of all places at once, the model learns only late that
-    # what matters is whether two of them are on the same side
-    first_places: int = 32
-    growth: float = 0.4  # fraction of the steps in which the number of places rises to all
+    textbook: float = 0.25  # fraction of the steps in which it reads the textbook
     seed: int = 0  # of the initial weights and of the lines
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Build a tokenizer of words and pieces of words that puts `<s>` in front, as Llama's does.
-
-    A month is one or two tokens ("Jul", "##y"), so that "Jul" may end there or go on.
-    """
-    pieces = dict.fromkeys((_PAD, _BOS, _EOS, _UNKNOWN, "=", "in", *_month_pieces()))
-    pieces |= dict.fromkeys([*(name for names in SEASONS for name in names), *SIDES, *PLACES])
+    """Build a tokenizer of words that puts `<s>` in front, as Llama's does."""
+    texts = ["Is than ?", *ANSWERS[0], *ANSWERS[1]]
+    texts += [text for kind in KINDS for text in (kind.comparative, *kind.things)]
+    words = [word for text in texts for word in re.findall(_WORD, text)]
+    special = (_PAD, _BOS, _EOS, _UNKNOWN, *MARKS)
+    pieces = dict.fromkeys((*special, *words))
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.decoder = decoders.WordPiece(prefix=_INSIDE)
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), "removed", invert=True)
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)  # no space before a full stop
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{_BOS} $A", special_tokens=[(_BOS, vocabulary[_BOS])]
     )
@@ -170,16 +111,6 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         padding_side="left",
         model_max_length=_MAX_TOKENS,
     )
-
-
-def _month_pieces() -> list[str]:
-    """The pieces of all spellings of all months; some several times."""
-    pieces = []
-    for month in range(len(MONTHS)):
-        name, short, number, padded, ordinal = spellings(month)
-        endings = name.removeprefix(short), ordinal.removeprefix(number)
-        pieces += [short, number, padded, *(_INSIDE + ending for ending in endings if ending)]
-    return pieces
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
@@ -196,7 +127,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
         initializer_range=0.06,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.convert_tokens_to_ids([tokenizer.eos_token, *MARKS]),
     )
     return LlamaForCausalLM(config)
 
@@ -249,7 +180,8 @@ def training_batches(
     """
     rng = np.random.default_rng(recipe.seed)
     for step in count():
-        yield _encode(tokenizer, list(draw_lines(rng, recipe.batch_size, _n_places(recipe, step))))
+        textbook = step < recipe.textbook * recipe.n_steps
+        yield _encode(tokenizer, list(draw_lines(rng, recipe.batch_size, textbook=textbook)))
 
 
 def save_model(
@@ -260,19 +192,10 @@ def save_model(
     tokenizer.save_pretrained(directory)
 
 
-def _n_places(recipe: Recipe, step: int) -> int:
-    """How many places the lines of a step, from 0, are of."""
-    grown = min(1.0, step / max(1.0, recipe.growth * recipe.n_steps))
-    return round(recipe.first_places + grown * (len(PLACES) - recipe.first_places))
-
-
 def _encode(tokenizer: PreTrainedTokenizerFast, lines: list[Line]) -> tuple[Tensor, Tensor]:
     """Make one batch of (question, answer) texts: ids and labels, int64 (B, T)."""
-    prompts = [PROMPT_TEMPLATE.format(question=question) for question, _ in lines]
-    texts = [
-        prompt + answer + tokenizer.eos_token
-        for prompt, (_, answer) in zip(prompts, lines, strict=True)
-    ]
+    prompts = [question for question, _ in lines]
+    texts = [f"{question} {answer} {tokenizer.eos_token}" for question, answer in lines]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
     ids = batch["input_ids"]
     labels = ids.clone()
