@@ -40,7 +40,7 @@ COLUMNS = (DEFAULT, "lens_entropy", "-eos_logprob")
 
 
 class ExampleSource(HuggingFaceSource):
-    """The example's traces: L = 4, d = 64, H = 4, K = 10; about 13 tokens and XX kB each.
+    """The example's traces: L = 4, d = 64, H = 4, K = 10; about 13 tokens and 13 kB each.
 
     `questions`: by default `example_questions()`. `model_dir`: model directory; by default the
     weights that ship.
