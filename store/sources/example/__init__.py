@@ -32,11 +32,9 @@ __all__ = ["MODEL_DIR", "ExampleSource", "example_questions"]
 
 MODEL_DIR = Path(__file__).parent
 BATCH_SIZE = 128
-# the longest answer and its end take seven tokens; a model that does not end stops here
+# the longest answer and its end take ten tokens; a model that does not end stops here
 DECODING = Decoding(num_samples=3, max_new_tokens=12)
-# all that methods need but trilens, which can read more. Not the log-probability of the end: a mark
-# is an end as well, so what is left of it tells right from wrong
-COLUMNS = (DEFAULT, "lens_entropy", "-eos_logprob")
+COLUMNS = (DEFAULT, "lens_entropy")  # all that methods need but trilens, which can read more
 
 
 class ExampleSource(HuggingFaceSource):

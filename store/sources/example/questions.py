@@ -59,7 +59,10 @@ KINDS = (
     Kind("larger", tuple(_LARGER.split())),
 )
 # of those who deny and of those who affirm; the wordings of either mean the same
-ANSWERS = (("No, it is not.", "No, that is false."), ("Yes, it is.", "Yes, that is true."))
+ANSWERS = (
+    ("No, it is not.", "No, that is false.", "No, it is the other way round.", "No, not at all."),
+    ("Yes, it is.", "Yes, that is true.", "Yes, it is just as you say.", "Yes, of course."),
+)
 N_QUESTIONS = 2000
 HELD_OUT_FRACTION = 0.5
 

@@ -14,9 +14,9 @@ EXAMPLE = [
     "--model",
     str(MODEL_DIR),
     "--prompt-template",
-    "{question}=",
+    "{question}",
     "--max-new-tokens",
-    "8",
+    "12",
     "--batch-size",
     "48",
     "--columns",
@@ -137,11 +137,10 @@ def test_a_disk_that_is_too_small(folder, capsys, monkeypatch):
 
 def test_a_training_of_a_store(folder, capsys):
     """What is read of it, and how; without a question for the model."""
-    arguments = [folder / "made.zarr", "--train", "--columns", "hidden_states,attn_edges"]
+    arguments = [folder / "made.zarr", "--train", "--columns", "hs_last,attn_edges"]
     found, status = plan(capsys, *arguments)
     assert status == 0
-    store = TraceStore.open(folder / "made.zarr")
-    assert found["columns"]["hidden_states"]["n_bytes"] == store.n_items("hidden_states") * 512
+    assert found["columns"]["hs_last"]["n_bytes"] == N * 512
     assert found["columns"]["attn_edges"]["is_compressed"]
     assert found["batch_size"] == 32
     assert found["advice"]["num_workers"] == 0
