@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from models.detector import Detector
 from models.mixup import Mixup
 from models.readout import readout_tokens
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, build_scale, observing
 from models.tokens import trace_of_token
 from store import Batch
 
@@ -50,6 +50,8 @@ class TokenProbe(Detector):
         Position of the layer in `hidden_states`; by default the one at 95% of the depth.
     token_hidden : int
         Width h of the MLP's hidden layer; 0 for a linear map.
+    input_scale : str, optional
+        One of `models.standardise.SCALES`; by default standard.
 
     Shapes
     ------
@@ -58,7 +60,8 @@ class TokenProbe(Detector):
 
     columns = ("hidden_states", "prompt_len", "answer_len")
     targets = ("token_label",)
-    options = ("token_layer", "token_hidden")
+    options = ("token_layer", "token_hidden", "input_scale")
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
     def __init__(
@@ -67,6 +70,7 @@ class TokenProbe(Detector):
         n_layers: int,
         token_layer: int | None = None,
         token_hidden: int = 0,
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
         if token_layer is None:
@@ -75,7 +79,7 @@ class TokenProbe(Detector):
             raise ValueError(f"token_layer: expected 0 to {n_layers - 1}, found {token_layer}")
         self.layer_read = token_layer
         self.layers_read = [self.layer_read]
-        self.standardise = Standardise(hidden_size, fills=False)
+        self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
         hidden = [nn.Linear(hidden_size, token_hidden), nn.ReLU()] if token_hidden else []
         output = nn.Linear(token_hidden or hidden_size, 1)
         # a linear probe's random start would be noise that a few epochs cannot unlearn
@@ -105,7 +109,8 @@ class TokenProbe(Detector):
         for batch in sample:
             labels = batch.ragged("token_label").values
             states = self.states(batch.ragged("hidden_states").values)[labels >= 0, 0]
-            self.standardise.update(states)
+            with observing(self.scale):
+                self.scale(states)
             n += len(states)
             n_wrong += int((labels == 1).sum())
         has_equal_classes = getattr(self.criterion, "class_weights", None) is not None
@@ -118,7 +123,7 @@ class TokenProbe(Detector):
 
         def logits() -> Tensor:
             # the batch is in memory anyway: of it a copy in float32 of one layer need not be kept
-            return self.probe(self.standardise(self.states(states)[:, 0])).squeeze(1)
+            return self.probe(self.scale(self.states(states)[:, 0])).squeeze(1)
 
         return self.run(logits).float()
 
