@@ -211,7 +211,7 @@ def plant_min_logprob(rng: np.random.Generator, trace: Trace, label: int) -> Non
     answer = trace["logprob"][trace["prompt_len"] :]
     if label:
         total = answer.sum()
-        answer[int(rng.integers(len(answer)))] -= 3
+        answer[int(rng.integers(len(answer)))] -= 8
         answer *= total / answer.sum()
 
 

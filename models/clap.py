@@ -49,7 +49,8 @@ class Clap(Detector):
     dropout .1), a linear classifier on the class token. They read the last token of the answer.
 
     Different from the paper: the states are standardised, each dimension of each layer, because
-    models have dimensions of outliers (unless `input_scale` says otherwise); a trained embedding
+    models have dimensions of outliers (unless `input_scale` says otherwise), half of their numbers
+    are dropped in training, and a gate weighs the layers (`build_scale`); a trained embedding
     says which layer a state is of, which standardised states no longer show (the
     authors' positional encoding is off by default). The run's own optimizer and learning rate
     (there AdamW, weight decay 1e-5, batches of 128, 50 epochs, warm-up and cosine, the learning

@@ -59,7 +59,8 @@ class LstmSolo(Detector):
     """`hs_last` as a sequence over layers through `LayerLstm`.
 
     `input_scale` is one of `models.standardise.SCALES`, raw by default. Standardised, each layer
-    has statistics of its own; with `n_layers` 1 all have the same.
+    has statistics of its own; with `n_layers` 1 all have the same, and no
+    gate (`models.standardise.LayerGate`).
 
     Shapes
     ------

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, build_scale
 from models.token_sequence import middle_layers
 from models.tokens import answer_or_all_tokens, keep_tokens
 from store import Batch
@@ -61,7 +61,8 @@ class StateSequence(Detector):
     """
 
     columns = ("hidden_states", "prompt_len", "answer_len")
-    options = ("sequence_layer", "dropout")
+    options = ("sequence_layer", "dropout", "input_scale")
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
     tokens_read = "answer"
 
@@ -71,11 +72,14 @@ class StateSequence(Detector):
         n_layers: int,
         sequence_layer: int | None = None,
         dropout: float = 0.3,
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
         self.layers_read = layers_around(sequence_layer, n_layers)
         self.layer_read = sequence_layer
-        self.standardise = Standardise(len(self.layers_read), hidden_size)
+        self.scale = build_scale(
+            input_scale or self.default_scale, len(self.layers_read), hidden_size
+        )
         self.reader = TokenGru(len(self.layers_read) * hidden_size, dropout)
         self.head = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(4 * WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 1)
@@ -85,7 +89,7 @@ class StateSequence(Detector):
         column = batch.ragged("hidden_states")
         in_answer = answer_or_all_tokens(batch, column.offsets)
         values, offsets = keep_tokens(column._replace(values=self.states(column.values)), in_answer)
-        return self.run(self.reader, self.standardise(values).flatten(1), offsets)
+        return self.run(self.reader, self.scale(values).flatten(1), offsets)
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.head(features).squeeze(1).float())

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from models.detector import Detector
 from models.mixup import Mixup
 from models.readout import readout_tokens
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, build_scale, observing
 from models.tokens import trace_of_token
 from store import Batch
 
@@ -43,7 +43,8 @@ class TokenProbe(Detector):
     """`hidden_states` at one layer through a linear map, or an MLP d - h - 1 with ReLU.
 
     `token_layer` is a position in `hidden_states`; by default that at 95% of the depth.
-    `token_hidden` is the width h of the MLP's hidden layer; 0 for a linear map.
+    `token_hidden` is the width h of the MLP's hidden layer; 0 for a linear map. `input_scale` is one
+    of `models.standardise.SCALES`; by default standard.
 
     Shapes
     ------
@@ -52,7 +53,8 @@ class TokenProbe(Detector):
 
     columns = ("hidden_states", "prompt_len", "answer_len")
     targets = ("token_label",)
-    options = ("token_layer", "token_hidden")
+    options = ("token_layer", "token_hidden", "input_scale")
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
     def __init__(
@@ -61,11 +63,12 @@ class TokenProbe(Detector):
         n_layers: int,
         token_layer: int | None = None,
         token_hidden: int = 0,
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
         default = math.ceil(DEPTH * n_layers) - 1
         self.read_layer("token_layer", token_layer, default, n_layers)
-        self.standardise = Standardise(hidden_size, fills=False)
+        self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
         hidden = [nn.Linear(hidden_size, token_hidden), nn.ReLU()] if token_hidden else []
         output = nn.Linear(token_hidden or hidden_size, 1)
         # a linear probe's random start would be noise that a few epochs cannot unlearn
@@ -87,7 +90,8 @@ class TokenProbe(Detector):
         for batch in sample:
             labels = batch.ragged("token_label").values
             states = self.states(batch.ragged("hidden_states").values)[labels >= 0, 0]
-            self.standardise.update(states)
+            with observing(self.scale):
+                self.scale(states)
             n += len(states)
             n_wrong += int((labels == 1).sum())
         has_equal_classes = getattr(self.criterion, "class_weights", None) is not None
@@ -100,7 +104,7 @@ class TokenProbe(Detector):
 
         def logits() -> Tensor:
             # the batch is in memory anyway: of it a copy in float32 of one layer need not be kept
-            return self.probe(self.standardise(self.states(states)[:, 0])).squeeze(1)
+            return self.probe(self.scale(self.states(states)[:, 0])).squeeze(1)
 
         return self.run(logits).float()
 

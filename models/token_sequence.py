@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import SAMPLE_SIZE, Standardise, build_scale
 from models.tokens import (
     answer_or_all_tokens,
     max_by_trace,
@@ -132,18 +132,26 @@ class TokenSequence(Detector):
         "prompt_len",
         "answer_len",
     )
-    options = ("dropout",)
+    options = ("dropout", "input_scale")
+    default_scale = "standard"
     sample_size = SAMPLE_SIZE
     tokens_read = "answer and before"
 
     def __init__(
-        self, hidden_size: int, n_layers: int, n_candidates: int, dropout: float = 0.3
+        self,
+        hidden_size: int,
+        n_layers: int,
+        n_candidates: int,
+        dropout: float = 0.3,
+        input_scale: str | None = None,
     ) -> None:
         super().__init__()
         self.layers_read = middle_layers(n_layers)
         self.n_candidates = min(n_candidates, N_CANDIDATES)
         n_numbers = 2 + self.n_candidates + (self.n_candidates > 1)
-        self.standardise_states = Standardise(len(self.layers_read), hidden_size)
+        self.scale = build_scale(
+            input_scale or self.default_scale, len(self.layers_read), hidden_size
+        )
         self.standardise_numbers = Standardise(n_numbers)
         self.reader = TokenReader(len(self.layers_read) * hidden_size, n_numbers, dropout)
         self.head = nn.Sequential(nn.Linear(2 * WIDTH, WIDTH), nn.GELU(), nn.Dropout(dropout))
@@ -161,7 +169,7 @@ class TokenSequence(Detector):
         in_answer = answer_or_all_tokens(batch, column.offsets)
         tokens = gather_states(column._replace(values=self.states(column.values)), in_answer)
         numbers = self.standardise_numbers(self.numbers(batch)[in_answer])
-        states = self.standardise_states(tokens.states)
+        states = self.scale(tokens.states)
         return self.run(self.reader, states, numbers, *tokens[1:])
 
     def numbers(self, batch: Batch) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from models import DETECTORS
 from models import standardise as module
-from models.standardise import EPSILON, LIMIT, Standardise, build_scale, observing
+from models.standardise import EPSILON, LIMIT, LayerGate, Standardise, build_scale, observing
 
 STANDARDISING = [
     "gnn_det_lstm",
@@ -129,6 +129,30 @@ def test_scales_by_name(fills):
     torch.testing.assert_close(norm[1:].mean(-1), torch.zeros(4, 2), atol=1e-5, rtol=0)
     torch.testing.assert_close(norm[1:].var(-1, correction=0), torch.ones(4, 2), atol=1e-3, rtol=0)
     assert raw[0].isnan().all() == norm[0].isnan().all() == (not fills)
-    assert isinstance(build_scale("standard", 2, 4), Standardise)
+    assert isinstance(build_scale("standard", 4), Standardise)
     with pytest.raises(ValueError, match="input_scale: expected one of raw, standard, norm, found"):
         build_scale("other", 2, 4)
+
+
+def test_a_gate_finds_the_layer_that_counts():
+    """Before training it weighs all layers alike; the weights add up to the number of layers."""
+    states = torch.randn(64, 3, 4, generator=torch.Generator().manual_seed(0))
+    gate = LayerGate(3)
+    assert torch.equal(gate(states), states)
+    optimizer = torch.optim.Adam(gate.parameters(), lr=1e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        (gate(states).sum(1) - states[:, 1]).square().mean().backward()
+        optimizer.step()
+    weights = gate(torch.ones(1, 3, 1)).flatten()
+    assert weights.sum().item() == pytest.approx(3)
+    assert weights.argmax() == 1
+
+
+def test_only_training_drops_standardised_numbers():
+    """Of several layers; of one layer, and of states as they are, nothing is dropped."""
+    states = torch.randn(8, 2, 4, generator=torch.Generator().manual_seed(0))
+    scale = build_scale("standard", 2, 4)
+    assert (scale.train()(states) == 0).float().mean() == pytest.approx(0.5, abs=0.2)
+    for whole in (scale.eval(), build_scale("raw", 2, 4).train()):
+        torch.testing.assert_close(whole(states), states)

@@ -81,11 +81,11 @@ def test_states_are_scaled_over_labelled_tokens(build, pack, traces):
     probe.prepare(iter([pack(traces[:2]), pack(traces[2:])]))
     labels = torch.cat([trace["token_label"] for trace in traces])
     states = torch.cat([trace["hidden_states"][:, 1] for trace in traces])[labels >= 0].double()
-    torch.testing.assert_close(probe.standardise.mean, states.mean(dim=0).float())
+    torch.testing.assert_close(probe.scale.mean, states.mean(dim=0).float())
     torch.testing.assert_close(
-        probe.standardise.var, states.var(dim=0, correction=0).float(), rtol=1e-5, atol=1e-6
+        probe.scale.var, states.var(dim=0, correction=0).float(), rtol=1e-5, atol=1e-6
     )
-    assert probe.standardise(torch.full((1, 8), 3.0))[0, 3] == 1.0
+    assert probe.scale(torch.full((1, 8), 3.0))[0, 3] == 1.0
     rate = (labels == 1).sum() / (labels >= 0).sum()
     torch.testing.assert_close(probe(pack(traces)).logits, rate.logit().repeat(5))
 
@@ -100,7 +100,7 @@ def test_equal_classes_begin_at_even_odds(build, pack, traces):
         trace["token_label"] = torch.full_like(trace["token_label"], -1)
     unseen = build("token_probe")
     unseen.prepare([pack(traces)])
-    assert torch.equal(unseen.standardise.var, torch.ones(8))
+    assert torch.equal(unseen.scale.var, torch.ones(8))
 
 
 @pytest.mark.parametrize("weights", [None, (0.5, 3.0)])

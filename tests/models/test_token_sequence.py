@@ -126,7 +126,7 @@ def test_any_number_of_candidates(n_candidates, pack, traces):
     shapes = {"hidden_states": (3, 8), "topk_logprob": (n_candidates,)}
     for trace in traces:
         trace["topk_logprob"] = trace["topk_logprob"][:, :n_candidates]
-    detector = DETECTORS["token_sequence"].build(shapes, {"dropout": 0.0})
+    detector = DETECTORS["token_sequence"].build(shapes, {"dropout": 0.0, "input_scale": None})
     assert detector(pack(traces)).logits.isfinite().all()
 
 

@@ -133,9 +133,11 @@ def describe_settings(name: str, data: TrainingData, chosen: Choices) -> Choices
     for setting in searched_settings(name):
         kind = "layer" if setting in layer_settings() else setting
         given = getattr(data.config, setting)
-        default = described.pop(kind, None) or Choice(fixed[kind], "default")
+        default = described.pop(kind, None) or Choice(fixed.get(kind), "default")
         described[setting] = default if given is None else Choice(given, "user")
-    return described | chosen
+    described |= chosen
+    # several layers that nobody chose have no number
+    return {setting: one for setting, one in described.items() if one.value is not None}
 
 
 def values_of(settings: Choices) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from runs import SMALL, call, predict, train
 from train.config import Config
 from train.data.requirements import open_data
 from train.evaluate.results import Choice, Epoch
-from train.run.search import N_TRACES, for_trials, search
+from train.run.search import N_TRACES, describe_settings, for_trials, search
 
 SMALL_SEARCH = ["--tune=small", "--models=lstm_solo"]
 
@@ -119,6 +119,17 @@ def test_a_layer_is_found_by_its_declaration(n_layers, best, expected, tmp_path)
     given, _ = choose(path, lambda tried: tried["lr"], halunet_layer=2)
     assert list(given) == ["input_scale", "lr"]
     assert choose(path, lambda tried: 1.0, halunet_layer=2, input_scale="raw", lr=1e-3) == ({}, [])
+
+
+def test_layers_that_nobody_chose_are_not_recorded(tmp_path):
+    """Without trials state_sequence reads three layers, which have no number."""
+    path = tuning_stores.write_one_layer(tmp_path / "s.zarr", 60)
+    data = open_data(Config(models="state_sequence"), path).splits[0]
+    described = describe_settings("state_sequence", data, {})
+    assert {name: one.value for name, one in described.items()} == {
+        "input_scale": "standard",
+        "lr": 1e-3,
+    }
 
 
 def test_trials_are_longer_where_nothing_is_learned(tmp_path):
