@@ -14,7 +14,7 @@ import numpy as np
 
 from store.remote.cached_column import CachedColumn
 
-__all__ = ["UNKNOWN", "Want", "Wants", "choose_victims", "next_uses", "unknown_use"]
+__all__ = ["UNKNOWN", "Want", "Wants", "choose_victims", "unknown_use"]
 
 UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
 
@@ -22,15 +22,6 @@ UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below a
 def unknown_use(tick: float) -> float:
     """The next use of a chunk that was used at `tick`, which nobody has announced."""
     return UNKNOWN - tick
-
-
-def next_uses(next_use: np.ndarray, after: np.ndarray, past: float) -> np.ndarray:
-    """When chunks are needed, float64 `(n,)`.
-
-    Most uses need no request, so nobody tells of them: what was announced for before `past` has
-    been read, and is needed when it was announced for after that.
-    """
-    return np.where(next_use < past, np.where(after > 0, after, UNKNOWN), next_use)
 
 
 def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
@@ -84,7 +75,7 @@ class Want:
     def missing(self) -> np.ndarray:
         """The cells that are not here, and needed when it was announced; their shard is open."""
         index = self.column.index
-        # what was read meanwhile, and evicted again, is needed later
+        # what was read meanwhile is needed later
         some = index.missing(self.cells[index.next_use[self.cells] <= self.uses])
         return some[self.column.sizes(some) > 0]
 
@@ -99,10 +90,6 @@ class Wants:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def first(self) -> Want:
-        """What is needed first."""
-        return self._heap[0]
-
     def pop(self) -> Want:
         """Take what is needed first."""
         return heapq.heappop(self._heap)
@@ -112,7 +99,12 @@ class Wants:
         heapq.heappush(self._heap, want)
 
     def announce(
-        self, column: CachedColumn, uses: np.ndarray, clock: float, is_wanted: Callable[[], bool]
+        self,
+        column: CachedColumn,
+        uses: np.ndarray,
+        clock: float,
+        most_bytes: int,
+        is_wanted: Callable[[], bool],
     ) -> None:
         """Note when cells are needed, and have them fetched.
 
@@ -123,31 +115,18 @@ class Wants:
             `(n, 3)`.
         clock
             The time now.
+        most_bytes
+            Of chunks that are fetched together.
         is_wanted
             Whether who announces still reads.
         """
-        index = column.index
+        column.index.announce(uses, clock)
         uses = uses[np.argsort(uses[:, 1], kind="stable")]
-        some = uses[:, 0].astype(np.int64)
-        use = uses[:, 1]
-        after = np.where(uses[:, 2] < UNKNOWN / 2, uses[:, 2], 0)
-        known = index.next_use[some]
-        is_sooner = (known >= clock) & (known < use)
-        index.after[some] = np.where(is_sooner, use, after)
-        index.next_use[some] = np.where(is_sooner, known, use)
-        self.push_shards(column, some, use, is_wanted)
-
-    def push_shards(
-        self,
-        column: CachedColumn,
-        some: np.ndarray,
-        use: np.ndarray,
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """Have cells fetched that are needed at some times."""
-        shards = some // column.shard_cells
-        for shard in dict.fromkeys(shards.tolist()):
-            here = shards == shard
-            first = float(use[here].min())
-            of_shard = (column, shard, some[here], use[here], is_wanted)
-            self.push(Want(first, next(self._ties), *of_shard))
+        n = max(1, most_bytes // column.layout.chunk_bytes)
+        for first in range(0, len(uses), n):
+            some = uses[first : first + n, 0].astype(np.int64)
+            use = uses[first : first + n, 1]
+            shards = some // column.shard_cells
+            for shard in dict.fromkeys(shards.tolist()):
+                of_shard = (column, shard, some[shards == shard], use[shards == shard], is_wanted)
+                self.push(Want(float(use[0]), next(self._ties), *of_shard))
