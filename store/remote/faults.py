@@ -31,7 +31,6 @@ CAUSES = (  # what the client's text has, and how it is said
     ("timedout", "no answer in time"),
     ("timed out", "no answer in time"),
     ("reset", "the connection was reset"),
-    ("certificate", "a certificate that is not trusted"),
     ("incompletemessage", "the connection ended early"),
     ("incomplete", "a body that ended early"),
     ("unexpectedeof", "a body that ended early"),
@@ -96,6 +95,11 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     if status:
         return StoreError(f"{where}: expected an answer, found {shown}; check address and endpoint")
     lowered = text.lower()
+    if "certificate" in lowered:
+        return StoreError(
+            f"{where}: expected a certificate that is trusted, found another; set SSL_CERT_FILE to "
+            "a file (PEM) that has the authority's, or check the address"
+        )
     return TransientFault(next((said for sign, said in CAUSES if sign in lowered), "no answer"))
 
 
