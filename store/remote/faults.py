@@ -7,7 +7,7 @@ import errno
 import re
 from pathlib import Path
 
-from store.errors import LockedError, NotFoundError, StoreError
+from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 
 __all__ = ["ConflictError", "NoBucketError", "TransientFault", "disk_fault", "fault_of"]
 
@@ -90,6 +90,11 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     shown = f"status {status}" + (f" ({code})" if code else "")
     if status == 501:
         return StoreError(f"{where}: the server does not know this request ({shown}); use another")
+    if status == 416:
+        return CorruptError(
+            f"{where}: expected an object of all its bytes, found a shorter one; it was changed or "
+            "cut: open the store again, or push it again"
+        )
     if status >= 500 or status in (408, 409, 429) or code in WORTH_RETRYING:
         return TransientFault(shown)
     if status:
