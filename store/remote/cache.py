@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import WritableIndex, are_here
 from store.remote.fetch_loop import FetchLoop
 from store.remote.inventory import Inventory
-from store.remote.wants import UNKNOWN, Want, Wants, unknown_use
+from store.remote.wants import UNKNOWN, Want, cut_wants, unknown_use
 
 __all__ = ["Counts", "DiskCache", "Ticket"]
 
@@ -48,8 +49,6 @@ class Counts:
         Chunks asked for that were there, and that were not.
     fetched_bytes, fetched_twice_bytes, evicted_bytes
         From the object store; those of them that had been here before; and what had to go.
-    waits
-        Requests that waited for room.
     used_bytes
         That the cache takes now.
     """
@@ -59,7 +58,6 @@ class Counts:
     fetched_bytes: int = 0
     fetched_twice_bytes: int = 0
     evicted_bytes: int = 0
-    waits: int = 0
     used_bytes: int = 0
 
 
@@ -104,7 +102,7 @@ class DiskCache:
         self._admitted: list[Ticket] = []  # waiting for their cells
         self._held: list[Ticket] = []  # being copied
         self._jobs: deque[Job] = deque()
-        self._wants = Wants()
+        self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
@@ -212,11 +210,8 @@ class DiskCache:
 
     def _wait_for_room(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
         self._waiting.append(ticket)
-        has_waited = False
         try:
             while self._waiting[0] is not ticket or not self._admit(ticket):
-                self.counts.waits += not has_waited
-                has_waited = True
                 self._wait(deadline, n_bytes)
         finally:
             self._waiting.remove(ticket)
@@ -301,11 +296,24 @@ class DiskCache:
     def want(
         self, column: CachedColumn, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Announce cells; see `Wants.announce`. `now` is the time of the reader."""
+        """Have cells fetched that will be needed.
+
+        Parameters
+        ----------
+        uses
+            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
+            `(n, 3)`.
+        now
+            The time of the reader.
+        is_wanted
+            Whether who announces still reads.
+        """
         with self._changed:
             self._move_clock(now)
             most_bytes = min(WANT_BYTES, self.limit // WANT_SHARE)
-            self._wants.announce(column, uses, self.clock, most_bytes, is_wanted)
+            column.index.announce(uses, self.clock)
+            for want in cut_wants(column, uses, most_bytes, is_wanted):
+                heappush(self._wants, want)
             self._tell_of_room()
 
     @property
@@ -354,7 +362,7 @@ class DiskCache:
     def _start_want(self) -> None:
         """Make jobs of what is announced and needed first, once its shard is open."""
         while self._wants:
-            want = self._wants.pop()
+            want = heappop(self._wants)
             if not want.is_wanted():
                 continue
             if not want.column.is_open(want.shard):
@@ -369,7 +377,7 @@ class DiskCache:
                 # what is evicted for them is needed later than all of them
                 jobs = self._take_slots(want.column, missing, float(want.uses.max()))
             if jobs is None:
-                self._wants.push(want)
+                heappush(self._wants, want)
                 self._may_have_room = False
             else:
                 want.column.index.is_ahead[missing] = True
@@ -381,7 +389,7 @@ class DiskCache:
         with suppress(StoreError, OSError):  # the reader that needs it gets the error
             want.column.open_shard(want.shard)
             with self._changed:
-                self._wants.push(want)
+                heappush(self._wants, want)
                 self._loop.wake()
 
     def settle(self, job: Job, error: StoreError | None) -> None:

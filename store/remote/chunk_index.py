@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.format.ranges import cells
 from store.read.mapped_file import MappedFile
 from store.remote.slab import BLOCK
 
@@ -24,7 +23,6 @@ __all__ = [
     "WritableIndex",
     "are_here",
     "cells_of_chunks",
-    "cells_of_ranges",
     "index_bytes",
     "n_cells",
     "positions_of",
@@ -47,14 +45,6 @@ def shard_cells(array: StoredArray) -> int:
 def n_cells(array: StoredArray) -> int:
     """Cells of an array, with those that its last shard has no chunks for."""
     return array.n_shards * shard_cells(array)
-
-
-def cells_of_ranges(
-    array: StoredArray, starts: np.ndarray, stops: np.ndarray, planes: np.ndarray
-) -> np.ndarray:
-    """The cells of the chunks that hold ranges of places, in some planes: int64, rising."""
-    _, chunks = cells(starts, stops, array.layout.chunk_items)
-    return np.unique(cells_of_chunks(array, chunks, planes))
 
 
 def cells_of_chunks(array: StoredArray, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:

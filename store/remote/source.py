@@ -25,7 +25,6 @@ __all__ = [
     "UNSIGNED",
     "Location",
     "check_endpoint",
-    "is_url",
     "parse_url",
     "source_name",
     "source_settings",
@@ -194,11 +193,6 @@ class Location(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
-
-
-def is_url(text: str) -> bool:
-    """Whether a text is meant as an address and not as a path."""
-    return _SCHEME.match(text) is not None
 
 
 def parse_url(url: str) -> Location:
