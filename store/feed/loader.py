@@ -17,7 +17,7 @@ import numpy as np
 from store.feed.cold_batches import kept_fraction
 from store.feed.epoch_reads import EpochReads
 from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
-from store.feed.prefetch import row_bytes
+from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
     MOST_SHARED_BYTES,
@@ -32,11 +32,13 @@ from store.read.location import LocatedRows
 from store.read.plan import Select
 from store.read.read_options import ReadOptions, Schedule
 from store.read.store import Rows, TraceStore
+from store.reports import size_text
 
 __all__ = ["TraceLoader"]
 
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
+MAX_FETCHES = 1.5  # of a byte in an epoch, on average, before a warning
 MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
 _forks: list[None] = []  # one for each fork since the import; getpid for each batch costs up to 4%
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
@@ -216,7 +218,7 @@ class TraceLoader:
         epoch = self.epoch
         start, rank, world_size = batches.start, batches.rank, batches.world_size
         first = epoch * self._n + start + rank
-        n_bytes = row_bytes(self.store, self._plan)
+        n_bytes = fetched_row_bytes(self.store, self._plan)
 
         @cache  # computed when first asked for: a mirror that has every chunk needs no times
         def times() -> VisitTimes | None:
@@ -236,6 +238,23 @@ class TraceLoader:
 
         return schedule
 
+    def _warn_of_fetches(self) -> None:
+        """Say so if the cache of a store at an address is so small that chunks come repeatedly."""
+        mirror = self.store.mirror
+        if mirror is None or mirror.limit is None or not self.shuffle:
+            return
+        n_bytes = row_bytes(self.store, self._plan) * len(self.store)
+        fetched = fetched_row_bytes(self.store, self._plan) * self._n
+        ratio = expected_fetches(fetched / max(1.0, n_bytes), mirror.limit / max(1.0, n_bytes))
+        if ratio > MAX_FETCHES:
+            warnings.warn(
+                f"{mirror.url}: a cache of {size_text(mirror.limit)} is small for "
+                f"{size_text(n_bytes)} in chunks of several rows: a shuffled epoch will fetch "
+                f"about {ratio:.1f} times as much; {size_text(1.05 * n_bytes)} would hold all",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
         order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
@@ -253,6 +272,7 @@ class TraceLoader:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        self._warn_of_fetches()
         self._delivered = (epoch, self._start)
         self._start = 0
         n_forks = len(_forks)

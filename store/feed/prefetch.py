@@ -19,10 +19,12 @@ from store.read.plan import ReadPlan
 from store.read.read_options import Schedule
 from store.read.store import TraceStore
 
-__all__ = ["Readahead", "row_bytes"]
+__all__ = ["Readahead", "expected_fetches", "fetched_row_bytes", "row_bytes"]
 
 GROUP_BYTES = 8 * 1024 * 1024  # asked for together, so that the cost of small batches is shared
 SAMPLE_ROWS = 4
+PORTIONS_AHEAD = 4  # of a mirror, which has eight or more
+SMALL_SHARE = 0.01  # of the bytes of a row
 # Looked at together while all is in memory: after a large batch the processor has forgotten what a
 # look needs, and the first row costs ten times the next.
 LOOK_GROUPS = 16
@@ -32,6 +34,39 @@ def row_bytes(store: TraceStore, plan: ReadPlan) -> float:
     """Mean bytes that a plan reads of a row."""
     n_rows = max(1, len(store))
     return sum(part.row_bytes(store.n_items(part.name) / n_rows) for part in plan.parts)
+
+
+def fetched_row_bytes(store: TraceStore, plan: ReadPlan) -> float:
+    """Mean bytes that a mirror fetches for a row of which it has nothing: of whole chunks.
+
+    Small columns, whose chunks many rows share and which stay, count as what is read of them.
+    """
+    whole = row_bytes(store, plan)
+    if store.mirror is None:
+        return whole
+    total = 0.0
+    for part in plan.parts:
+        n_bytes = part.row_bytes(store.n_items(part.name) / max(1, len(store)))
+        if n_bytes > SMALL_SHARE * whole:
+            array = store.reader.column(part.name)
+            n_planes = sum(array.planes(select).size for select in part.selects)
+            n_chunks = max(0.0, n_bytes / part.item_bytes - 1) / array.layout.chunk_items + 1
+            n_bytes = max(n_bytes, n_chunks * n_planes * array.layout.chunk_bytes)
+        total += n_bytes
+    return total
+
+
+def expected_fetches(n_uses: float, share: float) -> float:
+    """How often a shuffled epoch fetches what it reads, on average, through a cache for a share.
+
+    Each chunk has so many uses, at random distances, and what is needed last is evicted: distances
+    up to u (in units of their mean) are bridged, for which 1 - (1 + u) exp(-u) of the data is kept.
+    """
+    low, high = 0.0, 50.0
+    for _ in range(50):
+        u = (low + high) / 2
+        low, high = (u, high) if 1 - (1 + u) * math.exp(-u) < share else (low, u)
+    return 1 + max(0.0, n_uses - 1) * math.exp(-low)
 
 
 class Readahead:
@@ -58,9 +93,14 @@ class Readahead:
         self.unread = unread
         batch_bytes = max(1.0, row_bytes(store, plan) * batches.batch_size)
         self.n_in_budget = int(budget_bytes / batch_bytes)
+        group_bytes = GROUP_BYTES
+        if store.mirror is not None:
+            batch_bytes = max(1.0, fetched_row_bytes(store, plan) * batches.batch_size)
+            group_bytes = min(group_bytes, store.mirror.portion_bytes)
+            budget_bytes = min(budget_bytes, PORTIONS_AHEAD * store.mirror.portion_bytes)
         # batches that are asked for together, and batches ahead
-        self._group = max(1, math.ceil(GROUP_BYTES / batch_bytes))
-        self._window = max(2 * self._group, self.n_in_budget) if budget_bytes else 0
+        self._group = max(1, math.ceil(group_bytes / batch_bytes))
+        self._window = max(2 * self._group, int(budget_bytes / batch_bytes)) if budget_bytes else 0
         # the advice on each group so far; None: all of it seems to be in memory
         self._groups: list[Future | None] = []
         self._in_memory = 0  # the batches before this one seem to be

@@ -23,7 +23,14 @@ _ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
 
 
 class Cache(Protocol):
-    """What brings the chunks of a store at an address; `store.remote.mirror.Mirror` is it."""
+    """What brings the chunks of a store at an address; `store.remote.mirror.Mirror` is it.
+
+    It may take `limit` bytes (None: it has chosen), and a read asks for `portion_bytes` at a time.
+    """
+
+    url: str
+    limit: int | None
+    portion_bytes: int
 
     def stats(self) -> dict[str, float]: ...
 

@@ -2,7 +2,9 @@
 
 All of it is in one process, under one lock. A request is admitted when there is room for everything
 that it lacks, so no two readers wait for each other. What is announced is fetched ahead, what is
-needed first before the rest; only chunks that are needed later are evicted for it.
+needed first before the rest; only chunks that are needed later are evicted for it. What waits to
+be read takes a bounded part of the cache: each chunk that comes too early has another evicted too
+early, which then is fetched again.
 """
 
 import threading
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 
@@ -23,13 +26,17 @@ from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import WritableIndex, are_here
 from store.remote.fetch_loop import FetchLoop
 from store.remote.inventory import Inventory
-from store.remote.wants import Want, Wants, unknown_use
+from store.remote.wants import UNKNOWN, Want, cut_wants, unknown_use
 
 __all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
 N_OPENERS = 16
+WANT_BYTES = 4 * 1024 * 1024  # that are fetched ahead together
+WANT_SHARE = 64  # of the limit, if that is less
+PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
+AHEAD_SHARE = 1 / 10  # of the limit, for chunks that were fetched ahead and are not read yet
 
 
 @dataclass
@@ -42,8 +49,6 @@ class Counts:
         Chunks asked for that were there, and that were not.
     fetched_bytes, fetched_twice_bytes, evicted_bytes
         From the object store; those of them that had been here before; and what had to go.
-    waits
-        Requests that waited for room.
     used_bytes
         That the cache takes now.
     """
@@ -53,7 +58,6 @@ class Counts:
     fetched_bytes: int = 0
     fetched_twice_bytes: int = 0
     evicted_bytes: int = 0
-    waits: int = 0
     used_bytes: int = 0
 
 
@@ -63,12 +67,15 @@ class Ticket:
 
     Attributes
     ----------
+    is_announced
+        What is read was announced.
     held_until
         When others may have their slots; 0: it is waiting.
     """
 
     column: CachedColumn
     cells: np.ndarray
+    is_announced: bool
     error: StoreError | None = None
     held_until: float = 0.0
 
@@ -88,18 +95,19 @@ class DiskCache:
         self.directory = directory
         self.counts = Counts()
         self.clock = 1.0  # of the announcements; 0 as a time: none
+        self._offset = 0.0  # of the last reader that announced
         self._changed = threading.Condition(threading.RLock())  # for who waits for chunks or room
         self._ticks = count(1)
         self._waiting: deque[Ticket] = deque()  # for room
         self._admitted: list[Ticket] = []  # waiting for their cells
         self._held: list[Ticket] = []  # being copied
         self._jobs: deque[Job] = deque()
-        self._wants = Wants()
+        self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
         self.columns: list[CachedColumn] = []
-        self.inventory = Inventory(directory, limit, self._want_again)
+        self.inventory = Inventory(directory, limit)
         self._loop = FetchLoop(directory, self.inventory.slab, self)
         self._loop.start()
 
@@ -167,10 +175,11 @@ class DiskCache:
         sizes = column.sizes(some)
         some = some[sizes > 0]
         n_bytes = int(sizes.sum())
-        ticket = Ticket(column, some)
+        ticket = Ticket(column, some, is_announced)
         deadline = time.monotonic() + WAIT_S
         with self._changed:
-            self.clock += 0 if is_announced else n_bytes
+            if not is_announced:
+                self._move_clock(self.clock + n_bytes)
             n_here = int(are_here(column.index.words[some]).sum())
             self.counts.hits += n_here
             self.counts.misses += len(some) - n_here
@@ -201,11 +210,8 @@ class DiskCache:
 
     def _wait_for_room(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
         self._waiting.append(ticket)
-        has_waited = False
         try:
             while self._waiting[0] is not ticket or not self._admit(ticket):
-                self.counts.waits += not has_waited
-                has_waited = True
                 self._wait(deadline, n_bytes)
         finally:
             self._waiting.remove(ticket)
@@ -233,7 +239,7 @@ class DiskCache:
             return []
         cells = np.concatenate([cells for _, cells, _ in cut])
         sizes = np.concatenate([sizes for _, _, sizes in cut])
-        positions = self.inventory.take(column.index, cells, sizes, self.clock, needed_after)
+        positions = self.inventory.take(column.index, cells, sizes, self._past, needed_after)
         if positions is None:
             return None
         ends = np.cumsum([len(part) for _, part, _ in cut])
@@ -241,18 +247,6 @@ class DiskCache:
             Job(column, shard, part, positions[end - len(part) : end])
             for (shard, part, _), end in zip(cut, ends.tolist(), strict=True)
         ]
-
-    def _want_again(self, index: WritableIndex, some: np.ndarray) -> None:
-        """Have chunks that were evicted fetched again before they are read.
-
-        Not those that are needed after as many bytes as there is room for: they would be evicted
-        again.
-        """
-        column = next((one for one in self.columns if one.index is index), None)
-        if column is not None:
-            use = index.next_use[some]
-            is_soon = (use > self.clock) & (use < self.clock + self.limit)
-            self._wants.push_shards(column, some[is_soon], use[is_soon], column.is_wanted)
 
     def _end_leases(self) -> None:
         """Let go of what readers have copied by now."""
@@ -270,10 +264,12 @@ class DiskCache:
             return
         self._held.remove(ticket)
         index = ticket.column.index
-        later = index.after[ticket.cells]
+        if ticket.is_announced:
+            index.end_uses_of(ticket.cells)
+        use = index.next_use[ticket.cells]
+        is_known = (use >= self.clock) & (use < UNKNOWN / 2)
         last_used = unknown_use(next(self._ticks))
-        index.next_use[ticket.cells] = np.where(later > 0, later, last_used)
-        index.after[ticket.cells] = 0
+        index.next_use[ticket.cells] = np.where(is_known, use, last_used)
         self._unpin(ticket)
 
     def _unpin(self, ticket: Ticket) -> None:
@@ -287,20 +283,49 @@ class DiskCache:
             self._loop.wake()
 
     def start_clock(self, position: float) -> float:
-        """What a reader adds to its own times, whose now is `position`, to have those of here."""
+        """What a reader adds to its own times, whose now is `position`, to have those of here.
+
+        The same as the reader before it where it seems to go on: what that said of later epochs
+        holds.
+        """
         with self._changed:
-            return self.clock - position
+            if not self._past <= position + self._offset <= self.clock + self.limit:
+                self._offset = self.clock - position
+            return self._offset
 
     def want(
         self, column: CachedColumn, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Announce cells; see `Wants.announce`. `now` is the time of the reader."""
+        """Have cells fetched that will be needed.
+
+        Parameters
+        ----------
+        uses
+            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
+            `(n, 3)`.
+        now
+            The time of the reader.
+        is_wanted
+            Whether who announces still reads.
+        """
         with self._changed:
-            self.clock = max(self.clock, now)
-            column.is_wanted = is_wanted
-            self._wants.announce(column, uses, self.clock, is_wanted)
-            self._may_have_room = True
-            self._loop.wake()
+            self._move_clock(now)
+            most_bytes = min(WANT_BYTES, self.limit // WANT_SHARE)
+            column.index.announce(uses, self.clock)
+            for want in cut_wants(column, uses, most_bytes, is_wanted):
+                heappush(self._wants, want)
+            self._tell_of_room()
+
+    @property
+    def _past(self) -> float:
+        """What was announced for before this has been read."""
+        return self.clock - PAST_SHARE * self.limit
+
+    def _move_clock(self, now: float) -> None:
+        """Note how far readers are, and which uses are over."""
+        self.clock = max(self.clock, now)
+        for column in self.columns:
+            column.index.end_uses_before(self._past)
 
     def stats(self) -> Counts:
         """The counts now."""
@@ -337,7 +362,7 @@ class DiskCache:
     def _start_want(self) -> None:
         """Make jobs of what is announced and needed first, once its shard is open."""
         while self._wants:
-            want = self._wants.pop()
+            want = heappop(self._wants)
             if not want.is_wanted():
                 continue
             if not want.column.is_open(want.shard):
@@ -346,14 +371,16 @@ class DiskCache:
             missing = want.missing()
             if not len(missing):
                 continue
-            # what is evicted for them is needed later than all of them
             jobs = None
-            if not self._waiting:
+            n_ahead = sum(column.index.ahead_bytes() for column in self.columns)
+            if not self._waiting and n_ahead < AHEAD_SHARE * self.limit:
+                # what is evicted for them is needed later than all of them
                 jobs = self._take_slots(want.column, missing, float(want.uses.max()))
             if jobs is None:
-                self._wants.push(want)
+                heappush(self._wants, want)
                 self._may_have_room = False
             else:
+                want.column.index.is_ahead[missing] = True
                 self._jobs.extend(jobs)
             return
 
@@ -362,7 +389,7 @@ class DiskCache:
         with suppress(StoreError, OSError):  # the reader that needs it gets the error
             want.column.open_shard(want.shard)
             with self._changed:
-                self._wants.push(want)
+                heappush(self._wants, want)
                 self._loop.wake()
 
     def settle(self, job: Job, error: StoreError | None) -> None:

@@ -1,7 +1,6 @@
 """The chunks of one column of a cached store: where they are in objects, and how they come."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,11 +56,6 @@ class CachedColumn:
     ----------
     index
         Of its cells.
-
-    Attributes
-    ----------
-    is_wanted
-        Whether who announced chunks last still reads.
     """
 
     def __init__(self, store: CachedStore, array: StoredArray, index: WritableIndex) -> None:
@@ -74,7 +68,6 @@ class CachedColumn:
         n_chunks = sum(self.layout.n_chunks(stop - first) for first, stop in shards)
         index.n_chunks = self.layout.n_planes * n_chunks
         self.checks = ChunkChecks(StoreDirectory.at(store.root), array, store.manifest)
-        self.is_wanted: Callable[[], bool] = lambda: False
         self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
 

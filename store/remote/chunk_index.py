@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.format.ranges import cells
 from store.read.mapped_file import MappedFile
 from store.remote.slab import BLOCK
 
@@ -24,7 +23,6 @@ __all__ = [
     "WritableIndex",
     "are_here",
     "cells_of_chunks",
-    "cells_of_ranges",
     "index_bytes",
     "n_cells",
     "positions_of",
@@ -47,14 +45,6 @@ def shard_cells(array: StoredArray) -> int:
 def n_cells(array: StoredArray) -> int:
     """Cells of an array, with those that its last shard has no chunks for."""
     return array.n_shards * shard_cells(array)
-
-
-def cells_of_ranges(
-    array: StoredArray, starts: np.ndarray, stops: np.ndarray, planes: np.ndarray
-) -> np.ndarray:
-    """The cells of the chunks that hold ranges of places, in some planes: int64, rising."""
-    _, chunks = cells(starts, stops, array.layout.chunk_items)
-    return np.unique(cells_of_chunks(array, chunks, planes))
 
 
 def cells_of_chunks(array: StoredArray, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:
@@ -126,8 +116,13 @@ class WritableIndex:
     ----------
     words, sizes
         See `ChunkIndex`.
-    next_use, after
-        float64: when a chunk is needed, and when again after that; 0: not announced.
+    next_use
+        float64: when a chunk is needed; 0: not announced.
+    announced
+        Uses that are not over, the first before others: a cell, when it is needed, and when again
+        after that; float64 `(m, 3)`.
+    is_ahead
+        bool: it was fetched for an announced use that is not over.
     pins
         int32: requests that wait for it, or whose reader is copying it.
     is_coming, coming_to
@@ -160,7 +155,8 @@ class WritableIndex:
             old[:1] = 0
             _parts(old)[0][:] = 0
         self.next_use = np.zeros(n)
-        self.after = np.zeros(n)
+        self.announced = np.zeros((0, 3))
+        self.is_ahead = np.zeros(n, bool)
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
         self.coming_to = np.zeros(n, np.int64)
@@ -177,6 +173,42 @@ class WritableIndex:
     def movable(self) -> np.ndarray:
         """The cells whose slots may be taken by others."""
         return np.flatnonzero((self.words > 0) & ~self.is_coming & (self.pins == 0))
+
+    def announce(self, uses: np.ndarray, clock: float) -> None:
+        """Note uses, as in `announced`; those of a chunk that were to come before stay."""
+        some = uses[:, 0].astype(np.int64)
+        known = self.next_use[some]
+        is_sooner = (known >= clock) & (known < uses[:, 1])
+        self.next_use[some] = np.where(is_sooner, known, uses[:, 1])
+        announced = np.concatenate([self.announced, uses])
+        self.announced = announced[np.argsort(announced[:, 1], kind="stable")]
+
+    def end_uses_before(self, past: float) -> None:
+        """Nobody tells of most uses: those that were announced for before `past` are over."""
+        self._end_uses(self.announced[:, 1] < past)
+
+    def end_uses_of(self, some: np.ndarray) -> None:
+        """Some cells have been read: the first use of each is over."""
+        announced = self.announced[:, 0].astype(np.int64)
+        is_first = self.announced[:, 1] <= self.next_use[announced]
+        self._end_uses(is_first & np.isin(announced, some))
+
+    def _end_uses(self, is_over: np.ndarray) -> None:
+        over, self.announced = self.announced[is_over], self.announced[~is_over]
+        if not len(over):
+            return
+        some = over[:, 0].astype(np.int64)
+        is_next = self.next_use[some] <= over[:, 1]
+        self.next_use[some[is_next]] = over[is_next, 2]
+        self.is_ahead[some] = False
+        rest = self.announced[::-1]  # of several uses of a chunk the first is noted last
+        some = rest[:, 0].astype(np.int64)
+        self.next_use[some] = np.minimum(self.next_use[some], rest[:, 1])
+
+    def ahead_bytes(self) -> int:
+        """Of the chunks that are here or coming for uses that are not over."""
+        some = np.unique(self.announced[:, 0].astype(np.int64))
+        return int(self.sizes[some[self.is_ahead[some]]].sum())
 
     def adopt(self, other: "WritableIndex", some: np.ndarray) -> None:
         """Take the slots of cells over from the index of another state of the store."""
@@ -198,6 +230,7 @@ class WritableIndex:
         words = self.words[some]
         self._count(-int(are_here(words).sum()))
         self.words[some] = 0
+        self.is_ahead[some] = False
         return positions_of(words), self.sizes[some].astype(np.int64)
 
     def _count(self, n: int) -> None:

@@ -7,7 +7,7 @@ import errno
 import re
 from pathlib import Path
 
-from store.errors import LockedError, NotFoundError, StoreError
+from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 
 __all__ = ["ConflictError", "NoBucketError", "TransientFault", "disk_fault", "fault_of"]
 
@@ -31,7 +31,6 @@ CAUSES = (  # what the client's text has, and how it is said
     ("timedout", "no answer in time"),
     ("timed out", "no answer in time"),
     ("reset", "the connection was reset"),
-    ("certificate", "a certificate that is not trusted"),
     ("incompletemessage", "the connection ended early"),
     ("incomplete", "a body that ended early"),
     ("unexpectedeof", "a body that ended early"),
@@ -91,11 +90,21 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     shown = f"status {status}" + (f" ({code})" if code else "")
     if status == 501:
         return StoreError(f"{where}: the server does not know this request ({shown}); use another")
+    if status == 416:
+        return CorruptError(
+            f"{where}: expected an object of all its bytes, found a shorter one; it was changed or "
+            "cut: open the store again, or push it again"
+        )
     if status >= 500 or status in (408, 409, 429) or code in WORTH_RETRYING:
         return TransientFault(shown)
     if status:
         return StoreError(f"{where}: expected an answer, found {shown}; check address and endpoint")
     lowered = text.lower()
+    if "certificate" in lowered:
+        return StoreError(
+            f"{where}: expected a certificate that is trusted, found another; set SSL_CERT_FILE to "
+            "a file (PEM) that has the authority's, or check the address"
+        )
     return TransientFault(next((said for sign, said in CAUSES if sign in lowered), "no answer"))
 
 

@@ -5,7 +5,6 @@ files together are never more than the limit allows.
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,13 @@ from store.remote.cached_store import INDEX_DIR, CachedStore, is_state_of
 from store.remote.chunk_index import WritableIndex, positions_of
 from store.remote.mirror import SLAB_FILE, STORES_DIR
 from store.remote.slab import BLOCK, Slab, slots
-from store.remote.wants import UNKNOWN, choose_victims, next_uses
+from store.remote.wants import UNKNOWN, choose_victims
 
 __all__ = ["BASE_BYTES", "Inventory"]
 
 BASE_BYTES = 64 * 1024  # of the directory's own files
-PAST_SHARE = 1 / 32  # of the limit: so far apart readers may be
-EVICT_SHARE = 32  # at least so much of the limit is evicted in one go
+EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
 CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the limit
-Evicted = Callable[[WritableIndex, np.ndarray], None]
 
 
 class Inventory:
@@ -34,8 +31,6 @@ class Inventory:
         The cache directory.
     limit
         Bytes that it may take.
-    evicted
-        Called with an index and the cells of it that were evicted.
 
     Attributes
     ----------
@@ -47,10 +42,9 @@ class Inventory:
         Of all chunks that were evicted.
     """
 
-    def __init__(self, directory: Path, limit: int, evicted: Evicted) -> None:
+    def __init__(self, directory: Path, limit: int) -> None:
         self.directory = directory
         self.limit = limit
-        self.evicted = evicted
         self.evicted_bytes = 0
         self.indexes: dict[Path, WritableIndex] = {}
         self.folders: dict[Path, int] = {}
@@ -196,7 +190,7 @@ class Inventory:
         index: WritableIndex,
         cells: np.ndarray,
         sizes: np.ndarray,
-        now: float,
+        past: float,
         needed_after: float,
     ) -> np.ndarray | None:
         """Have cells be coming into slots of these sizes.
@@ -205,8 +199,8 @@ class Inventory:
         ----------
         cells, sizes
             int64 `(n,)`.
-        now
-            The time of the announcements.
+        past
+            What was announced for before this has been read.
         needed_after
             Chunks are evicted for them only if they are needed after this.
 
@@ -222,7 +216,7 @@ class Inventory:
         index.is_coming[cells] = True
         index.is_spoiled[cells] = False
         new = cells[~is_old]
-        found = self._room(slots(sizes[~is_old]), now, needed_after)
+        found = self._room(slots(sizes[~is_old]), past, needed_after)
         if found is None:
             index.is_coming[cells] = False
             return None
@@ -248,7 +242,7 @@ class Inventory:
         if is_leaving and not index.is_coming.any():
             self._leaving = [one for one in self._leaving if one is not index]
 
-    def _room(self, sizes: np.ndarray, now: float, needed_after: float) -> list[int] | None:
+    def _room(self, sizes: np.ndarray, past: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""
         wanted = sizes.tolist()
         total = sum(wanted)
@@ -257,19 +251,19 @@ class Inventory:
             if found is not None:
                 return found
             missing = max(total - self.slab.free_bytes, self.limit // EVICT_SHARE)
-            if not self._evict(missing, total - self.slab.free_bytes, now, needed_after):
+            if not self._evict(missing, total - self.slab.free_bytes, past, needed_after):
                 return None
 
-    def _evict(self, wanted: int, least: int, now: float, needed_after: float) -> bool:
+    def _evict(self, wanted: int, least: int, past: float, needed_after: float) -> bool:
         """Evict so many bytes, of those that are needed last; whether that was any, and enough."""
-        past = now - PAST_SHARE * self.limit
         indexes = list(self.indexes.values())
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for index in indexes:
             some = index.movable()
             uses = np.full(len(some), 2 * UNKNOWN)
             if index.is_open:
-                uses = next_uses(index.next_use[some], index.after[some], past)
+                uses = index.next_use[some]
+                uses = np.where(uses < past, UNKNOWN, uses)  # nobody has announced it
             chosen = uses > needed_after
             found.append((some[chosen], uses[chosen]))
         if not found:
@@ -294,7 +288,6 @@ class Inventory:
         self._count_evicted(index, some)
         positions, sizes = index.clear(some)
         self.slab.give_back(positions, slots(sizes))
-        self.evicted(index, some)
 
     def _count_evicted(self, index: WritableIndex, some: np.ndarray) -> None:
         self.evicted_bytes += int(index.sizes[some].sum())

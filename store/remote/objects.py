@@ -6,6 +6,7 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
+import os
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ from store.errors import NotFoundError, UnreachableError
 from store.remote.client import Client, Head
 from store.remote.faults import NoBucketError, TransientFault
 from store.remote.range_reader import RangeReader
-from store.remote.source import ENDPOINTS, check_endpoint, parse_url, source_settings
+from store.remote.source import ENDPOINTS, TRUSTED, check_endpoint, parse_url, source_settings
 
 __all__ = [
     "Head",
@@ -139,6 +140,8 @@ def open_objects(
     """
     location = parse_url(url)
     given = source_settings(url) if settings is None else dict(settings)
+    # the client has no setting for it, and looks when it is made
+    os.environ |= {name: given.pop(name) for name in TRUSTED if name in given}
     found = [given.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:

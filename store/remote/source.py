@@ -21,10 +21,10 @@ __all__ = [
     "ENDPOINTS",
     "SCHEMES",
     "SETTINGS",
+    "TRUSTED",
     "UNSIGNED",
     "Location",
     "check_endpoint",
-    "is_url",
     "parse_url",
     "source_name",
     "source_settings",
@@ -56,6 +56,7 @@ _NAMES = {  # variables that the client reads to know the server, and as whom to
     r"|USE_FABRIC_ENDPOINT|FABRIC_(TOKEN_SERVICE_URL|WORKLOAD_HOST|SESSION_TOKEN"
     r"|CLUSTER_IDENTIFIER)|CREDENTIAL_TYPE|STORAGE_ENCRYPTION_KEY|DISABLE_TAGGING)",
 }
+TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # whose certificates; of the whole process
 _IS_CREDENTIAL = re.compile(
     r"AWS_(ACCESS_KEY_ID|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_\w+|SKIP_SIGNATURE)"
 )
@@ -67,9 +68,9 @@ _PROFILE = {  # of its keys, those that the client has settings for
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
 SETTINGS = re.compile(r"(AWS|AZURE|GOOGLE)_\w+|SERVICE_ACCOUNT")  # of any source
-_FILE = re.compile(r"\w+_(FILE|PATH|CREDENTIALS)|(GOOGLE_)?SERVICE_ACCOUNT")
+_FILE = re.compile(r"\w+_(FILE|PATH|DIR|CREDENTIALS)|(GOOGLE_)?SERVICE_ACCOUNT")
 _AWS_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
-_PASSING = r"AWS_(SESSION_)?TOKEN|AZURE_STORAGE_(SAS_KEY|(SAS_)?TOKEN)|GOOGLE_BEARER_TOKEN"
+_PASSING = r"AWS_(SESSION_)?TOKEN|AZURE_STORAGE_(SAS_KEY|(SAS_)?TOKEN)|GOOGLE_BEARER_TOKEN|SSL_\w+"
 
 
 def source_settings(url: str) -> dict[str, str]:
@@ -79,7 +80,11 @@ def source_settings(url: str) -> dict[str, str]:
     """
     scheme = url.partition("://")[0]
     names = _NAMES.get(scheme, "")
-    found = {k: value for k, value in os.environ.items() if value and re.fullmatch(names, k)}
+    found = {
+        k: value
+        for k, value in os.environ.items()
+        if value and (k in TRUSTED or re.fullmatch(names, k))
+    }
     if scheme == "s3" and not any(map(_IS_CREDENTIAL.fullmatch, found)):
         found = _of_profile() | found
     for name, value in found.items():
@@ -188,11 +193,6 @@ class Location(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
-
-
-def is_url(text: str) -> bool:
-    """Whether a text is meant as an address and not as a path."""
-    return _SCHEME.match(text) is not None
 
 
 def parse_url(url: str) -> Location:

@@ -1,12 +1,11 @@
-"""What readers have announced, and which chunks leave a cache that is full. Pure but for `Wants`.
+"""What readers have announced, and which chunks leave a cache that is full. Pure.
 
 Under a known order the next use of a chunk is exact, and evicting the one that is needed last is
 Belady's optimum (IBM Systems Journal 5, 1966). A chunk whose next use is not known counts as needed
 later than all others, and the least recently used of those goes first.
 """
 
-import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from store.remote.cached_column import CachedColumn
 
-__all__ = ["UNKNOWN", "Want", "Wants", "choose_victims", "next_uses", "unknown_use"]
+__all__ = ["UNKNOWN", "Want", "choose_victims", "cut_wants", "unknown_use"]
 
 UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
 
@@ -22,15 +21,6 @@ UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below a
 def unknown_use(tick: float) -> float:
     """The next use of a chunk that was used at `tick`, which nobody has announced."""
     return UNKNOWN - tick
-
-
-def next_uses(next_use: np.ndarray, after: np.ndarray, past: float) -> np.ndarray:
-    """When chunks are needed, float64 `(n,)`.
-
-    Most uses need no request, so nobody tells of them: what was announced for before `past` has
-    been read, and is needed when it was announced for after that.
-    """
-    return np.where(next_use < past, np.where(after > 0, after, UNKNOWN), next_use)
 
 
 def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
@@ -63,91 +53,42 @@ class Want:
     ----------
     use
         When the first of them is needed.
-    tie
-        Orders those of the same time.
     column, shard
         Where they are.
     cells, uses
         Which, int64 `(n,)`, and when each is needed, float64 `(n,)`.
     is_wanted
         Whether who announced them still reads.
+    tie
+        Orders those of the same time.
     """
 
     use: float
-    tie: int
     column: CachedColumn = field(compare=False)
     shard: int = field(compare=False)
     cells: np.ndarray = field(compare=False)
     uses: np.ndarray = field(compare=False)
     is_wanted: Callable[[], bool] = field(compare=False)
+    tie: int = field(default_factory=count().__next__)
 
     def missing(self) -> np.ndarray:
         """The cells that are not here, and needed when it was announced; their shard is open."""
         index = self.column.index
-        # what was read meanwhile, and evicted again, is needed later
+        # what was read meanwhile is needed later
         some = index.missing(self.cells[index.next_use[self.cells] <= self.uses])
         return some[self.column.sizes(some) > 0]
 
 
-class Wants:
-    """Announcements that nothing was done about yet; a heap without a lock."""
-
-    def __init__(self) -> None:
-        self._heap: list[Want] = []
-        self._ties = count()
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def first(self) -> Want:
-        """What is needed first."""
-        return self._heap[0]
-
-    def pop(self) -> Want:
-        """Take what is needed first."""
-        return heapq.heappop(self._heap)
-
-    def push(self, want: Want) -> None:
-        """Put an announcement back."""
-        heapq.heappush(self._heap, want)
-
-    def announce(
-        self, column: CachedColumn, uses: np.ndarray, clock: float, is_wanted: Callable[[], bool]
-    ) -> None:
-        """Note when cells are needed, and have them fetched.
-
-        Parameters
-        ----------
-        uses
-            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
-            `(n, 3)`.
-        clock
-            The time now.
-        is_wanted
-            Whether who announces still reads.
-        """
-        index = column.index
-        uses = uses[np.argsort(uses[:, 1], kind="stable")]
-        some = uses[:, 0].astype(np.int64)
-        use = uses[:, 1]
-        after = np.where(uses[:, 2] < UNKNOWN / 2, uses[:, 2], 0)
-        known = index.next_use[some]
-        is_sooner = (known >= clock) & (known < use)
-        index.after[some] = np.where(is_sooner, use, after)
-        index.next_use[some] = np.where(is_sooner, known, use)
-        self.push_shards(column, some, use, is_wanted)
-
-    def push_shards(
-        self,
-        column: CachedColumn,
-        some: np.ndarray,
-        use: np.ndarray,
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """Have cells fetched that are needed at some times."""
+def cut_wants(
+    column: CachedColumn, uses: np.ndarray, most_bytes: int, is_wanted: Callable[[], bool]
+) -> Iterator[Want]:
+    """What is announced (see `WritableIndex.announced`), each of a few chunks of one shard."""
+    uses = uses[np.argsort(uses[:, 1], kind="stable")]
+    n = max(1, most_bytes // column.layout.chunk_bytes)
+    for first in range(0, len(uses), n):
+        some = uses[first : first + n, 0].astype(np.int64)
+        use = uses[first : first + n, 1]
         shards = some // column.shard_cells
         for shard in dict.fromkeys(shards.tolist()):
-            here = shards == shard
-            first = float(use[here].min())
-            of_shard = (column, shard, some[here], use[here], is_wanted)
-            self.push(Want(first, next(self._ties), *of_shard))
+            is_its = shards == shard
+            yield Want(float(use[0]), column, shard, some[is_its], use[is_its], is_wanted)

@@ -1,7 +1,5 @@
 """Ranges over plain connections: exactly the bytes, or the word that the client has to be asked."""
 
-import datetime
-import ipaddress
 import select
 import socket
 import ssl
@@ -9,6 +7,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from web_server import certificate
 
 from store.remote import range_reader
 from store.remote.range_reader import HEAD_BYTES, MOST_FAULTS, RangeReader
@@ -232,29 +231,6 @@ def test_behind_a_proxy_the_client_is_asked(serve, monkeypatch, variable):
 
 def test_without_an_address_the_client_is_asked():
     assert reader(None).ask("key", [0], [10]) is None
-
-
-def certificate(folder) -> ssl.SSLContext:
-    """A server's context, with a certificate in `folder` that it signed for itself."""
-    pytest.importorskip("cryptography", reason="pip install '.[test-remote]'")
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "server")])
-    now = datetime.datetime.now(datetime.UTC)
-    day = datetime.timedelta(days=1)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
-    made = made.add_extension(x509.SubjectAlternativeName([address]), critical=False)
-    text = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(text))
-    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "key.pem").write_bytes(key.private_bytes(text, *private))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
 
 
 def test_secure_connections_are_read_too(serve, tmp_path, monkeypatch):

@@ -4,11 +4,12 @@ from importlib.util import find_spec
 
 import pytest
 from oracle import SCHEMA, assert_batch, write_store
-from web_server import WebServer
+from web_server import WebServer, certificate
 
-from store import SchemaError, StoreError, TraceStore
+from store import CorruptError, SchemaError, StoreError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
+from store.remote.objects import open_objects
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
 
@@ -54,6 +55,25 @@ def test_a_server_without_ranges_is_named(web):
     web.has_ranges = False
     with pytest.raises(StoreError, match=r"t\.zarr.*answers ranges"):
         TraceStore.open(f"{web.url}/files/t.zarr").read([0])
+
+
+def test_a_certificate_has_to_be_trusted(web, rows, tmp_path, monkeypatch):
+    """One that is not is refused at once; whom a reader trusts, its fetching process trusts too."""
+    secure = WebServer(tmp_path / "site", certificate(tmp_path))
+    with pytest.raises(StoreError, match="SSL_CERT_FILE"):
+        TraceStore.open(f"{secure.url}/files/t.zarr")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    store = TraceStore.open(f"{secure.url}/files/t.zarr")
+    assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
+    secure.shutdown()
+    secure.server_close()
+
+
+def test_a_file_that_became_shorter_is_named(web):
+    """And not waited for."""
+    objects = open_objects(f"{web.url}/files/t.zarr")
+    with pytest.raises(CorruptError, match=r"tokens/c/0.*a shorter one"):
+        objects.get_range("tokens/c/0", 10**6, 10**6 + 10)
 
 
 def test_where_no_store_is_one_line_says_so(web):

@@ -1,8 +1,13 @@
 """A static web server: files of a folder, with ranges or without, behind a redirect or not."""
 
+import datetime
 import http.server
+import ipaddress
+import ssl
 import threading
 from pathlib import Path
+
+import pytest
 
 
 class WebServer(http.server.ThreadingHTTPServer):
@@ -20,10 +25,12 @@ class WebServer(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder = folder
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.url = f"http{'s' * (context is not None)}://127.0.0.1:{self.server_port}"
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.has_ranges = True
         self.methods: set[str] = set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -55,6 +62,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         first, _, last = span.removeprefix("bytes=").partition("-")
         start = int(first) if first else max(0, len(data) - int(last))
+        if start >= len(data):
+            self._answer(416, b"")
+            return
         stop = min(int(last) + 1, len(data)) if first and last else len(data)
         found = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
         self._answer(206, data[start:stop], found)
@@ -67,3 +77,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(data)
+
+
+def certificate(folder) -> ssl.SSLContext:
+    """A server's context, with a certificate in `folder` that it signed for itself."""
+    pytest.importorskip("cryptography", reason="pip install '.[test-remote]'")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "server")])
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+    made = made.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+    text = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(text))
+    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(text, *private))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
