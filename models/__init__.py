@@ -10,8 +10,9 @@ what it trains:
   regression. A new one is one file with a `Probe` in it (the columns it reads, a function from a
   packed batch to features) and one line here.
 - `BASELINES` are probes that every result has to be compared with; they share one file.
-- `CONTROLS` are probes that see nothing of the answer but its length: what they predict, a detector
-  may have learned from the question or the length alone.
+- `CONTROLS` are probes that see no states of the answer and no probabilities: what they predict, a
+  detector may have learned from the question, the length, the texts or the fields alone. Each says
+  what it `sees`.
 
 A method is imported on first access: the names alone need no torch. Methods of other packages and
 of files that a command names are entered here by `train/outside`.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from models.options import Option
     from models.probe import FittedProbe, Probe
     from models.question_only import TextProbe
+    from models.tables import TableProbe
 
 __all__ = [
     "BASELINES",
@@ -104,11 +106,14 @@ BASELINES: Registry[Probe] = Registry(
     }
 )
 
-CONTROLS: Registry[Probe | TextProbe] = Registry(
+CONTROLS: Registry[Probe | TextProbe | TableProbe] = Registry(
     {
         "question_only": "models.question_only:QUESTION_ONLY",
         "prompt_state": "models.controls:PROMPT_STATE",
         "answer_length": "models.controls:ANSWER_LENGTH",
+        "answer_text": "models.question_only:ANSWER_TEXT",
+        "answer_context": "models.answer_context:ANSWER_CONTEXT",
+        "metadata": "models.metadata:METADATA",
     }
 )
 
@@ -124,7 +129,7 @@ _MODULES = {
 }
 
 
-def find(name: str) -> type[Detector] | Probe | TextProbe:
+def find(name: str) -> type[Detector] | Probe | TextProbe | TableProbe:
     """Find a detector, a probe, a baseline or a control by its name; raises KeyError."""
     return METHODS[name]
 

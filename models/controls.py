@@ -1,8 +1,10 @@
-"""The controls: they see nothing of the answer but its length.
+"""The controls that are probes like the baselines: of the prompt, and of the answer's length.
 
 A detector that knows no more than they do has learned which questions are hard, or which answers
-are long. `question_only` has a file of its own; these two are probes like the baselines.
+are long. The controls that read texts and fields have files of their own.
 """
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -32,8 +34,9 @@ def prompt_state(batch: Batch) -> Tensor:
 
 PROMPT_STATE = states_by_layer(
     "hs_prompt",
+    sees="prompt",
     otherwise=Probe(
         ("hidden_states", "prompt_len"), prompt_state, tokens_read="prompt end", by_layer=True
     ),
 )
-ANSWER_LENGTH = number_of("answer_len")
+ANSWER_LENGTH = replace(number_of("answer_len"), sees="length")

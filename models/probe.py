@@ -165,6 +165,9 @@ class Probe:
     # whether each alternative is of a layer of the first column and depends on that alone, so that
     # layers may be read one by one
     by_layer: bool = False
+    # of a control: what it sees of a trace, "question", "prompt", "length" or "wording" of the
+    # answer, "texts" side by side or "fields"; the words on its results follow
+    sees: str = ""
     targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from labels of traces alone
 
     def fit(

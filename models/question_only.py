@@ -1,4 +1,4 @@
-"""The control that reads the text of the question, and nothing of the answer.
+"""The controls that read one text: `question_only` the question, and nothing of the answer.
 
 It reads the TF-IDF of character 1- to 5-grams and of words, and a few counts. It is a logistic
 regression, or where that is better on validation by more than a standard error, one with squares,
@@ -13,6 +13,9 @@ that are only added learn well that two parts are alike, and hardly that they ar
 Where it ranks as well as a detector, the labels may say which questions are hard, not which answers
 are wrong. The vocabulary, its weights and the scaling are of the training rows; C of the regression
 and the iterations of the network are chosen on validation.
+
+`answer_text` reads the wording of the answer: words, signs and pairs of these, by the regression
+alone. Where it ranks as well as a detector, right and wrong answers are worded differently.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +35,15 @@ from sklearn.metrics import roc_auc_score
 from models.probe import Fitted, check_numbers
 from models.regularisation import choose_strength, rescaled_losses
 
-__all__ = ["QUESTION_ONLY", "FittedTextProbe", "TextProbe", "count_features"]
+__all__ = [
+    "ANSWER_TEXT",
+    "QUESTION_ONLY",
+    "SINGLE",
+    "FittedTextProbe",
+    "TextProbe",
+    "Vocabulary",
+    "count_features",
+]
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -43,9 +54,18 @@ SIGNS = np.tile([1.0, -1.0], 4)  # (8,): of the squares
 START_SCALE = 0.1  # standard deviation of the factors before training
 MAX_ITERATIONS = 60  # of L-BFGS
 LEAST_GAIN = 1e-3  # nats of validation loss for which an iteration more is worth it
+CJK = "\u3040-\u30ff\u3400-\u9fff"  # scripts without spaces, each sign of which is a word
+WORD = rf"[{CJK}]|[^\W{CJK}]+"
+SINGLE = "single words"
 ANALYSERS: dict[str, dict[str, Any]] = {  # of scikit-learn
     "characters": {"analyzer": "char", "ngram_range": (1, 5), "max_features": 20_000},
     "words": {"token_pattern": r"\w+", "ngram_range": (1, 2), "max_features": 10_000},
+    "wording": {
+        "token_pattern": rf"{WORD}|[^\w\s]",
+        "ngram_range": (1, 2),
+        "max_features": 5_000,
+    },
+    SINGLE: {"token_pattern": WORD, "max_features": 20_000},
 }
 
 
@@ -76,6 +96,21 @@ class Vocabulary:
         vectorizer.idf_ = self.idf
         return vectorizer.transform(texts)
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"terms": list(self.terms), "idf": torch.from_numpy(self.idf.copy())}
+
+    @classmethod
+    def from_dict(cls, kind: str, saved: Mapping[str, Any]) -> Self:
+        return cls(kind, [str(term) for term in saved["terms"]], saved["idf"].double().numpy())
+
+    def check(self) -> None:
+        """Raise ValueError unless its parts fit each other."""
+        if self.kind not in ANALYSERS:
+            raise ValueError(f"vocabulary: expected one of {list(ANALYSERS)}, found {self.kind!r}")
+        if len(set(self.terms)) != len(self.terms):
+            raise ValueError(f"vocabulary of {self.kind}: expected each term once")
+        check_numbers(f"idf of {self.kind}", self.idf, (len(self.terms),))
+
 
 def count_features(texts: Texts) -> Floats:
     """Characters, words, digits, numbers and the longest number's digits of each text, (n, 5)."""
@@ -95,7 +130,7 @@ def count_in(text: str) -> tuple[int, ...]:
 class FittedTextProbe(Fitted):
     """A fitted control: its probability is the sigmoid of the log-odds that the module states."""
 
-    vocabularies: tuple[Vocabulary, ...]  # of characters and of words
+    vocabularies: tuple[Vocabulary, ...]  # one of each kind of terms
     # float64 (5,): of the counts on train
     mean: Floats
     scale: Floats
@@ -113,7 +148,7 @@ class FittedTextProbe(Fitted):
         return hstack([*parts, csr_matrix(counts)], format="csr")
 
     def logits(self, texts: Texts) -> Floats:
-        """Log-odds of hallucination (n,) of questions."""
+        """Log-odds of hallucination (n,) of texts."""
         return self.logits_of(self.features(texts))
 
     def logits_of(self, features: csr_matrix) -> Floats:
@@ -127,28 +162,19 @@ class FittedTextProbe(Fitted):
         return len(self.weight) + self.factors.size + 1
 
     def to_dict(self) -> dict[str, Any]:
-        vocabularies = {
-            one.kind: {"terms": list(one.terms), "idf": torch.from_numpy(one.idf.copy())}
-            for one in self.vocabularies
-        }
+        vocabularies = {one.kind: one.to_dict() for one in self.vocabularies}
         return super().to_dict() | {"vocabularies": vocabularies}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         vocabularies = tuple(
-            Vocabulary(kind, [str(term) for term in one["terms"]], one["idf"].double().numpy())
-            for kind, one in saved["vocabularies"].items()
+            Vocabulary.from_dict(kind, one) for kind, one in saved["vocabularies"].items()
         )
         return super().from_dict({**saved, "vocabularies": vocabularies})
 
     def check(self) -> None:
-        kinds = [one.kind for one in self.vocabularies]
-        if kinds != list(ANALYSERS):
-            raise ValueError(f"vocabularies: expected {list(ANALYSERS)}, found {kinds}")
         for one in self.vocabularies:
-            if len(set(one.terms)) != len(one.terms):
-                raise ValueError(f"vocabulary of {one.kind}: expected each term once")
-            check_numbers(f"idf of {one.kind}", one.idf, (len(one.terms),))
+            one.check()
         n_terms = sum(len(one.terms) for one in self.vocabularies)
         check_numbers("weight", self.weight, (n_terms + N_COUNTS,))
         rank = len(SIGNS) if self.iterations else 0
@@ -165,6 +191,9 @@ class TextProbe:
     """A control that reads a column of text; it is fitted, saved and asked as a `Probe` is."""
 
     columns: tuple[str]
+    sees: str  # as of `Probe`
+    kinds: tuple[str, ...]  # of terms, of `ANALYSERS`
+    has_products: bool = True  # whether it may take squares
     otherwise: None = None
     targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
 
@@ -175,7 +204,7 @@ class TextProbe:
 
         By the log-loss of rescaled scores, as C of the regression (`choose_strength`).
         """
-        unfitted = prepare(train)
+        unfitted = prepare(train, self.kinds)
         features, val_features = unfitted.features(train), unfitted.features(val)
         strength = choose_strength(
             features.astype(np.float32), train_labels, val_features.astype(np.float32), val_labels
@@ -190,11 +219,13 @@ class TextProbe:
             if network is linear or found.mean() < losses.mean() - LEAST_GAIN:
                 network, losses = one, found
 
-        factorise(unfitted, features, train_labels, MAX_ITERATIONS, keep_best)
+        if self.has_products:
+            factorise(unfitted, features, train_labels, MAX_ITERATIONS, keep_best)
         gains = linear_losses - losses
         is_better = gains.mean() > gains.std() / np.sqrt(len(gains))
         best = network if is_better else linear
-        return replace(best, val_auroc=(float(roc_auc_score(val_labels, best.predict(val))),))
+        area = roc_auc_score(val_labels, expit(best.logits_of(val_features)))
+        return replace(best, val_auroc=(float(area),))
 
     def load(self, saved: Mapping[str, Any]) -> FittedTextProbe:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
@@ -202,16 +233,18 @@ class TextProbe:
 
     def refit(self, fitted: FittedTextProbe, train: Texts, labels: Labels) -> FittedTextProbe:
         """Fit on other texts (n,), with the penalty and the iterations of a fitted control."""
-        unfitted = replace(prepare(train), strength=fitted.strength, val_auroc=fitted.val_auroc)
+        unfitted = replace(
+            prepare(train, self.kinds), strength=fitted.strength, val_auroc=fitted.val_auroc
+        )
         features = unfitted.features(train)
         if fitted.iterations:
             return factorise(unfitted, features, labels, fitted.iterations)
         return regress(unfitted, features, labels)
 
 
-def prepare(train: Texts) -> FittedTextProbe:
+def prepare(train: Texts, kinds: tuple[str, ...]) -> FittedTextProbe:
     """The vocabularies and the scaling of training texts, with weights of 0."""
-    vocabularies = tuple(Vocabulary.of_texts(kind, train) for kind in ANALYSERS)
+    vocabularies = tuple(Vocabulary.of_texts(kind, train) for kind in kinds)
     counts = count_features(train)
     spread = counts.std(axis=0)
     n_terms = sum(len(one.terms) for one in vocabularies)
@@ -286,4 +319,5 @@ def factorise(
     return unpack(found.x)
 
 
-QUESTION_ONLY = TextProbe(("question",))
+QUESTION_ONLY = TextProbe(("question",), "question", ("characters", "words"))
+ANSWER_TEXT = TextProbe(("answer",), "wording", ("wording",), has_products=False)

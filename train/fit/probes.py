@@ -1,6 +1,7 @@
 """Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
 from models.question_only import FittedTextProbe, TextProbe
+from models.tables import FittedTable, Table, TableProbe
 from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
@@ -30,9 +32,9 @@ __all__ = [
 ]
 
 N_FOLDS = 5
-AnyProbe = Probe | TextProbe
-AnyFitted = FittedProbe | FittedTextProbe
-Numbers = torch.Tensor | NDArray[np.object_]  # (n, A, k), or texts (n,)
+AnyProbe = Probe | TextProbe | TableProbe
+AnyFitted = FittedProbe | FittedTextProbe | FittedTable
+Numbers = torch.Tensor | NDArray[np.object_] | Table  # (n, A, k), or texts (n,), or columns
 Features = dict[str, Any]  # split -> the features that a probe is fitted on
 
 
@@ -105,7 +107,7 @@ def describe_fit(
     facts = Facts(parameters=fitted.n_parameters(), seconds=0.0)
     if len(fitted.weight) > 1:
         facts.C = fitted.strength
-    if isinstance(probe, TextProbe) or not isinstance(fitted, FittedProbe):
+    if not isinstance(probe, Probe) or not isinstance(fitted, FittedProbe):
         return facts
     # replaced by the mean over train
     facts.traces_with_missing_numbers = count_imputed(features) or None
@@ -128,7 +130,7 @@ def count_imputed(features: Features) -> int:
 
 
 def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Features:
-    """Split -> features (n_split, A, k), or texts (n_split,)."""
+    """Split -> features (n_split, A, k), or texts (n_split,), or a table of n_split rows."""
     features: Features = {}
     for split in SPLITS:
         features[split] = read_features(name, probe, data, split, features.get("train"))
@@ -148,11 +150,14 @@ def read_features(
     """What a probe is fitted on or scores, of the rows of a split.
 
     Returns a tensor (n_split, A, k), or `LayerFeatures` that follow those of `train`; of a control
-    that reads texts, an object array of them, (n_split,). Raises DataError for infinite numbers,
-    which `LayerFeatures` find as they read.
+    that reads texts, an object array of them, (n_split,), and of one that reads several columns a
+    `Table`. Raises DataError for infinite numbers, which `LayerFeatures` find as they read.
     """
     if isinstance(probe, TextProbe):
-        return read_texts(probe, data, split)
+        return read_table(probe.columns, data, split).columns[probe.columns[0]]
+    if isinstance(probe, TableProbe):
+        optional = [role for role in probe.optional if not missing_columns(data, [role])]
+        return read_table([*probe.columns, *optional], data, split)
     rows = data.splits.rows(split)
     if not probe.by_layer or not data.layer_numbers(probe.columns[0]):
         return compute_features(name, probe, data.reading(probe), split, rows)
@@ -181,11 +186,19 @@ def compute_features(
     return features
 
 
-def read_texts(probe: TextProbe, data: TrainingData, split: str) -> NDArray[np.object_]:
-    """The texts (n_split,) of the column that a control reads; a loader packs numbers only."""
-    name = data.column(probe.columns[0])
-    batch = data.store.read(data.splits.rows(split), columns=[name])
-    return np.array(batch.texts(name), dtype=object)
+def read_table(roles: Sequence[str], data: TrainingData, split: str) -> Table:
+    """Columns of the rows of a split by role, one text or number each; a loader packs no texts."""
+    rows = data.splits.rows(split)
+    names = data.names(roles)
+    batch = data.store.read(rows, columns=list(names.values()))
+    is_text = {name: data.store.schema.columns[name].is_text for name in names.values()}
+    columns = {
+        role: np.array(batch.texts(name), dtype=object)
+        if is_text[name]
+        else batch.fixed(name).numpy()
+        for role, name in names.items()
+    }
+    return Table(len(rows), columns)
 
 
 def probe_margin(fitted: AnyFitted, features: Features, data: TrainingData) -> Scores:

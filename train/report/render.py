@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from models import CONTROLS
 from store.reports import count
 from train.evaluate.results import Entry, Results
 from train.report.numbers import (
@@ -115,8 +116,8 @@ def environment(*, escapes_html: bool = False) -> Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    filters = (clean_text, count, decimals, p_value, sentence, share, short, short_p, with_interval)
-    templates.filters |= {one.__name__: one for one in filters}
+    filters = (clean_text, count, decimals, p_value, sees, sentence, share, short, short_p)
+    templates.filters |= {one.__name__: one for one in (*filters, with_interval)}
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
     templates.globals |= {
         "FEW": FEW,
@@ -124,6 +125,11 @@ def environment(*, escapes_html: bool = False) -> Environment:
         "settings_by": settings_by,
     }
     return templates
+
+
+def sees(name: str) -> str:
+    """What a control sees of a trace, as of `Probe`; empty for a name that is none."""
+    return CONTROLS[name].sees if name in CONTROLS else ""
 
 
 def in_words(what: str, *arguments: object) -> str:

@@ -254,7 +254,8 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
-    baselines = {f"{name}.pt" for name in (*BASELINES, *CONTROLS) if name != "question_only"}
+    controls = [name for name in CONTROLS if CONTROLS[name].sees in ("prompt", "length")]
+    baselines = {f"{name}.pt" for name in (*BASELINES, *controls)}
     others = {".lock", "run.json", state.name, "tensorboard"}
     assert {path.name for path in out.iterdir()} == others | baselines
 

@@ -23,7 +23,8 @@ from train.run.results import read_results
 
 DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm", "saplma"]
 SETTINGS = [*SMALL, "--seed", "1"]  # of `finished`
-COMPARED = [*BASELINES, *(name for name in CONTROLS if name != "question_only")]
+OF_TEXTS = ["question_only", "answer_text", "answer_context", "metadata"]
+COMPARED = [*BASELINES, *(name for name in CONTROLS if name not in OF_TEXTS)]
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +41,13 @@ def test_results_have_what_is_promised(results, store_path):
     """Splits, models, baselines, store and config, with every metric on both splits."""
     assert {"split", "models", "baselines", "store", "config"} <= results.keys()
     assert list(results["models"]) == DEFAULT
-    # the store has no text of questions
+    # the store has no texts and no fields
     assert list(results["baselines"]) == COMPARED
     marked = [name for name, entry in results["baselines"].items() if entry.get("control")]
     assert marked == ["prompt_state", "answer_length"]
-    assert results["left_out"] == {"question_only": "the store has no column 'question'"}
+    assert list(results["left_out"]) == OF_TEXTS
+    assert results["left_out"]["question_only"] == "the store has no column 'question'"
+    assert results["left_out"]["metadata"].startswith("the store has no field")
     for entry in (*results["models"].values(), *results["baselines"].values()):
         for split in ("val", "test"):
             keys = {

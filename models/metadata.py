@@ -1,0 +1,81 @@
+"""The control that reads fields: which model and task, who annotated, and whatever a store knows.
+
+Each value that `LEAST_SHARED` training rows or more have is a category, and a number is a number,
+too. So ids and free texts tell nothing, which a row shares with few. Where it ranks as well as a
+detector, the labels may say who was asked or who judged, not which answers are wrong.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.tables import Floats, Table, TableProbe
+
+__all__ = ["METADATA", "FieldEncoding"]
+
+LEAST_SHARED = 5  # rows of train
+MOST_CATEGORIES = 100  # of a field, the most frequent ones
+LARGEST = 1e30  # numbers beyond it are cut, so that their variance is finite
+
+
+@dataclass(frozen=True)
+class FieldEncoding:
+    """The categories of each field, and which fields are numbers."""
+
+    categories: dict[str, list[str]]  # field -> values
+    numeric: list[str]
+
+    @classmethod
+    def of_table(cls, train: Table) -> Self:
+        names = sorted(train.columns)
+        return cls(
+            {name: categories_of(train.columns[name]) for name in names},
+            [name for name in names if is_number(train.columns[name])],
+        )
+
+    def numbers(self, table: Table) -> Floats:
+        """A column for each category and each number; NaN for a number that is not there."""
+        unknown = np.full(table.n_rows, "", dtype=object)
+        columns = [np.zeros(table.n_rows)]  # the base rate, for want of any other
+        for name, categories in self.categories.items():
+            texts = as_texts(table.columns.get(name, unknown))
+            columns += [(texts == one).astype(np.float64) for one in categories]
+        columns += [as_number(table.columns.get(name, unknown)) for name in self.numeric]
+        return np.stack(columns, axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"categories": self.categories, "numeric": self.numeric}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        categories = {str(name): list(map(str, ones)) for name, ones in saved["categories"].items()}
+        return cls(categories, list(map(str, saved["numeric"])))
+
+
+def categories_of(values: NDArray) -> list[str]:
+    """Values that some rows share and others do not."""
+    frequent = Counter(as_texts(values).tolist()).most_common(MOST_CATEGORIES)
+    return [value for value, n in frequent if LEAST_SHARED <= n < len(values)]
+
+
+def as_texts(values: NDArray) -> NDArray:
+    return np.array(list(map(str, values.tolist())), dtype=object)
+
+
+def is_number(values: NDArray) -> bool:
+    return values.dtype.kind in "iuf"
+
+
+def as_number(values: NDArray) -> Floats:
+    """A column as float64, NaN where it is no finite number."""
+    if not is_number(values):
+        return np.full(len(values), np.nan)
+    numbers = values.astype(np.float64)
+    return np.where(np.isfinite(numbers), np.clip(numbers, -LARGEST, LARGEST), np.nan)
+
+
+METADATA = TableProbe((), "fields", FieldEncoding, reads_fields=True)

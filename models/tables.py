@@ -1,0 +1,128 @@
+"""Controls that read several columns of texts and numbers: encoded, then a regression on numbers.
+
+The encoding is made of the columns of the training rows, without their labels; the regression is
+that of every probe.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models.probe import Fitted, FittedProbe, Probe
+from store import Batch
+
+__all__ = ["Encoding", "FittedTable", "Table", "TableProbe"]
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of some rows; `table[mask]` has some of them."""
+
+    n_rows: int
+    columns: Mapping[str, NDArray]  # (n_rows,): texts, or numbers
+
+    def __getitem__(self, index: NDArray) -> "Table":
+        n_rows = len(np.arange(self.n_rows)[index])
+        return Table(n_rows, {name: values[index] for name, values in self.columns.items()})
+
+    def texts(self, name: str) -> list[str]:
+        """A column of texts, empty where it is not there."""
+        return list(self.columns[name]) if name in self.columns else [""] * self.n_rows
+
+
+class Encoding(Protocol):
+    """Turns a table into numbers; made of the training rows, and saved without code."""
+
+    @classmethod
+    def of_table(cls, train: Table) -> Self: ...
+
+    def numbers(self, table: Table) -> Floats:
+        """Features (n, k); NaN where a number is missing."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable(Fitted):
+    """A fitted control: the regression of its numbers."""
+
+    encoding: Encoding
+    regression: FittedProbe
+
+    @property
+    def weight(self) -> Floats:
+        return self.regression.weight
+
+    @property
+    def strength(self) -> float:
+        return self.regression.strength
+
+    @property
+    def val_auroc(self) -> tuple[float, ...]:
+        return self.regression.val_auroc
+
+    def logits(self, table: Table) -> Floats:
+        """Log-odds of hallucination (n,) of the rows of a table."""
+        return self.regression.logits(as_features(self.encoding, table))
+
+    def n_parameters(self) -> int:
+        """Number of fitted parameters of the regression."""
+        return self.regression.n_parameters()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"encoding": self.encoding.to_dict(), "regression": self.regression.to_dict()}
+
+
+@dataclass(frozen=True)
+class TableProbe:
+    """A control that reads columns of texts and numbers; it is used as a `Probe` is."""
+
+    columns: tuple[str, ...]
+    sees: str  # as of `Probe`
+    encoding: type[Encoding]
+    optional: tuple[str, ...] = ()  # columns that are read where the store has them
+    reads_fields: bool = False  # whether the columns are the fields of a store
+    otherwise: None = None
+    targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
+
+    def fit(
+        self, train: Table, train_labels: Labels, val: Table, val_labels: Labels
+    ) -> FittedTable:
+        """Encode the rows of train, and fit a regression whose penalty validation chooses."""
+        encoding = self.encoding.of_table(train)
+        numbers, val_numbers = as_features(encoding, train), as_features(encoding, val)
+        return FittedTable(encoding, REGRESSION.fit(numbers, train_labels, val_numbers, val_labels))
+
+    def refit(self, fitted: FittedTable, train: Table, labels: Labels) -> FittedTable:
+        """Fit on other rows, with the penalty of a fitted control."""
+        encoding = self.encoding.of_table(train)
+        regression = REGRESSION.refit(fitted.regression, as_features(encoding, train), labels)
+        return FittedTable(encoding, regression)
+
+    def load(self, saved: Mapping[str, Any]) -> FittedTable:
+        """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
+        encoding = self.encoding.from_dict(saved["encoding"])
+        return FittedTable(encoding, FittedProbe.from_dict(saved["regression"]))
+
+
+def as_features(encoding: Encoding, table: Table) -> torch.Tensor:
+    """The numbers of a table, (n, 1, k) float64."""
+    return torch.from_numpy(encoding.numbers(table))[:, None]
+
+
+def no_features(batch: Batch) -> torch.Tensor:
+    raise NotImplementedError("an encoding gives the features of a table")
+
+
+REGRESSION = Probe((), no_features)

@@ -1,0 +1,68 @@
+"""The fields of a store that the control of fields reads: what is known before an answer is judged.
+
+A field is a column of one text or number that the registry of columns does not have. Names tell
+which of them are labels, ids, or of the answer, and are left out.
+"""
+
+import re
+
+from store import TraceStore
+from store.traces.columns import TRACE_COLUMNS
+from train.config import Config
+
+__all__ = ["NO_FIELDS", "find_fields"]
+
+NO_FIELDS = "the store has no field of questions (extract --fields)"
+MOST_BYTES = 200  # of a text, on average: longer ones are no categories
+# whoever wrote or judged, or what was asked; also where it is an id
+GROUPS = {
+    "model",
+    "generator",
+    "llm",
+    "annotator",
+    "worker",
+    "rater",
+    "dataset",
+    "task",
+    "language",
+}
+IDS = {"id", "ids", "uuid", "guid", "index", "idx", "hash", "key", "url", "path", "file"}
+JUDGED = re.compile(  # words that begin so
+    "label|scor|correct|incorrect|hallucinat|tru(e|th)|fals|factual|faith|grade|verdict|judg|rating|"
+    "accura|(f1|em|spans?|probs?)$|rouge|bleu|bert|nli|annotation|error|reward|passed|fail|quality|"
+    "support|consisten|relevan|confiden|probab|logp|logit|perplex|entrop|uncertain"
+)
+OF_ANSWER = re.compile(
+    "answer|response|output|completion|generat(ed|ion)|predict|reply|candidate|reference|sample|"
+    "token|finish|latency|duration"
+)
+
+
+def find_fields(store: TraceStore, config: Config) -> tuple[str, ...]:
+    """Names of the fields, in the order of the store."""
+    used = {*config.replaced.values(), config.second_label}
+    return tuple(
+        name
+        for name, column in store.schema.columns.items()
+        if name not in TRACE_COLUMNS
+        and name not in used
+        and column.is_single
+        and is_metadata(name)
+        and not (column.is_text and store.lengths(name).sum() > MOST_BYTES * len(store))
+    )
+
+
+def is_metadata(name: str) -> bool:
+    """Whether a field says neither how good an answer is, nor what it is, nor which trace it is.
+
+    Examples
+    --------
+    >>> [is_metadata(one) for one in ("annotatorId", "response_model", "doc_id", "score_model")]
+    [True, True, False, False]
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", " ", name).lower().split()
+    if any(map(JUDGED.match, words)):
+        return False
+    group = words[-2:-1] if words[-1] in IDS else words[-1:]
+    is_group = not GROUPS.isdisjoint(group)
+    return is_group or not (IDS.intersection(words) or any(map(OF_ANSWER.match, words)))
