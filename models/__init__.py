@@ -56,6 +56,7 @@ DETECTORS: Registry[type[Detector]] = Registry(
         "drift": "models.drift:Drift",
         "halunet": "models.halunet:HaluNet",
         "clap": "models.clap:Clap",
+        "layer_transitions": "models.layer_transitions:LayerTransitions",
         "token_sequence": "models.token_sequence:TokenSequence",
         "state_sequence": "models.state_sequence:StateSequence",
         "los_net": "models.los_net:LosNet",
