@@ -79,6 +79,7 @@ PROBES: Registry[Probe] = Registry(
         "lookback_lens": "models.lookback_lens:LOOKBACK_LENS",
         "rauq": "models.rauq:RAUQ",
         "trilens": "models.trilens:TRILENS",
+        "coe": "models.coe:COE",
         "eigenscore": "models.samples:EIGENSCORE",
         "lexical_similarity": "models.samples:LEXICAL_SIMILARITY",
         "semantic_entropy": "models.samples:SEMANTIC_ENTROPY",
