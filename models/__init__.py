@@ -80,6 +80,8 @@ PROBES: Registry[Probe] = Registry(
         "rauq": "models.rauq:RAUQ",
         "trilens": "models.trilens:TRILENS",
         "coe": "models.coe:COE",
+        "mahalanobis": "models.mahalanobis:MAHALANOBIS",
+        "relative_mahalanobis": "models.mahalanobis:RELATIVE_MAHALANOBIS",
         "eigenscore": "models.samples:EIGENSCORE",
         "lexical_similarity": "models.samples:LEXICAL_SIMILARITY",
         "semantic_entropy": "models.samples:SEMANTIC_ENTROPY",

@@ -94,6 +94,8 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
         "act_conv",
         "act_vit",
         "logreg_pca",
+        "mahalanobis",
+        "relative_mahalanobis",
     ]
 
 
