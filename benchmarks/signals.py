@@ -337,7 +337,7 @@ SIGNALS: dict[str, Signal] = {
     "layers_xor": Signal(
         plant_layers_xor,
         partial(regression, partial(last_at, [LAYER, OTHER]), mlp=True),
-        ("lstm_solo", "clap"),
+        ("lstm_solo", "clap", "layer_transitions"),
         ("saplma", "logreg_best", "logreg_pca", "prompt_state"),
     ),
     "one_token": Signal(
@@ -390,6 +390,7 @@ SIGNALS: dict[str, Signal] = {
         (),
         (
             *STATE_METHODS,
+            "layer_transitions",
             "halunet",
             "token_sequence",
             "state_sequence",

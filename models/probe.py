@@ -116,13 +116,17 @@ class FittedProbe(Fitted):
 
     def logits(self, features: Features) -> Floats:
         """Log-odds of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
-        expected = len(self.val_auroc), len(self.weight)
+        expected = len(self.val_auroc), len(self.fill)
         if features.shape[1:] != expected:
             raise ValueError(
                 f"features: expected shape (n, {expected[0]}, {expected[1]}), "
                 f"found {tuple(features.shape)}"
             )
-        return _logits(to_numpy(features, self.alternative), self.fill, self.weight, self.bias)
+        return self.score(to_numpy(features, self.alternative))
+
+    def score(self, numbers: Floats) -> Floats:
+        """Log-odds (n,) from the numbers of the alternative, (n, k)."""
+        return _logits(numbers, self.fill, self.weight, self.bias)
 
     def n_parameters(self) -> int:
         """Number of fitted parameters: the weights and the bias."""
@@ -186,10 +190,9 @@ class Probe:
             self.fit_alternative(to_numpy(train, i), train_labels, to_numpy(val, i), val_labels)
             for i in range(train.shape[1])
         ]
-        areas = tuple(area for _, area, _ in fits)
+        areas = tuple(area for one in fits for area in one.val_auroc)
         best = int(np.argmax(areas))
-        affine, _, strength = fits[best]
-        return FittedProbe(best, *affine, areas, strength)
+        return replace(fits[best], alternative=best, val_auroc=areas)
 
     def fit_alternative(
         self,
@@ -197,13 +200,13 @@ class Probe:
         labels: NDArray[np.int64],
         val: Floats,
         val_labels: NDArray[np.int64],
-    ) -> tuple[AffineMap, float, float]:
-        """The regression on train (n, k), which it overwrites, its AUROC on val, and its C."""
+    ) -> FittedProbe:
+        """The regression on train (n, k), which it overwrites, as if there were no other."""
         pipeline = build_pipeline(self.n_components, train.shape, penalty=self.penalty)
         fit_pipeline(pipeline, train, labels, val, val_labels, self.penalty)
         affine = fold_pipeline(pipeline)
         area = float(roc_auc_score(val_labels, expit(_logits(val, *affine))))
-        return affine, area, float(pipeline[-1].C)
+        return FittedProbe(0, *affine, (area,), float(pipeline[-1].C))
 
     def load(self, saved: Mapping[str, Any]) -> FittedProbe:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""

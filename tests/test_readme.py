@@ -90,9 +90,12 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
         "lstm_solo",
         "saplma",
         "clap",
+        "layer_transitions",
         "act_conv",
         "act_vit",
         "logreg_pca",
+        "mahalanobis",
+        "relative_mahalanobis",
     ]
 
 

@@ -12,7 +12,16 @@ from models.standardise import Standardise
 
 LABELS = torch.tensor([1, 0, 1, 0, 0])
 
-LEARNING = ["drift", "halunet", "clap", "token_sequence", "state_sequence", "los_net", "charm"]
+LEARNING = [
+    "drift",
+    "halunet",
+    "clap",
+    "layer_transitions",
+    "token_sequence",
+    "state_sequence",
+    "los_net",
+    "charm",
+]
 
 every_detector = pytest.mark.parametrize("name", DETECTORS)
 
@@ -124,6 +133,7 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     expected |= {"drift": 12.6e6, "halunet": 1.67e6, "clap": 0.86e6, "token_sequence": 1.6e6}
     expected |= {"los_net": 0.177e6, "charm": 0.501e6, "charm_edges": 0.501e6}
     expected |= {"act_conv": 0.37e6, "act_vit": 0.36e6, "state_sequence": 0.853e6}
+    expected |= {"layer_transitions": 16.8e6}
     assert counts == pytest.approx(expected, rel=0.04)
 
 

@@ -15,6 +15,7 @@ STANDARDISING = [
     "drift",
     "halunet",
     "clap",
+    "layer_transitions",
     "token_sequence",
     "state_sequence",
     "charm",
