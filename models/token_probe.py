@@ -43,8 +43,8 @@ class TokenProbe(Detector):
     """`hidden_states` at one layer through a linear map, or an MLP d - h - 1 with ReLU.
 
     `token_layer` is a position in `hidden_states`; by default that at 95% of the depth.
-    `token_hidden` is the width h of the MLP's hidden layer; 0 for a linear map. `input_scale` is one
-    of `models.standardise.SCALES`; by default standard.
+    `token_hidden` is the width h of the MLP's hidden layer; 0 for a linear map. `input_scale` is
+    one of `models.standardise.SCALES`; by default standard.
 
     Shapes
     ------
