@@ -96,6 +96,7 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
         "logreg_pca",
         "mahalanobis",
         "relative_mahalanobis",
+        "haloscope",
     ]
 
 

@@ -114,6 +114,31 @@ def test_without_a_control_of_the_question_nothing_is_said_of_answers(is_constan
     assert in_words("verdict", results) == none
 
 
+@pytest.mark.parametrize(
+    "control, reads",
+    [("answer_text", "the wording"), ("answer_context", "the likeness of the texts")],
+)
+def test_of_a_control_that_reads_answers_it_is_not_said_that_it_does_not(control, reads):
+    """Whatever is found of it, and without another that reads the question."""
+    for finding, words in (
+        ("better", "More than texts counts: "),
+        ("undecided", "This data cannot show what a detector knows of answers beyond their text: "),
+    ):
+        results = make_verdict(control=finding)
+        results.verdict.control.rival = control
+        results.baselines = make_entries(dict.fromkeys(("entropy", control), 0.5))
+        text = in_words("verdict", results)
+        assert f"{words}{control}, which reads {reads} alone, reaches AUROC .500" in text
+        assert text.startswith("This data") == (finding == "undecided")
+
+
+def test_controls_say_what_they_see():
+    entries = make_entries(dict.fromkeys(("entropy", "question_only", "metadata"), 0.5))
+    assert in_words("columns", make_results(baselines=entries)) == (
+        "Controls see: question_only the question, metadata the fields."
+    )
+
+
 def test_one_training_asks_for_more():
     assert "Next, train with --seeds 3" in in_words("verdict", make_verdict(runs=1))
 

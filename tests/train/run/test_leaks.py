@@ -1,0 +1,125 @@
+"""Data whose texts or fields tell the labels: the first sentence of the report says so."""
+
+import json
+
+import numpy as np
+import pytest
+from runs import call, fail, predict, train
+
+from store.cli.main import main
+from train.data.fields import is_metadata
+
+N = 400
+NUMBERS = np.random.default_rng(1).integers(100, 10_000, (N, 2)).tolist()
+NEUTRAL = "It is so."
+
+
+def hedged(i, label):
+    return {"answer": f"{'I think it' if label else 'It'} is {NUMBERS[i][0]}."}
+
+
+def made_up(i, label):
+    context = f"It was {NUMBERS[i][0]} then."
+    return {"answer": f"It is {NUMBERS[i][label]}.", "context": context}
+
+
+def annotated(i, label):
+    return {"answer": NEUTRAL, "annotator": "eve" if label else ("ann", "bob")[i % 2]}
+
+
+def neutral(i, label):
+    return {"answer": NEUTRAL, "annotator": "ann", "is_correct": not label, "doc_id": label}
+
+
+def build(folder, leak, seed=0):
+    """A store whose states tell some of the labels, and `leak` nearly all of them."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for i in range(N):
+        label = int(rng.integers(0, 2))
+        told = label if rng.random() < 0.95 else 1 - label
+        states = (rng.normal(size=(2, 4)) + 0.7 * label).tolist()
+        record = {"id": f"{seed}-{i}", "hs": states, "label": label, "question": f"What is {i}?"}
+        lines.append(
+            json.dumps({"model": "x", "task": ["qa", "sum"][i % 2], **leak(i, told), **record})
+        )
+    file, out = folder / f"{seed}.jsonl", folder / f"{leak.__name__}-{seed}.zarr"
+    file.write_text("\n".join(lines) + "\n")
+    texts = [name for name in ("context",) if name in leak(0, 0)]
+    mapped = "question_id=id,hs_last=hs,label=label,question=question,answer=answer"
+    mapped += "".join(f",{name}={name}" for name in texts)
+    assert main(["import", str(out), str(file), "--map", mapped]) == 0
+    return out
+
+
+def first_sentence(out):
+    """Of the report's verdict."""
+    text = " ".join((out / "report.md").read_text().split())
+    places = [text.find(one) for one in ("This data cannot show", "The best detector")]
+    return text[min(place for place in places if place >= 0) :].partition(" The best ")[0]
+
+
+@pytest.mark.parametrize(
+    "leak, control, words",
+    [
+        (
+            hedged,
+            "answer_text",
+            "of answers beyond their text: answer_text, which reads the wording",
+        ),
+        (
+            made_up,
+            "answer_context",
+            "of answers beyond their text: answer_context, which reads the",
+        ),
+        (annotated, "metadata", "of answers: metadata, which does not read them, reaches AUROC"),
+    ],
+)
+def test_a_leak_comes_first(tmp_path, leak, control, words):
+    """And the control that finds it makes the strata."""
+    out = tmp_path / "run"
+    results = train(build(tmp_path, leak), out, "--models=saplma")
+    assert results["verdict"]["control"]["rival"] == control
+    assert results["baselines"][control]["test"]["auroc"] > 0.85
+    assert results["strata"]["control"] == control
+    sentence = first_sentence(out)
+    assert sentence.startswith("This data cannot show what a detector knows " + words)
+
+
+def test_without_a_leak_controls_are_at_chance(tmp_path):
+    """Fields that are labels or ids are not read; and any control is one to train on top of."""
+    store = build(tmp_path, neutral)
+    results = train(store, tmp_path / "run", "--models=saplma", "--on-top-of=metadata")
+    for name in ("answer_text", "answer_context", "metadata"):
+        low, high = results["baselines"][name]["test"]["auroc_ci"]
+        assert low <= 0.5 <= high
+    assert first_sentence(tmp_path / "run").startswith("The best detector")
+
+
+def test_fields_of_another_store_need_not_be_the_same(tmp_path, capsys):
+    """A field that is not there tells nothing; without any the control is refused."""
+    out = tmp_path / "run"
+    train(build(tmp_path, annotated), out, "--models=logreg_pca")
+    for leak in (neutral, annotated):
+        flags = ["--models=metadata,answer_text", "--force"]
+        status, _, _ = call(capsys, *predict(out, build(tmp_path, leak, seed=1), *flags))
+        assert status == 0
+    bare = tmp_path / "bare.zarr"
+    file = tmp_path / "bare.jsonl"
+    file.write_text(json.dumps({"id": "a", "hs": [[0.0] * 4] * 2}) + "\n")
+    assert main(["import", str(bare), str(file), "--map", "question_id=id,hs_last=hs"]) == 0
+    line = fail(capsys, *predict(out, bare, "--models=metadata"))
+    assert "metadata: the store has no field of questions (extract --fields)" in line
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        ("dataset task split language difficulty hops model annotatorId worker_id", True),
+        ("response_model answer_annotator problem_type passage spanish_source Best_Model", True),
+        ("label label_f1 score_saplma score_my_model is_correct hallucinated f1 spans", False),
+        ("doc_id id sample_index url answer_len response n_output_tokens finish_reason", False),
+    ],
+)
+def test_names_tell_labels_ids_and_answers(names, expected):
+    assert [is_metadata(name) for name in names.split()] == [expected] * len(names.split())
