@@ -86,6 +86,10 @@ PROBES: Registry[Probe] = Registry(
         "mahalanobis": "models.mahalanobis:MAHALANOBIS",
         "relative_mahalanobis": "models.mahalanobis:RELATIVE_MAHALANOBIS",
         "haloscope": "models.haloscope:HALOSCOPE",
+        "semantic_entropy_probe": "models.semantic_entropy_probe:SEMANTIC_ENTROPY_PROBE",
+        "semantic_entropy_probe_prompt": (
+            "models.semantic_entropy_probe:SEMANTIC_ENTROPY_PROBE_PROMPT"
+        ),
         "eigenscore": "models.samples:EIGENSCORE",
         "lexical_similarity": "models.samples:LEXICAL_SIMILARITY",
         "semantic_entropy": "models.samples:SEMANTIC_ENTROPY",

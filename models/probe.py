@@ -35,9 +35,11 @@ __all__ = [
     "Fitted",
     "FittedProbe",
     "Probe",
+    "UnlearnableError",
     "build_pipeline",
     "check_numbers",
     "fold_pipeline",
+    "to_numpy",
 ]
 
 Floats = NDArray[np.float64]
@@ -45,6 +47,10 @@ AffineMap = tuple[Floats, Floats, float]  # fill, weight, bias
 # of scikit-learn: for one feature, whose weight changes no rank
 DEFAULT_STRENGTH = 1.0
 AT_ONCE = 512  # features that are imputed and scaled together
+
+
+class UnlearnableError(ValueError):
+    """What a probe is to learn from has nothing to tell apart."""
 
 
 class Features(Protocol):
@@ -172,7 +178,9 @@ class Probe:
     # of a control: what it sees of a trace, "question", "prompt", "length" or "wording" of the
     # answer, "texts" side by side or "fields"; the words on its results follow
     sees: str = ""
-    targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from labels of traces alone
+    targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from no labels of tokens
+    # of `optional`, what has to be there to fit the probe; scores do not need it
+    learns_from: ClassVar[tuple[str, ...]] = ()
 
     def fit(
         self,

@@ -143,7 +143,7 @@ def check_to_train(name: str, data: TrainingData) -> None:
     """Raise an error unless the store has what a method is trained on."""
     way_out = f"or leave it out with {off_flag(name)}"
     check_reader(name, data, way_out)
-    check_columns(data, name, find(name).targets, way_out)
+    check_columns(data, name, trained_on(name), way_out)
     if "attn_mean" in columns_of(name, data):
         check_threshold(data)
 
@@ -275,7 +275,7 @@ def names_to_train(data: TrainingData) -> list[str]:
             name
             for name in [*DETECTORS, *PROBES]
             if name not in {*names, *data.config.left_out}
-            and not missing_columns(data, [*columns_of(name, data), *find(name).targets])
+            and not missing_columns(data, [*columns_of(name, data), *trained_on(name)])
         ]
     return check_any(names, data)
 
@@ -297,6 +297,12 @@ def check_replaced(names: Iterable[str], data: TrainingData) -> None:
                 "--columns: expected names that these detectors and baselines read, "
                 f"{', '.join(choices)}, found {role!r:.80}{closest(role, choices)}"
             )
+
+
+def trained_on(name: str) -> tuple[str, ...]:
+    """The columns besides those that a method scores from which its training has to have."""
+    method = find(name)
+    return (*method.targets, *getattr(method, "learns_from", ()))
 
 
 def roles_of(reader: Any) -> tuple[str, ...]:

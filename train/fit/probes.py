@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
+from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
 from models.tables import FittedTable, Table, TableProbe
 from store.traces.question_split import SPLITS
@@ -139,9 +140,11 @@ def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Featu
 
 def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:
     """Fit on train, choose the alternative on validation."""
-    return probe.fit(
-        features["train"], splits.labels_of("train"), features["val"], splits.labels_of("val")
-    )
+    labels, val_labels = splits.labels_of("train"), splits.labels_of("val")
+    try:
+        return probe.fit(features["train"], labels, features["val"], val_labels)
+    except UnlearnableError as error:
+        raise DataError(str(error)) from error
 
 
 def read_features(
