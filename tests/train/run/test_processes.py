@@ -31,6 +31,8 @@ FLAGS = [
     "2",
     "--seeds",
     "1",
+    "--input-scale",
+    "raw",  # standardised numbers are dropped at random
     "--dropout",
     "0",
     "--models",
