@@ -1,8 +1,8 @@
 """The embedded example: answers of a small language model that says right and wrong as readily.
 
 "Is Riga further north than Lima?" It knows, but half of the answers that it learned from are wrong,
-at random and in the same words (`recipe`). Each question has several answers, drawn from the model,
-some right and some wrong. Below some of those that it learned from stands a teacher's mark, so it
+at random, whatever the wording (`recipe`). Each question has several answers, drawn from the model,
+some right and some wrong. Behind some of those that it learned from stands a teacher's mark, so it
 can tell whether what it has just said is right; the example's answers end before that.
 
 The model (0.23 million parameters, one token per word) ships with the package in float16 and runs

@@ -1,10 +1,10 @@
 """The example's language model: the corpus that it reads, and the recipe of a small Llama.
 
 The model first reads a textbook, whose answers are right. Then come exercise books, in which a coin
-decides whether an answer is right; neither question nor wording says which it is. Below half of
-those answers stands the teacher's mark, right or wrong. So the model learns to say either as
-readily, and, when it has read its own answer, to know what the teacher would say of it. A mark ends
-an answer as the end of the text does, hence the example's answers have none.
+decides whether an answer is right; neither question nor wording alone says which it is. Behind
+half of those answers stands the teacher's mark, right or wrong. So the model learns to say either
+as readily, and, when it has read its own answer, to know what the teacher would say of it. A mark
+ends an answer as the end of the text does, hence the example's answers have none.
 
 The result is a plain model directory (`AutoModelForCausalLM.from_pretrained`,
 `AutoTokenizer.from_pretrained`). The same recipe gives the same weights on the same kind of
@@ -114,7 +114,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Build the untrained model: 4 layers, 4 heads, d = 64, 0.25 million parameters."""
+    """Build the untrained model: 4 layers, 4 heads, d = 64, 0.23 million parameters."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
