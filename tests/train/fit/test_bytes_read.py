@@ -38,7 +38,9 @@ NEEDED = {  # tokens and layers; of others the answer's tokens, if any, and all 
 OF_STATES = ("act_conv", "act_vit", "gnn_det_lstm", "gvae_lstm")
 OF_ATTENTION = ("attn_logdet", "lapeigvals", "llm_check", "sink_probe")
 # the question's text alone; all the question's tokens may be nodes, and one needs no states at all
-METHODS_READ = sorted(METHODS.keys() - {"question_only", "majority"})
+# The last reads `hs_prompt`, which the store lacks.
+NOT_HERE = {"question_only", "majority", "semantic_entropy_probe_prompt"}
+METHODS_READ = sorted(METHODS.keys() - NOT_HERE)
 AWKWARD = [(-1, 4), (0, 16), (16, 0), (40, 4), (12, 9), (1, 0)]  # prompt_len, answer_len
 
 
