@@ -370,7 +370,8 @@ def also_needed(name: str, data: TrainingData) -> str | None:
 def read_to_score(name: str, data: TrainingData) -> list[str]:
     """The columns of this store that a method reads to score, optional ones among them."""
     optional = getattr(reader_of(name, data), "optional", ())
-    present = [role for role in optional if not missing_columns(data, [role])]
+    used = [role for role in optional if role not in trained_on(name)]
+    present = [role for role in used if not missing_columns(data, [role])]
     return [*columns_of(name, data), *present]
 
 
