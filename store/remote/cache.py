@@ -33,10 +33,12 @@ __all__ = ["Counts", "DiskCache", "Ticket"]
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
 N_OPENERS = 16
-WANT_BYTES = 4 * 1024 * 1024  # that are fetched ahead together
-WANT_SHARE = 64  # of the limit, if that is less
+WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
 PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
-AHEAD_SHARE = 1 / 10  # of the limit, for chunks that were fetched ahead and are not read yet
+# of the limit, for chunks that were fetched ahead and are not read yet: where none of those that are
+# announced are here already, and where most are, which would go for them
+AHEAD_SHARES = 0.5, 0.1
+MEMORY = 0.9  # of earlier announcements, in the share of what is here
 
 
 @dataclass
@@ -96,6 +98,7 @@ class DiskCache:
         self.counts = Counts()
         self.clock = 1.0  # of the announcements; 0 as a time: none
         self._offset = 0.0  # of the last reader that announced
+        self._found_share = 0.0  # of the chunks that are announced, what is here already
         self._changed = threading.Condition(threading.RLock())  # for who waits for chunks or room
         self._ticks = count(1)
         self._waiting: deque[Ticket] = deque()  # for room
@@ -296,21 +299,17 @@ class DiskCache:
     def want(
         self, column: CachedColumn, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Have cells fetched that will be needed.
+        """Have cells fetched that will be needed: see `WritableIndex.announced`.
 
-        Parameters
-        ----------
-        uses
-            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
-            `(n, 3)`.
-        now
-            The time of the reader.
-        is_wanted
-            Whether who announces still reads.
+        `now` is the time of the reader; `is_wanted` says whether it still reads.
         """
+        if not len(uses):
+            return
         with self._changed:
             self._move_clock(now)
-            most_bytes = min(WANT_BYTES, self.limit // WANT_SHARE)
+            most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 4))
+            found = float(are_here(column.index.words[uses[:, 0].astype(np.int64)]).mean())
+            self._found_share += (1 - MEMORY) * (found - self._found_share)
             column.index.announce(uses, self.clock)
             for want in cut_wants(column, uses, most_bytes, is_wanted):
                 heappush(self._wants, want)
@@ -320,6 +319,12 @@ class DiskCache:
     def _past(self) -> float:
         """What was announced for before this has been read."""
         return self.clock - PAST_SHARE * self.limit
+
+    @property
+    def _ahead_bytes(self) -> float:
+        """What may be fetched ahead of readers."""
+        most, least = AHEAD_SHARES
+        return max(least, most * (1 - self._found_share) ** 2) * self.limit
 
     def _move_clock(self, now: float) -> None:
         """Note how far readers are, and which uses are over."""
@@ -373,7 +378,7 @@ class DiskCache:
                 continue
             jobs = None
             n_ahead = sum(column.index.ahead_bytes() for column in self.columns)
-            if not self._waiting and n_ahead < AHEAD_SHARE * self.limit:
+            if not self._waiting and n_ahead < self._ahead_bytes:
                 # what is evicted for them is needed later than all of them
                 jobs = self._take_slots(want.column, missing, float(want.uses.max()))
             if jobs is None:

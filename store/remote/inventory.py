@@ -18,7 +18,7 @@ from store.remote.wants import UNKNOWN, choose_victims
 __all__ = ["BASE_BYTES", "Inventory"]
 
 BASE_BYTES = 64 * 1024  # of the directory's own files
-EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
+EVICT_SHARE = 32  # at least so much of the limit is evicted in one go
 CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the limit
 
 
