@@ -35,8 +35,8 @@ LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it a
 N_OPENERS = 16
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
 PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
-# of the limit, for chunks that were fetched ahead and are not read yet: where none of those that are
-# announced are here already, and where most are, which would go for them
+# of the limit, for chunks that were fetched ahead and are not read yet: where none of those that
+# are announced are here already, and where most are, which would go for them
 AHEAD_SHARES = 0.5, 0.1
 MEMORY = 0.9  # of earlier announcements, in the share of what is here
 
