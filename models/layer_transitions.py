@@ -7,6 +7,7 @@ The authors of PARALLAX call their probe DRIFT, like another method that reads t
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
+from models.saplma import build_classifier
 from models.standardise import SAMPLE_SIZE, build_scale
 from store import Batch
 
@@ -51,16 +52,7 @@ class LayerTransitions(Detector):
         n_transitions = max(1, len(self.layers_read) - 1)
         self.scale = build_scale(input_scale or self.default_scale, n_transitions, hidden_size)
         self.mlp = nn.Sequential(
-            nn.Flatten(),
-            nn.Dropout(dropout),
-            nn.Linear(n_transitions * hidden_size, 256),
-            nn.ReLU(),
-            nn.Linear(256, 128),
-            nn.ReLU(),
-            nn.Linear(128, 64),
-            nn.ReLU(),
-            nn.Linear(64, 1),
-            nn.Flatten(0),
+            nn.Flatten(), nn.Dropout(dropout), *build_classifier(n_transitions * hidden_size)
         )
 
     def encode(self, batch: Batch) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from models.detector import Detector, Outputs
+from models.saplma import build_classifier
 from models.standardise import SAMPLE_SIZE, build_scale
 from store import Batch
 
@@ -36,16 +37,7 @@ class Mind(Detector):
         super().__init__()
         self.scale = build_scale(input_scale or self.default_scale, 2, hidden_size)
         self.mlp = nn.Sequential(
-            nn.Flatten(),
-            nn.Dropout(dropout),
-            nn.Linear(2 * hidden_size, 256),
-            nn.ReLU(),
-            nn.Linear(256, 128),
-            nn.ReLU(),
-            nn.Linear(128, 64),
-            nn.ReLU(),
-            nn.Linear(64, 1),
-            nn.Flatten(0),
+            nn.Flatten(), nn.Dropout(dropout), *build_classifier(2 * hidden_size)
         )
 
     def encode(self, batch: Batch) -> Tensor:

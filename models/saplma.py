@@ -8,7 +8,21 @@ from models.detector import Detector, Outputs
 from models.standardise import SAMPLE_SIZE, build_scale
 from store import Batch
 
-__all__ = ["Saplma"]
+__all__ = ["Saplma", "build_classifier"]
+
+
+def build_classifier(n_inputs: int) -> nn.Sequential:
+    """The MLP n - 256 - 128 - 64 - 1 with ReLU: (B, n) -> (B,)."""
+    return nn.Sequential(
+        nn.Linear(n_inputs, 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, 64),
+        nn.ReLU(),
+        nn.Linear(64, 1),
+        nn.Flatten(0),
+    )
 
 
 class Saplma(Detector):
@@ -37,16 +51,7 @@ class Saplma(Detector):
         default = math.ceil(3 * n_layers / 5) - 1
         self.read_layer("saplma_layer", saplma_layer, default, n_layers)
         self.scale = build_scale(input_scale or self.default_scale, hidden_size, fills=False)
-        self.mlp = nn.Sequential(
-            nn.Linear(hidden_size, 256),
-            nn.ReLU(),
-            nn.Linear(256, 128),
-            nn.ReLU(),
-            nn.Linear(128, 64),
-            nn.ReLU(),
-            nn.Linear(64, 1),
-            nn.Flatten(0),
-        )
+        self.mlp = build_classifier(hidden_size)
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(self.states(batch.fixed("hs_last"))[:, 0])  # (B, d)

@@ -41,9 +41,9 @@ COLUMNS = {  # column -> its names there
     "logprob": ("answer_logprobs", "prompt_logprobs"),
 }
 # what is no field: of the server's answer, or known otherwise
-NO_FIELDS = {TOKENS, "question_id", "answer_len", "score", "label", "usage_len", "answer_ids"}
-NO_FIELDS |= {"prompt_token_ids", "object", "created", "system_fingerprint", "service_tier"}
-NO_FIELDS |= {*IDS, *PATHS, *(name for names in COLUMNS.values() for name in names)}
+NOT_FIELDS = {TOKENS, "question_id", "answer_len", "score", "label", "usage_len", "answer_ids"}
+NOT_FIELDS |= {"prompt_token_ids", "object", "created", "system_fingerprint", "service_tier"}
+NOT_FIELDS |= {*IDS, *PATHS, *(name for names in COLUMNS.values() for name in names)}
 OF_RESPONSES = ("response", "choices", "usage", "kv_transfer_params")
 
 Requests = dict[str, dict[str, Any]]  # name of a file without its suffix -> request
@@ -122,7 +122,7 @@ def columns_of(requests: Requests) -> set[str]:
 
 def fields_of(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return what else a request knows."""
-    return {name: value for name, value in request.items() if name not in NO_FIELDS}
+    return {name: value for name, value in request.items() if name not in NOT_FIELDS}
 
 
 def row_of(request: Mapping[str, Any], columns: set[str], tokens: np.ndarray) -> Row:

@@ -22,7 +22,7 @@ from store.transform.samples.names import NEEDS, NLI, STATES
 from store.write.build import unfinished
 from train.config import EACH, Config, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
-from train.data.fields import NO_FIELDS, find_fields
+from train.data.metadata import NO_METADATA, metadata_columns
 from train.data.questions import read_questions
 from train.data.splits import (
     Splits,
@@ -321,7 +321,7 @@ def reader_of(name: str, data: TrainingData) -> Any:
     """
     reader: Any = find(name)
     if getattr(reader, "reads_fields", False):
-        return replace(reader, columns=find_fields(data.store, data.config))
+        return replace(reader, columns=metadata_columns(data.store, data.config))
     other = getattr(reader, "otherwise", None)
     if other is None or not missing_columns(data, reader.columns):
         return reader
@@ -400,7 +400,7 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     """Raise DataError unless the store holds what a detector, probe or baseline reads."""
     reader = reader_of(name, data)
     if not reader.columns:
-        raise DataError(f"{data.store.path}: {name}: {NO_FIELDS}, {way_out}")
+        raise DataError(f"{data.store.path}: {name}: {NO_METADATA}, {way_out}")
     check_columns(data, name, reader.columns, way_out)
     roles = columns_of(name, data)
     setting = "--readout" if "readout" in getattr(reader, "options", ()) else "setting of its own"

@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 
 from models import BASELINES, CONTROLS, REFERENCES, Detector, FittedProbe, Probe
 from train.data.batches import TrainingData
-from train.data.fields import NO_FIELDS
+from train.data.metadata import NO_METADATA
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
@@ -98,7 +98,7 @@ class Trainer:
                 continue
             try:
                 if not probe.columns:
-                    raise DataError(NO_FIELDS)
+                    raise DataError(NO_METADATA)
                 if missing:
                     raise DataError(f"the store has no column {' or '.join(map(repr, missing))}")
                 fitted[name] = self.fit_probe(name, probe)

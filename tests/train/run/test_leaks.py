@@ -7,7 +7,7 @@ import pytest
 from runs import call, fail, predict, train
 
 from store.cli.main import main
-from train.data.fields import is_metadata
+from train.data.metadata import is_metadata
 
 N = 400
 NUMBERS = np.random.default_rng(1).integers(100, 10_000, (N, 2)).tolist()

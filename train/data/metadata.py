@@ -1,4 +1,4 @@
-"""The fields of a store that the control of fields reads: what is known before an answer is judged.
+"""The fields of a store that the control `metadata` reads: known before an answer is judged.
 
 A field is a column of one text or number that the registry of columns does not have. Names tell
 which of them are labels, ids, or of the answer, and are left out.
@@ -10,9 +10,9 @@ from store import TraceStore
 from store.traces.columns import TRACE_COLUMNS
 from train.config import Config
 
-__all__ = ["NO_FIELDS", "find_fields"]
+__all__ = ["NO_METADATA", "metadata_columns"]
 
-NO_FIELDS = "the store has no field of questions (extract --fields)"
+NO_METADATA = "the store has no field of questions (extract --fields)"
 MOST_BYTES = 200  # of a text, on average: longer ones are no categories
 # whoever wrote or judged, or what was asked; also where it is an id
 GROUPS = {
@@ -28,9 +28,9 @@ GROUPS = {
 }
 IDS = {"id", "ids", "uuid", "guid", "index", "idx", "hash", "key", "url", "path", "file"}
 JUDGED = re.compile(  # words that begin so
-    "label|scor|correct|incorrect|hallucinat|tru(e|th)|fals|factual|faith|grade|verdict|judg|rating|"
-    "accura|(f1|em|spans?|probs?)$|rouge|bleu|bert|nli|annotation|error|reward|passed|fail|quality|"
-    "support|consisten|relevan|confiden|probab|logp|logit|perplex|entrop|uncertain"
+    "label|scor|correct|incorrect|hallucinat|tru(e|th)|fals|factual|faith|grade|verdict|judg|"
+    "rating|accura|(f1|em|spans?|probs?)$|rouge|bleu|bert|nli|annotation|error|reward|passed|"
+    "fail|quality|support|consisten|relevan|confiden|probab|logp|logit|perplex|entrop|uncertain"
 )
 OF_ANSWER = re.compile(
     "answer|response|output|completion|generat(ed|ion)|predict|reply|candidate|reference|sample|"
@@ -38,7 +38,7 @@ OF_ANSWER = re.compile(
 )
 
 
-def find_fields(store: TraceStore, config: Config) -> tuple[str, ...]:
+def metadata_columns(store: TraceStore, config: Config) -> tuple[str, ...]:
     """Names of the fields, in the order of the store."""
     used = {*config.replaced.values(), config.second_label}
     return tuple(
