@@ -20,6 +20,7 @@ from store.importers.files import (
     find_older,
 )
 from store.importers.legacy import ImportSource
+from store.importers.openhaldet import OpenHalDetSource, is_openhaldet
 from store.importers.source import FileSource, Options
 from store.importers.vllm import VllmSource, is_vllm
 from store.importers.vllm_requests import read_requests
@@ -42,7 +43,7 @@ def run_inspect(args: Command) -> int:
 
 
 def find_arrays(args: Command) -> list[Given] | None:
-    """Return the files of an import of arrays or of vLLM's files; None where they are older ones.
+    """Return the files of an import of arrays, or as programs save them; None for older ones.
 
     Raises SchemaError where neither can be meant.
     """
@@ -57,7 +58,7 @@ def find_arrays(args: Command) -> list[Given] | None:
         if args.layers is not None:
             raise SchemaError("--layers: expected --map or files of vLLM; leave it out")
         return None
-    if len(arrays) == len(given) and _is_vllm(arrays[0]):
+    if len(arrays) == len(given) and (_is_vllm(arrays[0]) or all(map(is_openhaldet, arrays))):
         return given
     raise SchemaError(
         f"{arrays[0].path}: expected --map COLUMN=KEY for {describe(arrays[0].kind)}, found none; "
@@ -116,6 +117,9 @@ def import_source(args: Command) -> FileSource:
         )
     if args.map is not None:
         return MapSource(given, parse_map(args.map), options, max_bytes)
+    if is_openhaldet(given[0]):
+        args.refuse("is for other files, these say it; leave it out", "layers", "requests")
+        return OpenHalDetSource(given, options, max_bytes)
     return _vllm_source(args, given, options)
 
 

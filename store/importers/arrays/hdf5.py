@@ -18,7 +18,7 @@ from store.extras import needs_extra
 from store.importers.arrays.contents import LIST, TEXT, Arrays, Key, StoredArray, check_bytes
 from store.importers.arrays.numpy_files import damage
 
-__all__ = ["open_hdf5"]
+__all__ = ["check_inside", "open_file", "open_hdf5"]
 
 BLOCK = 256  # values of variable length at once
 
@@ -27,16 +27,13 @@ def open_hdf5(path: Path, max_bytes: int) -> Arrays:
     """Open the datasets of one file, none of which may unpack to more than `max_bytes`."""
     arrays = {}
     names: list[str] = []
-    with _open(path) as file:
+    with open_file(path) as file:
         file.visit(names.append)  # follows no link that leads out of the file
         for name in names:
             dataset = file[name]
             if not hasattr(dataset, "dtype"):
                 continue
-            if dataset.is_virtual or dataset.external:
-                raise RefusedError(
-                    f"{name!r:.80}: expected data in this file, found it in others; copy it"
-                )
+            check_inside(dataset)
             check_bytes(dataset.nbytes, max_bytes, name)
             read = partial(_read_dataset, path, name, max_bytes)
             kind = _kind(dataset.dtype)
@@ -44,8 +41,17 @@ def open_hdf5(path: Path, max_bytes: int) -> Arrays:
     return Arrays(path, "HDF5", arrays)
 
 
+def check_inside(dataset: Any) -> None:
+    """Raise RefusedError for a dataset whose data lie in other files."""
+    if dataset.is_virtual or dataset.external:
+        raise RefusedError(
+            f"{dataset.name[1:]!r:.80}: expected data in this file, found it in others; copy it"
+        )
+
+
 @contextmanager
-def _open(path: Path) -> Iterator[Any]:
+def open_file(path: Path) -> Iterator[Any]:
+    """A file of h5py; what is wrong with its bytes is a StoreError."""
     with needs_extra("arrays", "expected the extra arrays to read HDF5 files: "):
         import h5py
     with damage(), h5py.File(path, "r") as file:
@@ -63,7 +69,7 @@ def _kind(dtype: np.dtype) -> str:
 
 def _read_dataset(path: Path, key: str, max_bytes: int) -> Any:
     """Return an array, unpacked into memory."""
-    with _open(path) as file:
+    with open_file(path) as file:
         dataset = file[key]
         if not dataset.dtype.hasobject:
             return dataset[()]

@@ -23,6 +23,7 @@ from store.importers.arrays.mapping import KNOWN, Mapped, column_of, parse_map, 
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import ARRAYS, PICKLES, Given
 from store.importers.legacy.contents import FileReader
+from store.importers.openhaldet import is_openhaldet
 from store.importers.vllm import is_vllm
 from store.reports import count
 from store.traces.layers import LAYERS_AXIS
@@ -83,6 +84,8 @@ def inspect_lines(given: Sequence[Given], max_bytes: int) -> tuple[list[str], bo
 def _describe(item: Given, max_bytes: int) -> Iterator[str]:
     if item.kind in PICKLES:
         return _describe_pickle(item, max_bytes)
+    if is_openhaldet(item):
+        return iter([f"{item.path}: states of OpenHalDet", _import_line(item)])
     if item.kind in (*ARRAYS, "JSON lines"):
         return _describe_arrays(item, open_contents(item, max_bytes))
     path = shlex.quote(str(item.path))
@@ -109,8 +112,11 @@ def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
         row = traces.row(0)
         yield from _key_lines({name: key_of(value) for name, value in row.items()})
         yield from _text_lines([row])
-    path = shlex.quote(str(item.path))
-    yield f"  python -m store import OUT.zarr {path}"
+    yield _import_line(item)
+
+
+def _import_line(item: Given) -> str:
+    return f"  python -m store import OUT.zarr {shlex.quote(str(item.path))}"
 
 
 def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
