@@ -1,7 +1,9 @@
 """Records of text files with the numbers of their lines: JSON lines, and CSV with a header."""
 
 import csv
+import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -42,6 +44,10 @@ def name_file(path: str | Path, expected: str) -> Iterator[None]:
     """Raise a StoreError that names the file for one that cannot be read, and for a LineError."""
     try:
         yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FormatError(
+            f"{path}: expected {expected} in a gzip file, found: {error}; copy it again"
+        ) from error
     except OSError as error:
         raise NotFoundError(
             f"{path}: expected {expected}, found {error.strerror}; check the path"

@@ -6,12 +6,13 @@
 | RAGognize | `user_prompt`, `documents`, `responses` | any span | of each model: a trace |
 | LongFact, LongFact++ | `conversation`, `annotations` | a span that is not supported | last turn |
 | FAVA `annotations.json` | `annotated`, `output` | any tag | `output` |
+| OpenHalDet, scored or not | `sample_id`, `structured_data` | "hallucination" | its output |
 | HotpotQA, CoQA, GSM8K, SVAMP, HumanEval, XSum, Belebele | their keys | (nothing is given) | |
 
 Sources: hotpotqa.github.io, stanfordnlp.github.io/coqa, the repositories openai/grade-school-math,
-openai/human-eval, arkilpatel/SVAMP, EdinburghNLP/XSum and facebookresearch/belebele of GitHub, and
-the data sets s-nlp/PsiloQA, F4biian/RAGognize, obalcells/longfact-annotations and fava-uw/fava-data
-of the Hugging Face Hub.
+openai/human-eval, arkilpatel/SVAMP, EdinburghNLP/XSum, facebookresearch/belebele, abhika-m/FAVA and
+Nellie179/Hallucination-Detection (OpenHalDet) of GitHub, and the data sets s-nlp/PsiloQA,
+F4biian/RAGognize, obalcells/longfact-annotations and fava-uw/fava-data of the Hugging Face Hub.
 """
 
 import re
@@ -27,11 +28,13 @@ __all__ = ["CORPORA"]
 
 _SUMMARIZE = "Summarize the document in one sentence."
 _FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
-_KINDS = "entity|relation|contradictory|subjective|unverifiable|invented|mark|delete"
+_KINDS = "entity|relation|contradictory|sentence|subjective|unverifiable|invented|mark|delete"
 _TAG = re.compile(f"</?({_KINDS})>")
 # a correction stands beside what it replaces; which of the two tags it has, the output tells
 _CORRECTIONS = [re.compile(f"<{tag}>.*?</{tag}>", re.DOTALL) for tag in ("mark", "delete")]
 _WRONG = {"not supported": True, "insufficient information": True, "supported": False}
+_SAMPLE = re.compile(r"(.+)_[a-z]+_[0-9]+")  # DATASET_SPLIT_NUMBER, of OpenHalDet
+_VERDICTS = {"correct": 0, "hallucination": 1, "abstention": -1, None: None}
 
 
 def _renamed(
@@ -108,18 +111,23 @@ def _svamp(record: Record, number: int) -> Iterator[dict[str, Any]]:
 def _belebele(record: Record, number: int) -> Iterator[dict[str, Any]]:
     right = record.get(f"mc_answer{record['correct_answer_num']}")
     place = f"{record.get('link', number)}#{record.get('question_number', '')}"
+    of_passage = (record.get("dialect", "belebele"), record.get("split"), place)  # older files
     yield {
         **record,
-        "question_id": f"{record.get('dialect', 'belebele')} {place}"[:200],
+        "question_id": " ".join(filter(None, of_passage))[:200],
         "answers": [right],
         "context": record["flores_passage"],
     }
 
 
 def _ragognize(record: Record, number: int) -> Iterator[dict[str, Any]]:
-    """The response of each model; the golden answer counts as right."""
+    """The response of each model; the golden answer counts as right.
+
+    A prompt is there twice, with documents that have its answer, and with others.
+    """
     responses = record["responses"]
     question_id = f"ragognize_{record.get('user_prompt_index', number)}"
+    question_id += "_unanswerable" if record.get("answerable") is False else ""
     golden = responses.get("golden_answer")
     passages = [one["text"] for one in as_objects(record, "documents")]
     for model, response in responses.items():
@@ -164,7 +172,8 @@ def _longfact(record: Record, number: int) -> Iterator[dict[str, Any]]:
 def _fava(record: Record, number: int) -> Iterator[dict[str, Any]]:
     """The tags stand around what is wrong in the output; corrections are no part of it.
 
-    Raises LineError where the text without tags is not the output.
+    What is missing has a tag without any of the output's text. Raises LineError where the text
+    without tags is not the output.
     """
     found = (_untagged(one.sub("", str(record["annotated"]))) for one in _CORRECTIONS)
     expected = str(record["output"]).split()
@@ -177,11 +186,12 @@ def _fava(record: Record, number: int) -> Iterator[dict[str, Any]]:
         "question": record.get("prompt"),
         "response": text,
         "spans": spans,
+        "label": int(_TAG.search(record["annotated"]) is not None),
     }
 
 
 def _untagged(text: str) -> tuple[str, list[dict[str, Any]]]:
-    """A text without its tags, and the outermost of them as spans."""
+    """A text without its tags, and the outermost of them as spans; raises LineError."""
     plain, position, depth, start, label = "", 0, 0, 0, ""
     spans: list[dict[str, Any]] = []
     for tag in _TAG.finditer(text):
@@ -193,7 +203,32 @@ def _untagged(text: str) -> tuple[str, list[dict[str, Any]]]:
         depth += -1 if is_end else 1
         if is_end and depth == 0 and start < len(plain):
             spans.append({"start": start, "end": len(plain), "label": label})
+    if depth:
+        raise LineError(f"annotated: expected tags that end, found one that does not: {label}")
     return plain + text[position:], spans
+
+
+def _openhaldet(record: Record, number: int) -> Iterator[dict[str, Any]]:
+    """What a model has answered; a refusal is neither right nor wrong.
+
+    Raises LineError for another verdict.
+    """
+    asked = record["structured_data"]
+    verdict = record.get("eval_category")
+    if verdict not in _VERDICTS:
+        raise LineError(f"eval_category: expected one of {[*_VERDICTS]}, found {verdict!r:.80}")
+    choices = [f"{letter}. {choice}" for letter, choice in (asked.get("choices") or {}).items()]
+    named = _SAMPLE.fullmatch(record["sample_id"])
+    yield {
+        **record,
+        **asked,
+        "dataset": named[1] if named else None,
+        "question_id": record["sample_id"],
+        "question": "\n".join([check_text("question", asked.get("question")), *choices]),
+        "answers": asked.get("ground_truths"),
+        "response": record.get("model_output_text"),
+        "label": _VERDICTS[verdict],
+    }
 
 
 def _form(
@@ -225,6 +260,7 @@ _PSILOQA = {
     "response": "llm_answer",
     "spans": "labels",
 }
+_JUDGED = ("eval_category", "eval_reasoning")
 CORPORA = [
     _form("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
     _form(
@@ -266,4 +302,10 @@ CORPORA = [
     _form("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
     _form("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
     _form("FAVA", ("annotated", "output"), _fava, ("prompt",)),
+    _form(
+        "OpenHalDet",
+        ("sample_id", "structured_data", "model_output_text"),
+        _openhaldet,
+        ("prompt", "original_doc", "h5_file_reference", "ground_truths", "choices", *_JUDGED),
+    ),
 ]

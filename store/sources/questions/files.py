@@ -5,6 +5,7 @@ same list of `Question`; the files of `benchmarks` and `corpora`, TriviaQA and N
 understood as they are. Nothing here imports a model library.
 """
 
+import gzip
 import io
 import json
 import re
@@ -45,6 +46,7 @@ Records = Iterable[tuple[int, Any]]
 # of TriviaQA and SQuAD: the files are one object with all records in it
 WRAPPERS = ("Data", "data")
 RAGTRUTH_SOURCES = "source_info.jsonl"
+GZIP = b"\x1f\x8b"
 # of the column of questions, which a CSV must have
 NAMES = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
 
@@ -154,7 +156,8 @@ def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Quest
 def read_question_file(path: str | Path, fields: Collection[str] = ()) -> QuestionFile:
     """Read a file of questions, with the answers to them that exist already.
 
-    It is JSON lines, a JSON array of objects, or CSV with a header (commas, semicolons or tabs).
+    It is JSON lines, a JSON array of objects, or CSV with a header (commas, semicolons or tabs),
+    and may be a gzip file.
     Keys: `question_id`, `question` and `answers` (a list or one text; in CSV a JSON list or texts
     between `|`), and perhaps `context`. TriviaQA: `question_id` or `QuestionId`, `question` or
     `Question`, `answer` with `value`, `aliases` and `normalized_aliases`. NQ-open: `question` and
@@ -170,8 +173,17 @@ def read_question_file(path: str | Path, fields: Collection[str] = ()) -> Questi
     """
     reader = _Reader(Path(path), fields)
     with name_file(path, "a file of questions"):
-        reader.read(Path(path).read_text(encoding="utf-8-sig"))
+        reader.read(_read_text(Path(path)))
     return reader.finish()
+
+
+def _read_text(path: Path) -> str:
+    with path.open("rb") as file:
+        is_gzip = file.read(len(GZIP)) == GZIP
+    if not is_gzip:
+        return path.read_text(encoding="utf-8-sig")
+    with gzip.open(path, "rt", encoding="utf-8-sig") as text:
+        return text.read()
 
 
 def _read_cells(questions: Sequence[Question], as_texts: Collection[str]) -> None:

@@ -1,9 +1,11 @@
 """Data sets in the shapes in which their authors publish them: two or three records of each."""
 
+import gzip
 import json
 
 import pytest
 
+from store import FormatError
 from store.sources.prompt_templates import default_template
 from store.sources.questions import read_question_file
 from store.traces.fields import find_fields
@@ -209,6 +211,18 @@ def test_ragognize(tmp_path):
     assert first["fields"]["answerable"] is True
 
 
+def test_ragognize_asks_each_prompt_twice(tmp_path):
+    """With the documents that have the answer, and with others: both come in."""
+    response = {"text": "A county.", "hallucinations": []}
+    record = {"user_prompt_index": 7, "user_prompt": "What?", "documents": [{"text": "Kent."}]}
+    record["responses"] = {"golden_answer": "A county.", "Llama": response}
+    with_answer, without = ({**record, "answerable": one} for one in (True, False))
+    file = read(tmp_path, with_answer, without)
+    assert not file.left_out.n
+    ids = [question["question_id"] for question in file.questions]
+    assert ids == ["ragognize_7", "ragognize_7_unanswerable"]
+
+
 def test_longfact(tmp_path):
     """Spans by their place; those without one, and supported ones, are none."""
     annotations = [
@@ -244,6 +258,32 @@ def test_fava(tmp_path, wrong, right):
     labels = {found["response"][s["start"] : s["end"]]: s["label"] for s in found["spans"]}
     assert labels == {"city": "entity", "It is blue.": "invented"}
     assert "line 2: annotated: expected the output with tags" in file.left_out.messages[0]
+
+
+def test_fava_tags_that_hold_nothing_or_do_not_end(tmp_path):
+    """What is missing is wrong without a span; an open tag would hide all spans behind it."""
+    record = {"prompt": "What is Kent?", "output": "Kent is a city."}
+    missing = "Kent is a <entity><mark>large</mark></entity> city."
+    unended = "Kent is a <relation><mark>county</mark><delete>city</delete>."
+    older = "<sentence>Kent is a city.</sentence>"
+    lines = ({**record, "annotated": one} for one in (missing, unended, older))
+    file = read(tmp_path, *lines, {**record, "annotated": record["output"]})
+    found = [(question["label"], len(question["spans"])) for question in file.questions]
+    assert found == [(1, 0), (1, 1), (0, 0)]
+    assert "line 2: annotated: expected tags that end" in file.left_out.messages[0]
+
+
+def test_a_gzip_file_is_read_as_it_is(tmp_path):
+    """As HumanEval is published; half of one is refused."""
+    record, expected, _ = QUESTION_SETS["HumanEval"]
+    path = tmp_path / "HumanEval.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(record).encode()))
+    (found,) = read_question_file(path).questions
+    assert found["question_id"] == expected["question_id"]
+    for damaged in (path.read_bytes()[:30], path.read_bytes()[:4] + bytes(60)):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match=r"in a gzip file, found: .*copy it"):
+            read_question_file(path)
 
 
 def test_code_and_summaries_have_templates_of_their_own(tmp_path):
