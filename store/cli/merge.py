@@ -27,7 +27,8 @@ __all__ = ["Merge", "check_new_space"]
 NUMBER = re.compile(r"\d[\d.,]*")
 SMALL_SHARD_BYTES = 16 * 1024 * 1024
 EXAMPLES = """\
-The stores must have the same columns, and no trace id twice. Their large files are not copied: OUT
+The stores must have the same columns but for fields, which are empty (texts) or NaN where a store
+lacks them, and no trace id twice. Their large files are not copied: OUT
 gets second names for them (hard links), and all of the stores stay whole, whichever is removed or
 appended to. On another file system they are copied. Stopped, the same command continues where it
 stopped; finished, it does nothing.
@@ -97,6 +98,9 @@ class Merge(Command):
             )
         say(f"{self.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
         lines = [line for linked in shared for line in _linked_lines(linked)]
+        filled = [n for n in store.schema.columns if any(n not in s.schema.columns for s in stores)]
+        if filled:
+            lines.append(f"  fields that some of the stores lack: {', '.join(filled):.500}")
         if self.parts:
             counts = stored_counts(store)
             lines += [] if counts is None else counts.lines

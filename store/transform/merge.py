@@ -1,4 +1,7 @@
-"""Merges stores of the same columns into one, bit for bit: by reference, or as a copy."""
+"""Merges stores of the same columns into one, bit for bit: by reference, or as a copy.
+
+Fields may differ: where a store lacks one, texts are empty and numbers NaN.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.schema import TRACE_ID, Column
+from store.format.schema import TRACE_ID, Column, Schema
 from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
+from store.traces.columns import TRACE_COLUMNS
+from store.traces.fields import ALL
 from store.traces.identity import COMMAND, identity
 from store.traces.label_keys import without_labelling
 from store.traces.origin import (
@@ -38,6 +43,7 @@ from store.write.link import Linked, link_stores, linked_columns
 __all__ = ["merge_stores"]
 
 NewIds = dict[tuple[int, int], str]  # (store, row) -> id in the merged store, where it is another
+EXACT = 2**53  # whole numbers up to it are those of float64
 RECORDED = {  # what tells whether traces are comparable, where any store records it
     "weights_sha256": "the model of its traces",
     LAYERS: "the numbers of its layers",
@@ -76,10 +82,11 @@ def merge_stores(
     Raises
     ------
     SchemaError
-        Their columns or models differ, an id is in two of them, or something is at `path`.
+        Their models differ, or their columns but for fields, an id is in two of them, or something
+        is at `path`.
     """
     _check_paths(path, stores)
-    _check_columns(stores)
+    schema = _unite_columns(stores)
     if not mixed:
         _check_origin(stores)
     renamed: NewIds = {}
@@ -88,7 +95,7 @@ def merge_stores(
     else:
         _check_ids(stores)
     parts = [(store, range(len(store))) for store in stores]
-    source = CopySource(parts, _merged_provenance(stores), renamed)
+    source = CopySource(parts, _merged_provenance(stores), renamed, schema)
     begun = open_begun(path)
     partial = partial_path(path)
     if begun is None:
@@ -97,7 +104,7 @@ def merge_stores(
         if not copy and len(source) and linked_columns(stores):
             command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
             provenance = source.provenance | command_key
-            report(link_stores(partial, stores, provenance, renamed, files, progress))
+            report(link_stores(partial, stores, schema, provenance, renamed, files, progress))
             files.rename_durably(partial, path)
             return TraceStore.open(path)
     elif copy and begun.manifest.segments:
@@ -151,17 +158,46 @@ def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
     return merged
 
 
-def _check_columns(stores: Sequence[TraceStore]) -> None:
-    first = stores[0]
-    for other in stores[1:]:
-        for name in [*first.schema.columns, *other.schema.columns]:
-            expected = _meaning(first.schema.columns.get(name))
-            found = _meaning(other.schema.columns.get(name))
-            if expected != found:
-                raise SchemaError(
-                    f"{other.path}: expected column {name!r} as in {first.path}, "
-                    f"{expected}, found {found}"
-                )
+def _unite_columns(stores: Sequence[TraceStore]) -> Schema:
+    """The columns of all stores; raises SchemaError where they are of other data."""
+    names = dict.fromkeys(name for store in stores for name in store.schema.columns)
+    return Schema({name: _unite_column(name, stores) for name in names})
+
+
+def _unite_column(name: str, stores: Sequence[TraceStore]) -> Column:
+    """The column of all stores; of a field that differs, one that has all values and their lack."""
+    found = [store.schema.columns.get(name) for store in stores]
+    present = [column for column in found if column is not None]
+    meanings = list(map(_meaning, found))
+    if len(set(meanings)) == 1:
+        return present[0]
+    kinds = {column.dtype for column in present}
+    if name not in TRACE_COLUMNS and all(column.is_single for column in present):
+        if len(kinds) == 1 and min(kinds).startswith(("utf8", "float")):
+            return present[0]
+        if kinds.isdisjoint(("utf8", "bfloat16")):
+            _check_exact(name, stores)
+            return Column("float64")
+    other = next(i for i, meaning in enumerate(meanings) if meaning != meanings[0])
+    raise SchemaError(
+        f"{stores[other].path}: expected column {name!r} as in {stores[0].path}, {meanings[0]}, "
+        f"found {meanings[other]}; make both with the same --columns, or leave out a field "
+        f"(--fields {ALL},-{name})"
+    )
+
+
+def _check_exact(name: str, stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError for whole numbers of a field that float64, which has NaN, rounds."""
+    for store in stores:
+        column = store.schema.columns.get(name)
+        numbers = [] if column is None or column.dtype != "int64" else store.column(name)
+        largest = max(map(abs, map(int, numbers)), default=0)
+        if largest > EXACT:
+            raise SchemaError(
+                f"{store.path}: column {name!r}: expected numbers up to 2**53, as other stores "
+                f"lack it or have fractions, found {largest}; make it a text, or leave it out "
+                f"(--fields {ALL},-{name})"
+            )
 
 
 def _meaning(column: Column | None) -> str:

@@ -98,6 +98,12 @@ def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
     return [name for name in common if name in linked]
 
 
+def _dtype(store: TraceStore, name: str) -> str:
+    """Of a column, "" where the store has none."""
+    column = store.schema.columns.get(name)
+    return "" if column is None else column.dtype
+
+
 def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
     layouts = {replace(store.schema.layout(name), path=name) for store in stores}
     return len(layouts) == 1
@@ -106,6 +112,7 @@ def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
 def link_stores(
     root: Path,
     stores: Sequence[TraceStore],
+    schema: Schema,
     provenance: Mapping[str, object],
     renamed: NewIds,
     files: Files,
@@ -114,16 +121,17 @@ def link_stores(
     """Make a store of the rows of several, whose large files are those of the parts.
 
     Stopped at any point, the same call goes on: nothing is committed before all is there. At `root`
-    is nothing, or what such a call left. The stores have the same columns and at least one row;
-    they are only read, and links to their files are made. `renamed` are the rows that get another
-    id; `progress` is called with the number of rows of the parts whose files are linked.
+    is nothing, or what such a call left. The stores have the columns of the schema, as of
+    `CopySource`, and at least one row; they are only read, and links to their files are made.
+    `renamed` are the rows that get another id; `progress` is called with the number of rows of the
+    parts whose files are linked.
 
     Raises SchemaError if they are too many for one store; CorruptError if a file of a part is
     missing, or what is rewritten is damaged; LockedError if another process makes this store, or a
     part was changed so that its files are gone.
     """
     linked = linked_columns(stores)
-    manifest = _plan(stores, linked, provenance)
+    manifest = _plan(stores, schema, linked, provenance)
     group_text(root, manifest)  # refuses what no reader would accept, before anything is there
     files.make_dirs(root)
     with WriterLock(root):
@@ -138,10 +146,12 @@ def link_stores(
 
 
 def _plan(
-    stores: Sequence[TraceStore], linked: Sequence[str], provenance: Mapping[str, object]
+    stores: Sequence[TraceStore],
+    schema: Schema,
+    linked: Sequence[str],
+    provenance: Mapping[str, object],
 ) -> Manifest:
     """The manifest but for checksums, which are not known yet."""
-    schema = Schema(stores[0].schema.columns)
     n_rows = sum(map(len, stores))
     n_items = {
         axis: sum(store.manifest.n_items.get(axis, 0) for store in stores) for axis in schema.axes
@@ -224,7 +234,12 @@ class _Linking:
         self, stores: Sequence[TraceStore], linked: Sequence[str], progress: Progress
     ) -> Linked:
         columns = self.schema.columns
-        self.done.rewritten = tuple(name for name in columns if not _has_one_layout(stores, name))
+        self.done.rewritten = tuple(
+            name
+            for name in columns
+            if all(_dtype(store, name) == columns[name].dtype for store in stores)
+            and not _has_one_layout(stores, name)
+        )
         n_shards = dict.fromkeys(linked, 0)  # of the parts so far
         n_rows = 0
         for store in stores:

@@ -90,22 +90,29 @@ class Rewriting:
         return {path: write_array(self.root, self.files, array, self._infos[path], blocks, new)}
 
     def _items_of(self, name: str) -> Iterator[np.ndarray]:
-        """The items of a column, of one part after the other."""
+        """The items of a column, of one part after the other, as `CopySource` converts them."""
+        column = self.manifest.schema.stored[name]
         for store in self.stores:
+            if name not in store.schema.stored:
+                if not column.is_text:
+                    yield np.full(len(store), np.nan, column.storage_dtype)
+                continue
             array = column_array(store.manifest, name)
             step = max(1, BLOCK_BYTES // array.layout.item_bytes)
             reader = open_array(store.directory, array, check=store.manifest)
             for start in range(0, array.n_items, step):
                 with store.reader.explained(array.axis):
                     items = reader.read(start, min(array.n_items, start + step))
-                yield items
+                yield items.astype(column.storage_dtype, copy=False)
 
     def _offsets_of(self, axis: str) -> Iterator[np.ndarray]:
         """The offsets of an axis, of one part after the other."""
         yield np.zeros(1, np.int64)
         base = 0
         for store in self.stores:
-            if len(store):
+            if axis not in store.schema.axes:
+                yield np.full(len(store), base)
+            elif len(store):
                 yield _read_offsets(store, axis)[1:] + base
                 base += store.manifest.n_items[axis]
 

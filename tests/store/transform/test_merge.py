@@ -1,5 +1,6 @@
 """Merging stores, and the commands merge and subset, against the rows themselves."""
 
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -449,3 +450,68 @@ def test_small_columns_are_rewritten(tmp_path):
     assert merged.manifest.segments == {"hidden": [0, 1400], "tokens": [0, 1400]}
     assert merged["1.7"]["word"] == "ab"
     assert merged["1.7"]["hidden"].tolist() == [[7] * 64] * 70
+
+
+FIELDS = (
+    (
+        {"title": "utf8", "year": "int64", "easy": "bool"},
+        {"title": "é", "year": 1990, "easy": True},
+    ),
+    ({"year": "float64", "share": "float32"}, {"year": 0.5, "share": 0.1}),
+    ({"title": "utf8", "turn": "int64"}, {"title": "", "turn": -3}),
+)
+EMPTY = {"title": "", "year": np.nan, "easy": np.nan, "share": np.nan, "turn": np.nan}
+
+
+def with_fields(folder, kinds, values, name="f"):
+    """A store of three traces with states of several lengths, and fields."""
+    states = {"states": Column("float16", (4,), axis="tokens"), "label": "int8"}
+    rows = {
+        f"{name}{i}": {"states": np.full((i + 1, 4), i, "f2"), "label": 1, **values}
+        for i in range(3)
+    }
+    return make_store(folder / f"{name}.zarr", states | kinds, rows)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_fields_that_a_store_lacks_are_empty(tmp_path, copy, capsys):
+    """Texts, and NaN of numbers; whole numbers and truth values then are float64."""
+    stores = [with_fields(tmp_path, *one, name=f"s{i}-") for i, one in enumerate(FIELDS)]
+    out = tmp_path / "m.zarr"
+    paths = [str(store.path) for store in stores]
+    assert main(["merge", str(out), *paths, *["--copy"][: int(copy)]]) == 0
+    said = capsys.readouterr().out
+    assert "fields that some of the stores lack: title, year, easy, share, turn" in said
+    merged = TraceStore.open(out)
+    assert not verify_store(out).problems
+    dtypes = {name: merged.schema.columns[name].dtype for name in EMPTY}
+    assert list(dtypes.values()) == ["utf8", "float64", "float64", "float32", "float64"]
+    for i, (_, values) in enumerate(FIELDS):
+        for row in range(3):
+            trace = merged[f"s{i}-{row}"]
+            assert trace["states"].tolist() == [[row] * 4] * (row + 1)
+            for name, expected in (EMPTY | values).items():
+                np.testing.assert_equal(
+                    trace[name], np.float32(expected) if name == "share" else expected
+                )
+    assert merged.where("title == '' and share == .1").tolist() == [3, 4, 5]
+    assert merged.where("easy == true").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "kinds, values, message",
+    [
+        ({"year": "utf8"}, {"year": "x"}, r"s1\.zarr: expected column 'year' .*--fields all,-year"),
+        ({"year": "float64", "n": "int8"}, {"year": 0.5, "n": 1}, r"up to 2\*\*53.*found 9007"),
+        ({"year": "int64", "score": "float32"}, {"year": 1, "score": 1}, "same --columns"),
+    ],
+)
+def test_fields_that_no_column_holds_are_refused(tmp_path, capsys, kinds, values, message):
+    """Texts beside numbers, and whole numbers that float64 rounds; columns of traces are none."""
+    first = with_fields(tmp_path, {"year": "int64"}, {"year": 2**53 + 1}, name="s0")
+    other = with_fields(tmp_path, kinds, values, name="s1")
+    out = tmp_path / "m.zarr"
+    assert main(["merge", str(out), str(first.path), str(other.path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]
