@@ -113,5 +113,6 @@ class Import(Command):
         with Progress(share) as progress:
             store = build_store(self.store, source, progress, command=self.typed, space=space)
         publish_part(self, store, report.n_left_out)
-        say(as_called("\n".join([report.summary(self.store), *label_lines(store)])))
+        lines = [report.summary(self.store), *source.fields.remarks(), *label_lines(store)]
+        say(as_called("\n".join(lines)))
         return int(not report.whole)

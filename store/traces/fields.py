@@ -1,8 +1,9 @@
 """Fields: what a record knows beside its question and answer, as columns of a store. Pure.
 
 A field is a task type, a data set, a language, a model, an annotator, a split, a number, ids of
-documents. What all records have in it decides the column: booleans, whole numbers, numbers (a
-missing one is NaN), else texts (a missing one is empty); a list is its JSON text.
+documents. What all records have in it decides the column: booleans, whole numbers, numbers (of
+these, and of booleans, a missing one is NaN), else texts (a missing one is empty); a list is its
+JSON text.
 """
 
 import json
@@ -23,6 +24,7 @@ __all__ = ["ALL", "MAX_CHARACTERS", "NO_FIELDS", "Fields", "find_fields", "plain
 
 ALL, NONE = "all", "none"  # names for every field, and for no field
 MAX_CHARACTERS = 1000  # of a text, unless its field is named
+MAX_FIELDS = 900  # of the columns that a store may have
 INT64 = range(-(2**63), 2**63)
 RESERVED = {name.lower(): name for name in (TRACE_ID, "source_file", *TRACE_COLUMNS, *RAGGED)}
 
@@ -34,10 +36,13 @@ class Fields:
     names: Mapping[str, str] = field(default_factory=dict)  # column -> field
     columns: Mapping[str, Column] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()  # fields whose texts are never cut
-    n_cut: Mapping[str, int] = field(default_factory=dict)  # field -> texts that are cut
+    cut: set[str] = field(default_factory=set)  # fields of which a text was cut so far
 
     def row(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """The value of each column; raises SchemaError for one that its column cannot hold."""
+        """The value of each column; raises SchemaError for one that its column cannot hold.
+
+        Fields of which a text is cut are remembered.
+        """
         return {
             column: self._value(record.get(name), name, self.columns[column])
             for column, name in self.names.items()
@@ -47,7 +52,10 @@ class Fields:
         value = plain_value(value)
         if column.is_text:
             text = _text(value)
-            return text if name in self.whole else text[:MAX_CHARACTERS]
+            if name in self.whole or len(text) <= MAX_CHARACTERS:
+                return text
+            self.cut.add(name)
+            return text[:MAX_CHARACTERS]
         if value is None and column.dtype == "float64":
             return math.nan
         if not _fits(value, column.dtype):
@@ -58,15 +66,19 @@ class Fields:
         return value
 
     def remarks(self) -> list[str]:
-        """A line about the texts that are cut, if there are some."""
-        if not self.n_cut:
-            return []
-        names = ",".join(self.n_cut)
-        return [
-            f"texts of more than {MAX_CHARACTERS:,} characters are cut in the fields "
-            f"{', '.join(f'{name} ({n:,})' for name, n in self.n_cut.items())}; "
-            f"--fields {ALL},{names} keeps them whole"
-        ]
+        """Lines about fields that have another name, and about texts that are cut."""
+        lines = []
+        renamed = {name: column for column, name in self.names.items() if name != column}
+        if renamed:
+            shown = ", ".join(f"{name!r:.80} is {column}" for name, column in renamed.items())
+            lines.append(f"fields whose columns have other names: {shown:.500}")
+        names = ",".join(name for name in self.names.values() if name in self.cut)
+        if names:
+            lines.append(
+                f"texts of more than {MAX_CHARACTERS:,} characters are cut in the fields "
+                f"{names:.500}; --fields {ALL},{names:.500} keeps them whole"
+            )
+        return lines
 
 
 NO_FIELDS = Fields()
@@ -83,7 +95,7 @@ def find_fields(
     field, but for characters that a name cannot have.
 
     Raises NotFoundError: there is no such field; SchemaError: a name is that of a column which a
-    trace has anyway, or of another field.
+    trace has anyway, or of another field, or there are too many.
     """
     values: dict[str, list[Any]] = {}
     for record in records:
@@ -91,6 +103,11 @@ def find_fields(
             values.setdefault(name, []).append(plain_value(value))
     present = {name: found for name, found in values.items() if any(map(_is_there, found))}
     chosen = _choose(present, wanted)
+    if len(chosen) > MAX_FIELDS:
+        raise SchemaError(
+            f"expected at most {MAX_FIELDS} fields, found {len(chosen):,}; name those to keep "
+            f"(--fields NAME,NAME), or none (--fields {NONE})"
+        )
     names: dict[str, str] = {}
     columns: dict[str, Column] = {}
     for name in chosen:
@@ -101,10 +118,10 @@ def find_fields(
         names[column] = name
         is_whole = len(present[name]) == len(records)
         columns[column] = Column(_dtype(present[name] if is_whole else [*present[name], None]))
-    whole = frozenset(name for name, is_whole in chosen.items() if is_whole)
-    texts = [names[column] for column in names if columns[column].is_text]
-    n_cut = {name: sum(map(_is_long, present[name])) for name in texts if name not in whole}
-    return Fields(names, columns, whole, {name: n for name, n in n_cut.items() if n})
+    whole = frozenset(name for name, is_named in chosen.items() if is_named)
+    texts = [name for column, name in names.items() if columns[column].is_text]
+    cut = {name for name in texts if name not in whole and any(map(_is_long, present[name]))}
+    return Fields(names, columns, whole, cut)
 
 
 def _choose(present: Mapping[str, Sequence[Any]], wanted: Sequence[str] | None) -> dict[str, bool]:
@@ -178,8 +195,8 @@ def _is_plain(value: Any) -> bool:
 
 def _dtype(values: Sequence[Any]) -> str:
     kinds = {type(value) for value in values}
-    if kinds == {bool}:
-        return "bool"
+    if kinds <= {bool, type(None)}:
+        return "bool" if kinds == {bool} else "float64"
     if not kinds <= {int, float, type(None)} or not all(map(_is_number, values)):
         return "utf8"
     return "int64" if kinds == {int} else "float64"
@@ -190,10 +207,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _fits(value: Any, dtype: str) -> bool:
-    if dtype == "bool" or isinstance(value, bool):
-        return dtype == "bool" and isinstance(value, bool)
-    if dtype == "int64":
-        return isinstance(value, int) and value in INT64
+    if dtype != "float64":
+        is_bool = isinstance(value, bool)
+        return is_bool if dtype == "bool" else type(value) is int and value in INT64
     return isinstance(value, int | float) and _is_number(value)
 
 

@@ -82,7 +82,7 @@ def key_of(value: Any) -> Key:
 
 
 def is_single(key: Key, n_axes: int = 0) -> bool:
-    """Return whether a record has one number or text, or in a table a list of them, under a key.
+    """Return whether a record has one number or text under a key.
 
     `n_axes` are those of an array before the axes of a record.
     """

@@ -686,18 +686,23 @@ def test_inspect_proposes_what_can_be_imported_of_arrays(run, tmp_path):
 def test_fields_of_tables_and_arrays_come_along(run, tmp_path):
     """Single values that no map names: of rows, of one file a trace, and of requests."""
     records = [
-        {"id": f"t{i}", "h": [1.0, i], "dataset": "squad", "level": i, "hard": i > 0, "meta": {}}
+        {"id": f"t{i}", "h": [1.0, i], "dataset": "squad", "level": i, "hard": i > 0, "docs": ["d"]}
+        | {"meta": {}, "logits": [0.5] * i}
         for i in range(3)
     ]
     records[1] |= {"level": None, "note": "x" * 2000}
     records[0] |= {"note": ""}
     write_lines(tmp_path / "f.jsonl", records)
-    store = run.made("o.zarr", "f.jsonl", "--map", "trace_id=id,mine=h", "--columns", "mine")
+    status, out, _ = run("o.zarr", "f.jsonl", "--map", "trace_id=id,mine=h", "--columns", "mine")
+    assert (status, "are cut in the fields note" in out) == (0, True)
+    store = TraceStore.open("o.zarr")
     row = store["t1"]
+    lists = run.made("l.zarr", "f.jsonl", "--map", "trace_id=id,mine=h", "--fields", "docs")
+    assert lists["t1"]["docs"] == '["d"]'
     assert (row["dataset"], bool(row["hard"]), len(row["note"])) == ("squad", True, 1000)
     assert np.isnan(row["level"])
     assert store.where("level >= 2 and hard == true").tolist() == [2]
-    assert "meta" not in store.schema.columns
+    assert not {"meta", "logits", "docs"} & store.schema.columns.keys()
     none = run.made("p.zarr", "f.jsonl", "--map", "mine=h", "--fields", "none")
     assert none.schema.columns.keys() == {"question_id", "score", "label", "source_file", "mine"}
     np.savez("f.npz", h=np.ones((3, 2)), level=np.arange(3), task=np.array(list("abc")))

@@ -54,6 +54,28 @@ def test_fields_are_chosen_by_name(wanted, expected):
     assert list(find_fields(RECORDS, wanted).columns) == expected
 
 
+def test_truth_values_of_which_some_are_missing_are_numbers():
+    """As merge makes of them: NaN is not false."""
+    records = [{"easy": True}, {"easy": None}, {"easy": False}, {}]
+    fields = find_fields(records)
+    assert fields.columns["easy"].dtype == "float64"
+    np.testing.assert_equal([fields.row(one)["easy"] for one in records], [1, np.nan, 0, np.nan])
+
+
+def test_other_names_are_said():
+    fields = find_fields([{"_id": 1, "язык": "ru", "task": "QA"}])
+    (line,) = fields.remarks()
+    assert line == "fields whose columns have other names: '_id' is id, 'язык' is field"
+
+
+def test_too_many_fields_are_refused():
+    """With what to write; those that are named come in."""
+    records = [{f"f{i}": i for i in range(2000)}]
+    with pytest.raises(SchemaError, match=r"at most 900 fields, found 2,000; .*--fields NAME,NAME"):
+        find_fields(records)
+    assert list(find_fields(records, ["f1999"]).columns) == ["f1999"]
+
+
 def test_objects_come_along_by_name_alone():
     records = [{"spans": [{"start": 1}], "meta": {"a": 1}, "n": 1}]
     assert list(find_fields(records).columns) == ["n"]
@@ -66,9 +88,13 @@ def test_long_texts_are_cut_and_said():
     fields = find_fields(records)
     assert len(fields.row(records[0])["page"]) == MAX_CHARACTERS
     assert fields.remarks() == [
-        "texts of more than 1,000 characters are cut in the fields page (1); --fields all,page "
-        "keeps them whole"
+        "texts of more than 1,000 characters are cut in the fields page; --fields all,page keeps "
+        "them whole"
     ]
+    later = find_fields(records[1:])
+    assert not later.remarks()
+    later.row(records[0])
+    assert later.remarks() == fields.remarks()
     whole = find_fields(records, ["all", "page"])
     assert len(whole.row(records[0])["page"]) == 3000
     assert not whole.remarks()
