@@ -2,10 +2,10 @@
 
 The language is small and its parser its own; nothing of a filter is ever executed. It has columns
 with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`
-(`=` is `==`), `in (…)`, `contains` or `~` (any case) and `!~`; `len(COLUMN)`, the characters of a
-text or the items of a ragged column, and `n_AXIS`, such as n_tokens; `and`, `or`, `not`, in any
-case, and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is at most 1000
-characters long.
+(`=` is `==`, `<>` is `!=`), `in (…)`, `contains` or `~` (any case) and `!~`; `len(COLUMN)`, the
+characters of a text or the items of a ragged column, and `n_AXIS`, such as n_tokens; `and`, `or`,
+`not`, in any case, and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is at
+most 1000 characters long.
 """
 
 import math
@@ -30,7 +30,7 @@ TOKEN = re.compile(
     (?P<number>[-+]inf(?!\w)|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
     | (?P<name>[A-Za-z_]\w*)
     | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    | (?P<sign>==|!=|<=|>=|!~|[=<>~(),])
+    | (?P<sign>==|!=|<=|>=|<>|!~|[=<>~(),])
     )""",
     re.VERBOSE | re.ASCII,
 )
@@ -43,7 +43,7 @@ COMPARE: Mapping[str, Callable] = {
     ">=": operator.ge,
 }
 SIGNS = {"number": (*COMPARE, "in"), "text": ("==", "!=", "~", "!~", "contains", "in")}
-SPELLINGS = {"=": "==", "contains": "~"}  # what people type first
+SPELLINGS = {"=": "==", "<>": "!=", "contains": "~"}  # what people type first
 WORDS = ("and", "or", "not")
 INSIDE = "inside"
 LENGTH = "len"
@@ -253,7 +253,8 @@ class _Parser:
             self.fail("a column")
         if self.text not in self.kinds:
             cure = f"write len({self.text})" if self.text in self.ragged else ""
-            self.fail(f"a column with one value a row{closest(self.text, self.kinds)}", cure)
+            known = closest(self.text, self.kinds) or f" (there are: {', '.join(self.kinds):.200})"
+            self.fail(f"a column with one value a row{known}", cure)
         return self.take()
 
     def length(self) -> tuple[str, str]:

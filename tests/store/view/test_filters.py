@@ -29,6 +29,7 @@ def oracle(traces, condition):
     [
         ("label == 1", lambda i, row: row["label"] == 1),
         ("label != 1", lambda i, row: row["label"] != 1),
+        ("label <> 1", lambda i, row: row["label"] != 1),
         ("label > .5", lambda i, row: row["label"] > 0.5),
         ("score_a >= 7 and score_a < 9.5", lambda i, row: 7 <= i < 9.5),
         ("score == nan", lambda i, row: np.isnan(row["score"])),
@@ -120,7 +121,7 @@ def test_an_empty_filter_means_all_rows(table):
         ("(label == 1", "expected ')', found the end"),
         ("label == 1)", "found ')'"),
         ("label == 1__import__", "character 9"),
-        ("__import__('os')", "a column with one value a row"),
+        ("__import__('os')", "a column with one value a row (there are: trace_id, "),
         ("question ~ 'open", "character 11"),
         ("hidden_states > 1", "a column with one value a row"),
         ("and", "expected a column, found 'and'"),

@@ -16,8 +16,11 @@ LANGUAGES = ("en", "de", "xx")
 def record(rng, dataset, i):
     label = int(rng.integers(0, 2))
     states = rng.normal(size=(2, 4)) + 3 * label
-    return {
+    own = {"title": f"T{i % 7}"} if dataset == "squad" else {"turn": i % 5}
+    return own | {
         "id": f"{dataset}-{i}",
+        "question": f"What is {dataset} {i}?",
+        "answer": f"{'I think it' if label else 'It'} is {rng.integers(100, 9999)}.",
         "hs": states.tolist(),
         "label": label,
         "dataset": dataset,
@@ -29,22 +32,24 @@ def record(rng, dataset, i):
 
 @pytest.fixture(scope="module")
 def store_path(tmp_path_factory):
-    """Imported from a file of each data set."""
+    """Of each data set, imported from its file: they know other things, and are merged."""
     folder = tmp_path_factory.mktemp("fields")
     rng = np.random.default_rng(0)
     for dataset in ("squad", "coqa"):
         records = [record(rng, dataset, i) for i in range(N)]
         text = "".join(json.dumps(one) + "\n" for one in records)
         (folder / f"{dataset}.jsonl").write_text(text)
-    mapped = "question_id=id,hs_last=hs,label=label"
+        store = str(folder / f"{dataset}.zarr")
+        mapped = "question_id=id,hs_last=hs,label=label,question=question,answer=answer"
+        assert main(["import", store, str(folder / f"{dataset}.jsonl"), "--map", mapped]) == 0
     out = folder / "both.zarr"
-    files = [str(folder / f"{dataset}.jsonl") for dataset in ("squad", "coqa")]
-    assert main(["import", str(out), *files, "--map", mapped]) == 0
+    stores = [str(folder / f"{dataset}.zarr") for dataset in ("squad", "coqa")]
+    assert main(["merge", str(out), *stores]) == 0
     return out
 
 
 def test_a_data_set_is_held_out_of_what_a_filter_means(store_path, tmp_path):
-    """With AUROC within the values of another field, in the report."""
+    """With AUROC within the values of another field; the wording tells, which is said first."""
     flags = ["--where", "language in ('en', 'de') and hops < 3", "--split=dataset"]
     out = tmp_path / "run"
     models = "--models=saplma,logreg_pca"
@@ -63,6 +68,12 @@ def test_a_data_set_is_held_out_of_what_a_filter_means(store_path, tmp_path):
     assert results["models"]["saplma"]["test"]["auroc"] > 0.9
     report = (out / "report.md").read_text()
     assert "values of hops" in report
+    verdict = report.partition("## Verdict")[2].strip()
+    assert verdict.startswith(
+        "This data cannot show what a detector knows of answers beyond their text: answer_text,"
+    )
+    assert results["verdict"]["control"]["rival"] == "answer_text"
+    assert results["baselines"]["metadata"]["test"]["auroc"] < 0.7
     assert "in no split of column dataset, coqa held out and --where, and left out" in report
 
 
