@@ -64,8 +64,8 @@ FILE of --questions is JSON lines, a JSON array or CSV with question_id, questio
 list or one text; in CSV a JSON list, or texts separated by |), and perhaps context; what else is
 in a record becomes a column (--fields). The files of TriviaQA, NQ-open, SQuAD, HotpotQA, CoQA,
 GSM8K, SVAMP, HumanEval, XSum, Belebele, RAGTruth, HaluEval, TruthfulQA, Mu-SHROOM, PsiloQA,
-RAGognize, LongFact and FAVA are understood as they are. --limit counts before --part. With
---num-samples, the answers to question Q are the traces Q, Q#2, Q#3, ...
+RAGognize, LongFact, FAVA and OpenHalDet are understood as they are (docs/files.md). --limit counts
+before --part. With --num-samples, the answers to question Q are the traces Q, Q#2, Q#3, ...
 
 answers that exist already: records of FILE with a response are not asked; one forward pass runs
 over prompt and response. With it may come label (1 = hallucination, 0 = right), score (higher is

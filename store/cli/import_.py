@@ -20,12 +20,12 @@ LOOK_AFTER = 32  # rows of an import after which the space for all of them is es
 EXAMPLES = """\
 The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
 ones (.pt, for the LSTM and for graphs; files of both kinds are joined); safetensors files of
-vLLM's hidden states. Other arrays (.npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines,
-pickles and .pt) become the columns that --map names: a column of the field has its own shape, any
-other that of the array; keys of objects in JSON lines have dots (meta_info.hidden_states, as SGLang
-writes it); ids are trace_id and question_id. Numbers and texts of other keys, one a
-trace, come along (--fields), as those of --requests do. --inspect shows what is in a file, and
-proposes a command.
+vLLM's hidden states; OpenHalDet's 02_hidden_states.h5, with the samples beside it. Other arrays
+(.npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines, pickles and .pt) become the columns
+that --map names: a column of the field has its own shape, any other that of the array; keys of
+objects in JSON lines have dots (meta_info.hidden_states, as SGLang writes it); ids are trace_id and
+question_id. Numbers and texts of other keys, one a trace, come along (--fields), as those of
+--requests do. --inspect shows what is in a file, and proposes a command.
 
 Raw traces of six generations, A to F (docs/import.md), are read: states by step or per layer,
 tokens of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1.
