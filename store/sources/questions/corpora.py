@@ -90,22 +90,15 @@ def _gsm8k(record: Record, number: int) -> Iterator[dict[str, Any]]:
     found = _FINAL.search(record["answer"])
     final = found[1].strip() if found else ""
     answers = list(dict.fromkeys([final.replace(",", ""), final]))
-    yield from _renamed("gsm8k", {}, {**record, "answer": None, "answers": answers}, number)
+    yield from _renamed("gsm8k", {}, {**record, "answers": answers}, number)
 
 
 def _svamp(record: Record, number: int) -> Iterator[dict[str, Any]]:
     body = check_text("Body", record["Body"]).strip()
     question = check_text("Question", record["Question"])
     joined = f"{body if body.endswith(('.', '?', '!')) else body + '.'} {question}"
-    number_text = str(record["Answer"]).removesuffix(".0")
-    asked = {
-        **record,
-        "question": joined,
-        "answers": [number_text],
-        "Question": None,
-        "Answer": None,
-    }
-    yield from _renamed("svamp", {}, asked, number)
+    answers = [str(record["Answer"]).removesuffix(".0")]
+    yield from _renamed("svamp", {}, {**record, "question": joined, "answers": answers}, number)
 
 
 def _belebele(record: Record, number: int) -> Iterator[dict[str, Any]]:
@@ -275,9 +268,7 @@ CORPORA = [
     _form(
         "HumanEval",
         ("task_id", "prompt", "test"),
-        lambda record, number: _renamed(
-            "humaneval", {"question_id": "task_id", "question": "prompt"}, record, number
-        ),
+        partial(_renamed, "humaneval", {"question_id": "task_id", "question": "prompt"}),
         ("canonical_solution",),
         ("{question}", "{question}"),
     ),
