@@ -57,7 +57,8 @@ class OpenHalDetSource(FileSource):
         questions = [*chain.from_iterable(file.questions for file in self._read.values())]
         self._has_context = any("context" in question for question in questions)
         self.fields = find_fields([one.get("fields", {}) for one in questions], options.fields)
-        self._layers, self._mode, self._model = _first_of(given)
+        self._model, self._mode = _head_of(given)
+        self._layers = _first_layers(given)
         super().__init__(given, options._replace(layers=[i + 1 for i in self._layers]))
 
     def _describe(self) -> dict[str, Any]:
@@ -125,6 +126,8 @@ class OpenHalDetSource(FileSource):
         return SINGLE | {name: column_of(Mapped(name, name), row[name]) for name in names}
 
     def _missing(self) -> Iterator[str]:
+        if self._options.part[0] != 1:  # the first reports them for all parts
+            return
         for item, file in self._read.items():
             yield from file.left_out.messages
             with open_file(item.path) as groups:
@@ -148,11 +151,26 @@ def _by_id(questions: Sequence[Question]) -> Mapping[str, Question]:
     return {question["question_id"]: question for question in questions}
 
 
-def _first_of(given: Sequence[Given]) -> tuple[list[int], str, str]:
-    """The layers of the first sample that has some, which tokens are saved, and of which model."""
+def _head_of(given: Sequence[Given]) -> tuple[str, str]:
+    """Of which model the files are, and which tokens are saved; raises SchemaError for several."""
+    found: dict[tuple[str, str], Given] = {}
     for item in given:
         with open_file(item.path) as file:
-            mode = dict(json.loads(file.attrs[CONFIG])).get("mode", BACKWARD)
+            config = dict(json.loads(file.attrs[CONFIG]))
+            found.setdefault((str(file.attrs[MODEL]), str(config.get("mode", BACKWARD))), item)
+    first, *others = found
+    if others:
+        raise SchemaError(
+            f"{found[others[0]].path}: expected {' and '.join(first)} tokens as in "
+            f"{given[0].path}, found {' and '.join(others[0])}; import them apart"
+        )
+    return first
+
+
+def _first_layers(given: Sequence[Given]) -> list[int]:
+    """The layers of the first sample that has some."""
+    for item in given:
+        with open_file(item.path) as file:
             for name in file:
                 try:
                     with damage():
@@ -160,7 +178,7 @@ def _first_of(given: Sequence[Given]) -> tuple[list[int], str, str]:
                         layers = sorted(map(_number, _inner(tokens, min(tokens))))
                 except DAMAGE:  # it is reported as it is imported
                     continue
-                return layers, mode, str(file.attrs[MODEL])
+                return layers
     raise SchemaError(f"{given[0].path}: expected states of tokens, found none")
 
 

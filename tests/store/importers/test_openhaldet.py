@@ -46,17 +46,17 @@ def state(step, layer):
     return (np.arange(D) + 10 * step + layer / 2).astype(bfloat16)
 
 
-def write_states(path, steps_of, mode="backward", layers=LAYERS):
+def write_states(path, steps_of, mode="backward", model="Qwen/Qwen3-8B"):
     """Steps of each sample -> a group with their states."""
     with h5py.File(path, "w") as file:
-        file.attrs["llm_model"] = "Qwen/Qwen3-8B"
+        file.attrs["llm_model"] = model
         file.attrs["token_config"] = json.dumps({"mode": mode, "count": 3})
         for name, steps in steps_of.items():
             tokens = file.create_group(name).create_group("generated_tokens")
             for step in steps:
                 one = tokens.create_group(f"token_{step:03d}")
                 one.attrs.update({"text": f"t{step}", "token_id": 100 + step})
-                for layer in layers:
+                for layer in LAYERS:
                     name = f"layer_{layer:02d}"
                     one.create_dataset(name, data=state(step, layer), compression="gzip")
 
@@ -153,6 +153,23 @@ def test_inspect_proposes_the_import(folder, capsys):
     said = capsys.readouterr().out
     assert "OpenHalDet" in said
     assert f"python -m store import OUT.zarr {folder / '02_hidden_states.h5'}" in said
+
+
+def test_data_sets_of_one_model_are_imported_together(folder, capsys):
+    """Each with its samples; files of two models are not."""
+    other = folder / "squad"
+    other.mkdir()
+    names = [f"squad_v2_train_{i:06d}" for i in range(2)]
+    lines = [sample(i, sample_id=name) for i, name in enumerate(names)]
+    write_lines(other / "03_final_scored_metadata.jsonl", lines)
+    write_states(other / "02_hidden_states.h5", dict.fromkeys(names, (3, 4)))
+    assert run_import(folder, str(other / "02_hidden_states.h5")) == 0
+    store = TraceStore.open(folder / "o.zarr")
+    assert store.where("dataset = 'squad_v2' and n_tokens = 2").tolist() == [3, 4]
+    write_states(other / "02_hidden_states.h5", dict.fromkeys(names, (3, 4)), model="Llama")
+    flags = [str(folder / "02_hidden_states.h5"), str(other / "02_hidden_states.h5")]
+    assert main(["import", str(folder / "p.zarr"), *flags]) == 2
+    assert "found Llama and backward; import them apart" in capsys.readouterr().err
 
 
 def test_layers_are_not_given(folder, capsys):
