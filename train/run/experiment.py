@@ -107,12 +107,13 @@ def run_experiment(
             judge_left_out(str(one.data.config.hold_out), one.results, one.frame, first.frame)
             for one in others
         ]
-        results.remarks = first.results.remarks + [
+        of_others = [
             f"{one.results.split.by}: {remark}"
             for one in others
             for remark in one.results.remarks
             if remark not in first.results.remarks
         ]
+        results.remarks = [*first.results.remarks, *work.remarks, *of_others]
     elif others:
         results.splits = summarise_splits([one.results for one in (first, *others)])
     return replace(first, results=results, further=others)
@@ -129,7 +130,7 @@ def run_split(
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
         truth = read_token_truth(data)
         trainer = Trainer(directory, data, fabric, progress, truth is not None)
-        for remark in find_remarks(data):
+        for remark in [*find_remarks(data), *([] if config.hold_out else work.remarks)]:
             progress.say(remark)
         scored: ScoredByName = {}
         if is_first:  # what takes seconds before what takes hours
