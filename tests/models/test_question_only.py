@@ -42,11 +42,12 @@ def plain_tf_idf(texts, terms):
 def test_characters_are_weighted_by_tf_idf():
     """Against loops that count them."""
     texts = TEXTS[:5]
-    vocabulary = Vocabulary.of_texts("characters", texts)
+    vocabulary, of_train = Vocabulary.of_texts("characters", texts)
     expected = {gram for text in texts for gram in character_grams(text)}
     assert set(vocabulary.terms) == expected
     found = vocabulary.transform(texts).toarray()
     np.testing.assert_allclose(found, plain_tf_idf(texts, vocabulary.terms), atol=1e-12)
+    np.testing.assert_array_equal(of_train.toarray(), found)
 
 
 def test_counts_are_of_characters_words_and_numbers():
