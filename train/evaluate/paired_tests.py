@@ -200,12 +200,15 @@ def find_verdict(
     best = best_on_validation(detectors), best_on_validation(rivals)
     family = {(test.a, test.b): test for test in comparisons if test.b in rivals}
     p_holm = holm({pair: margin_p(test, margin) for pair, test in family.items()})
-    control = hardest_control(comparisons, best[0])
+    hardest = hardest_control(comparisons, best[0])
+    control = None
+    if hardest is not None:
+        control = judge_difference(hardest, margin, margin_p(hardest, margin))
     return Verdict(
         detector=best[0],
         margin=margin,
         baseline=judge_difference(family[best], margin, p_holm[best]),
-        control=control and judge_difference(control, margin, margin_p(control, margin)),
+        control=control,
     )
 
 

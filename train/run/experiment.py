@@ -203,7 +203,7 @@ def build_results(
         comparisons=comparisons,
         verdict=verdict,
         strata=None if strata is None else strata.summary(frame.test.labels),
-        explained=control and correlate(models, control, frame.test),
+        explained=None if control is None else correlate(models, control, frame.test),
         store=describe_store(data.store),
         layers=read_layers(scored, data),
         config=asdict(data.config),
