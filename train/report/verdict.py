@@ -1,13 +1,10 @@
-"""Which case a verdict is; `words.jinja` phrases it.
-
-NumPy-free and pure: results in, the names of the sentences out.
-"""
+"""Which case a verdict is, by pure functions of the results; `words.jinja` phrases it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from models import CONTROLS
-from train.evaluate.results import Contrast, Results
+from train.evaluate.results import Contrast, Results, Verdict
 
 __all__ = ["FEW", "OF_ANSWER", "Case", "case_of", "sees"]
 
@@ -21,27 +18,17 @@ Known = Literal[
     "more than texts",  # all are, of which the hardest reads the answer's text
     "answers count",  # all are, and it does not read the answer
 ]
-Next = Literal[
-    "label",
-    "other methods",
-    "tell control",
-    "other data for control",
-    "seeds",
-    "elsewhere",
-    "questions",
-    "cheapest",
-    "baseline",
-]
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is known of answers, what to do next, and whether p is of a difference beyond or below
-    the margin."""
+    """What is known of answers, what to do next, and what p is of."""
 
     known: Known
-    next: Next
-    p_of: Literal["beyond", "below"]
+    # the finding on the best baseline; before it come "few traces", "detector at chance", "control
+    # at chance", "control not beaten" and "one training"
+    next: str
+    p_of: Literal["beyond", "below"]  # a difference beyond or below the margin
 
 
 def case_of(results: Results) -> Case | None:
@@ -51,7 +38,8 @@ def case_of(results: Results) -> Case | None:
         return None
     known = what_is_known(results, verdict.control)
     is_beyond = abs(verdict.baseline.difference) > verdict.margin
-    return Case(known, what_is_next(results, known), "beyond" if is_beyond else "below")
+    what_next = what_is_next(results, verdict, known)
+    return Case(known, what_next, "beyond" if is_beyond else "below")
 
 
 def what_is_known(results: Results, control: Contrast | None) -> Known:
@@ -67,27 +55,18 @@ def what_is_known(results: Results, control: Contrast | None) -> Known:
     return "answers count" if control is not None and reads_question else "nothing"
 
 
-def what_is_next(results: Results, known: Known) -> Next:
-    verdict = results.verdict
-    assert verdict is not None
+def what_is_next(results: Results, verdict: Verdict, known: Known) -> str:
     detector = results.models[verdict.detector]
     if results.split.test.fewest < FEW:
-        return "label"
-    if known == "data tells":
-        assert verdict.control is not None
+        return "few traces"
+    if known == "data tells" and verdict.control is not None:
         if not detector.test.beats_chance:
-            return "other methods"
+            return "detector at chance"
         control = results.baselines[verdict.control.rival]
-        return "other data for control" if control.test.beats_chance else "tell control"
+        return "control not beaten" if control.test.beats_chance else "control at chance"
     if len(detector.runs or ()) == 1 and results.splits is None:
-        return "seeds"
-    by_finding: dict[str, Next] = {
-        "better": "elsewhere",
-        "undecided": "questions",
-        "equal": "cheapest",
-        "worse": "baseline",
-    }
-    return by_finding[verdict.baseline.finding]
+        return "one training"
+    return verdict.baseline.finding
 
 
 def sees(name: str) -> str:
