@@ -62,7 +62,7 @@ class TextEncoding:
     @classmethod
     def of_table(cls, train: Table) -> Self:
         texts = {text for name in ("answer", *OTHERS) for text in train.texts(name)}
-        return cls(Vocabulary.of_texts(SINGLE, sorted(texts)))
+        return cls(Vocabulary.of_texts(SINGLE, sorted(texts))[0])
 
     def numbers(self, table: Table) -> Floats:
         """Three numbers of the answer and six of each other text, (n, 15); NaN without a text."""

@@ -23,13 +23,13 @@ class LayerAttention(nn.Module):
     (B, L, d) float32 -> (B,) float32
     """
 
-    def __init__(self, hidden_size: int, n_layers: int) -> None:
+    def __init__(self, hidden_size: int, n_layers: int, dropout: float) -> None:
         super().__init__()
         self.project = nn.Linear(hidden_size, WIDTH)
         self.class_token = nn.Parameter(0.02 * torch.randn(1, 1, WIDTH))
         self.layer_embedding = nn.Parameter(0.02 * torch.randn(n_layers, WIDTH))
         self.block = nn.TransformerEncoderLayer(
-            WIDTH, N_HEADS, FEEDFORWARD, DROPOUT, batch_first=True
+            WIDTH, N_HEADS, FEEDFORWARD, dropout, batch_first=True
         )
         self.classifier = nn.Linear(WIDTH, 1)
 
@@ -46,7 +46,8 @@ class Clap(Detector):
 
     As in the authors' code: each layer's state through one linear map d - 128, a class token before
     them, an encoder block behind whose sums the normalisation comes (16 heads, 1,024 wide, ReLU,
-    dropout .1), a linear classifier on the class token. They read the last token of the answer.
+    dropout .1, or none with `dropout` 0), a linear classifier on the class token. They read the
+    last token of the answer.
 
     Different from the paper: the states are standardised, each dimension of each layer, because
     models have dimensions of outliers (unless `input_scale` says otherwise), half of their numbers
@@ -62,14 +63,21 @@ class Clap(Detector):
     """
 
     columns = ("hs_last",)
-    options = ("input_scale",)
+    options = ("dropout", "input_scale")
     default_scale = "standard"
     sample_size = SAMPLE_SIZE
 
-    def __init__(self, hidden_size: int, n_layers: int, input_scale: str | None = None) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        n_layers: int,
+        dropout: float = DROPOUT,
+        input_scale: str | None = None,
+    ) -> None:
         super().__init__()
-        self.scale = build_scale(input_scale or self.default_scale, n_layers, hidden_size)
-        self.attend = LayerAttention(hidden_size, n_layers)
+        scale = input_scale or self.default_scale
+        self.scale = build_scale(scale, n_layers, hidden_size, dropout=dropout)
+        self.attend = LayerAttention(hidden_size, n_layers, DROPOUT if dropout else 0.0)
 
     def encode(self, batch: Batch) -> Tensor:
         return self.scale(batch.fixed("hs_last"))

@@ -75,7 +75,8 @@ class Drift(Detector):
         self.drift_tokens = drift_tokens
         self.tokens_read = "prompt end" if drift_tokens == "last" else "prompt"
         n_read = len(self.layers_read)
-        self.scale = build_scale(input_scale or self.default_scale, n_read, hidden_size)
+        scale = input_scale or self.default_scale
+        self.scale = build_scale(scale, n_read, hidden_size, dropout=dropout)
         self.mlp = nn.Sequential(
             nn.Flatten(),
             nn.Linear(len(self.layers_read) * hidden_size, 512),

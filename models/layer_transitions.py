@@ -50,7 +50,8 @@ class LayerTransitions(Detector):
         super().__init__()
         self.layers_read = upper_layers(n_layers)
         n_transitions = max(1, len(self.layers_read) - 1)
-        self.scale = build_scale(input_scale or self.default_scale, n_transitions, hidden_size)
+        scale = input_scale or self.default_scale
+        self.scale = build_scale(scale, n_transitions, hidden_size, dropout=dropout)
         self.mlp = nn.Sequential(
             nn.Flatten(), nn.Dropout(dropout), *build_classifier(n_transitions * hidden_size)
         )

@@ -82,7 +82,7 @@ class LstmSolo(Detector):
     ) -> None:
         super().__init__()
         self.scale = build_scale(
-            input_scale or self.default_scale, n_layers, hidden_size, fills=False
+            input_scale or self.default_scale, n_layers, hidden_size, fills=False, dropout=dropout
         )
         self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)
 

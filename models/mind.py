@@ -35,7 +35,8 @@ class Mind(Detector):
         self, hidden_size: int, dropout: float = 0.2, input_scale: str | None = None
     ) -> None:
         super().__init__()
-        self.scale = build_scale(input_scale or self.default_scale, 2, hidden_size)
+        scale = input_scale or self.default_scale
+        self.scale = build_scale(scale, 2, hidden_size, dropout=dropout)
         self.mlp = nn.Sequential(
             nn.Flatten(), nn.Dropout(dropout), *build_classifier(2 * hidden_size)
         )

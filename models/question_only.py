@@ -1,7 +1,8 @@
 """The controls that read one text: `question_only` the question, and nothing of the answer.
 
-It reads the TF-IDF of character 1- to 5-grams and of words, and a few counts. It is a logistic
-regression, or where that is better on validation by more than a standard error, one with squares,
+It reads the TF-IDF of words and of character 1- to 5-grams (of a long text those of its ends), and
+a few counts. It is a logistic regression, or where that is better on validation by more than a
+standard error, one with squares,
 
     log-odds = x @ weight + bias + sum_r sign_r (n @ factors_r)^2
 
@@ -18,6 +19,7 @@ and the iterations of the network are chosen on validation.
 alone. Where it ranks as well as a detector, right and wrong answers are worded differently.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -31,6 +33,7 @@ from scipy.special import expit
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
 
 from models.probe import Fitted, check_numbers
 from models.regularisation import choose_strength, rescaled_losses
@@ -49,16 +52,35 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Texts = Sequence[str] | NDArray[np.object_]
 
+# What is dense here are vectors: two threads wait for each other, which takes seven times as long.
+one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 N_COUNTS = 5
 SIGNS = np.tile([1.0, -1.0], 4)  # (8,): of the squares
 START_SCALE = 0.1  # standard deviation of the factors before training
 MAX_ITERATIONS = 60  # of L-BFGS
 LEAST_GAIN = 1e-3  # nats of validation loss for which an iteration more is worth it
+PATIENCE = 15  # iterations without such a gain after which none is expected
+AT_AN_END = 100  # characters at either end of a text whose n-grams are read; of words all are
 CJK = "\u3040-\u30ff\u3400-\u9fff"  # scripts without spaces, each sign of which is a word
+NUMBERS = re.compile(r"\d+")
 WORD = rf"[{CJK}]|[^\W{CJK}]+"
 SINGLE = "single words"
+
+
+def ends_of(text: str) -> str:
+    """A text in lower case, whose middle is left out if it is long."""
+    if len(text) > 2 * AT_AN_END:
+        text = f"{text[:AT_AN_END]}\n{text[-AT_AN_END:]}"
+    return text.lower()
+
+
 ANALYSERS: dict[str, dict[str, Any]] = {  # of scikit-learn
-    "characters": {"analyzer": "char", "ngram_range": (1, 5), "max_features": 20_000},
+    "characters": {
+        "analyzer": "char",
+        "ngram_range": (1, 5),
+        "max_features": 20_000,
+        "preprocessor": ends_of,
+    },
     "words": {"token_pattern": r"\w+", "ngram_range": (1, 2), "max_features": 10_000},
     "wording": {
         "token_pattern": rf"{WORD}|[^\w\s]",
@@ -78,13 +100,16 @@ class Vocabulary:
     idf: Floats  # float64 (n_terms,)
 
     @classmethod
-    def of_texts(cls, kind: str, texts: Texts) -> Self:
-        """The vocabulary of training texts, which may be empty."""
+    def of_texts(cls, kind: str, texts: Texts) -> tuple[Self, csr_matrix]:
+        """The vocabulary of training texts, which may be empty, and what `transform` makes of them.
+
+        Both at once, because counting n-grams takes most of the time.
+        """
         vectorizer = TfidfVectorizer(**ANALYSERS[kind], sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), texts)):
-            return cls(kind, [], np.zeros(0))
-        vectorizer.fit(texts)
-        return cls(kind, vectorizer.get_feature_names_out().tolist(), vectorizer.idf_)
+            return cls(kind, [], np.zeros(0)), csr_matrix((len(texts), 0))
+        found = vectorizer.fit_transform(texts)
+        return cls(kind, vectorizer.get_feature_names_out().tolist(), vectorizer.idf_), found
 
     def transform(self, texts: Texts) -> csr_matrix:
         """TF-IDF of texts, (n, n_terms) float64; each row has length 1, or 0 without a term."""
@@ -118,12 +143,8 @@ def count_features(texts: Texts) -> Floats:
 
 
 def count_in(text: str) -> tuple[int, ...]:
-    is_digit = [character.isdigit() for character in text]
-    numbers = "".join(
-        character if digit else " " for character, digit in zip(text, is_digit, strict=True)
-    ).split()
-    longest = max(map(len, numbers), default=0)
-    return len(text), len(text.split()), sum(is_digit), len(numbers), longest
+    n_digits = list(map(len, NUMBERS.findall(text)))
+    return len(text), len(text.split()), sum(n_digits), len(n_digits), max(n_digits, default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +164,11 @@ class FittedTextProbe(Fitted):
 
     def features(self, texts: Texts) -> csr_matrix:
         """TF-IDF of the n-grams, and the scaled counts, (n, k) float64."""
+        return self.join(texts, [vocabulary.transform(texts) for vocabulary in self.vocabularies])
+
+    def join(self, texts: Texts, parts: Sequence[csr_matrix]) -> csr_matrix:
+        """The scaled counts of texts behind their TF-IDF, of each vocabulary (n, n_terms)."""
         counts = (count_features(texts) - self.mean) / self.scale
-        parts = [vocabulary.transform(texts) for vocabulary in self.vocabularies]
         return hstack([*parts, csr_matrix(counts)], format="csr")
 
     def logits(self, texts: Texts) -> Floats:
@@ -153,9 +177,10 @@ class FittedTextProbe(Fitted):
 
     def logits_of(self, features: csr_matrix) -> Floats:
         """Log-odds of hallucination (n,) of features (n, k)."""
-        squares = (features[:, :-N_COUNTS] @ self.factors) ** 2
-        signs = SIGNS[: self.factors.shape[1]]
-        return features @ self.weight + self.bias + squares @ signs
+        linear = features @ self.weight + self.bias
+        if not self.factors.size:
+            return linear
+        return linear + (features[:, :-N_COUNTS] @ self.factors) ** 2 @ SIGNS
 
     def n_parameters(self) -> int:
         """Number of fitted parameters: the weights, the factors and the bias."""
@@ -197,6 +222,7 @@ class TextProbe:
     otherwise: None = None
     targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
 
+    @one_thread
     def fit(
         self, train: Texts, train_labels: Labels, val: Texts, val_labels: Labels
     ) -> FittedTextProbe:
@@ -204,8 +230,8 @@ class TextProbe:
 
         By the log-loss of rescaled scores, as C of the regression (`choose_strength`).
         """
-        unfitted = prepare(train, self.kinds)
-        features, val_features = unfitted.features(train), unfitted.features(val)
+        unfitted, features = prepare(train, self.kinds)
+        val_features = unfitted.features(val)
         strength = choose_strength(
             features.astype(np.float32), train_labels, val_features.astype(np.float32), val_labels
         )
@@ -218,6 +244,8 @@ class TextProbe:
             found = rescaled_losses(one.logits_of(val_features), val_labels)
             if network is linear or found.mean() < losses.mean() - LEAST_GAIN:
                 network, losses = one, found
+            elif one.iterations >= network.iterations + PATIENCE:
+                raise StopIteration  # as SciPy has it, of its callbacks
 
         if self.has_products:
             factorise(unfitted, features, train_labels, MAX_ITERATIONS, keep_best)
@@ -231,24 +259,23 @@ class TextProbe:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
         return FittedTextProbe.from_dict(saved)
 
+    @one_thread
     def refit(self, fitted: FittedTextProbe, train: Texts, labels: Labels) -> FittedTextProbe:
         """Fit on other texts (n,), with the penalty and the iterations of a fitted control."""
-        unfitted = replace(
-            prepare(train, self.kinds), strength=fitted.strength, val_auroc=fitted.val_auroc
-        )
-        features = unfitted.features(train)
+        unfitted, features = prepare(train, self.kinds)
+        unfitted = replace(unfitted, strength=fitted.strength, val_auroc=fitted.val_auroc)
         if fitted.iterations:
             return factorise(unfitted, features, labels, fitted.iterations)
         return regress(unfitted, features, labels)
 
 
-def prepare(train: Texts, kinds: tuple[str, ...]) -> FittedTextProbe:
-    """The vocabularies and the scaling of training texts, with weights of 0."""
-    vocabularies = tuple(Vocabulary.of_texts(kind, train) for kind in kinds)
+def prepare(train: Texts, kinds: tuple[str, ...]) -> tuple[FittedTextProbe, csr_matrix]:
+    """The vocabularies and the scaling of training texts, with weights of 0, and their features."""
+    vocabularies, parts = zip(*(Vocabulary.of_texts(kind, train) for kind in kinds), strict=True)
     counts = count_features(train)
     spread = counts.std(axis=0)
     n_terms = sum(len(one.terms) for one in vocabularies)
-    return FittedTextProbe(
+    unfitted = FittedTextProbe(
         vocabularies=vocabularies,
         mean=counts.mean(axis=0),
         scale=np.where(spread > 0, spread, 1.0),
@@ -258,6 +285,7 @@ def prepare(train: Texts, kinds: tuple[str, ...]) -> FittedTextProbe:
         val_auroc=(),
         strength=1.0,
     )
+    return unfitted, unfitted.join(train, parts)
 
 
 def regress(unfitted: FittedTextProbe, features: csr_matrix, labels: Labels) -> FittedTextProbe:
@@ -282,6 +310,7 @@ def factorise(
     """
     k, rank = features.shape[1], len(SIGNS)
     grams, transposed = features[:, :-N_COUNTS], features.T.tocsr()
+    transposed_grams = transposed[:-N_COUNTS]
     signs = 2 * labels - 1
     done = 0
 
@@ -297,11 +326,11 @@ def factorise(
 
     def objective(numbers: Floats) -> tuple[float, Floats]:
         one = unpack(numbers)
-        margins = signs * one.logits_of(features)
+        along = grams @ one.factors  # (n, rank)
+        margins = signs * (features @ one.weight + one.bias + along**2 @ SIGNS)
         penalised = np.append(0.0, numbers[1:]) / unfitted.strength
         by_logit = -signs * expit(-margins)
-        by_product = 2 * by_logit[:, None] * (grams @ one.factors) * SIGNS
-        by_factors = transposed[:-N_COUNTS] @ by_product
+        by_factors = transposed_grams @ (2 * by_logit[:, None] * along * SIGNS)
         gradient = np.concatenate([[by_logit.sum()], transposed @ by_logit, by_factors.ravel()])
         loss = np.logaddexp(0, -margins).sum() + numbers @ penalised / 2
         return loss, gradient + penalised

@@ -132,12 +132,13 @@ class LayerGate(nn.Module):
         return values * (len(self.weights) * (GATE_SPEED * self.weights).softmax(0))
 
 
-def build_scale(how: str, *shape: int, fills: bool = True) -> nn.Module:
+def build_scale(how: str, *shape: int, fills: bool = True, dropout: float = DROPOUT) -> nn.Module:
     """A scale of states by its name in `SCALES`: raw, by a sample, or by a state's own mean and sd.
 
     `shape` is that of a row, d its last axis; `fills` is as in `Standardise`, but infinities and
     large values pass unless a sample says what is large. Several layers (L, d) have a gate, and in
-    training half of their standardised numbers are dropped: each becomes its mean.
+    training half of their standardised numbers are dropped: each becomes its mean. That half is a
+    constant; of a detector's `dropout` only 0 is followed, which drops none.
     """
     if how not in SCALES:
         raise ValueError(f"input_scale: expected one of {', '.join(SCALES)}, found {how!r}")
@@ -145,8 +146,8 @@ def build_scale(how: str, *shape: int, fills: bool = True) -> nn.Module:
     n_layers = shape[0] if len(shape) > 1 else 1
     if n_layers == 1:
         return scale
-    dropout = nn.Dropout(DROPOUT if how == "standard" else 0.0)
-    return nn.Sequential(scale, dropout, LayerGate(n_layers))
+    share = DROPOUT if how == "standard" and dropout else 0.0
+    return nn.Sequential(scale, nn.Dropout(share), LayerGate(n_layers))
 
 
 def build_plain_scale(how: str, *shape: int, fills: bool) -> nn.Module:

@@ -78,7 +78,7 @@ class StateSequence(Detector):
         self.layers_read = layers_around(sequence_layer, n_layers)
         self.layer_read = sequence_layer
         self.scale = build_scale(
-            input_scale or self.default_scale, len(self.layers_read), hidden_size
+            input_scale or self.default_scale, len(self.layers_read), hidden_size, dropout=dropout
         )
         self.reader = TokenGru(len(self.layers_read) * hidden_size, dropout)
         self.head = nn.Sequential(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.probe import Fitted, FittedProbe, Probe
+from models.probe import FittedProbe, Probe
 from store import Batch
 
 __all__ = ["Encoding", "FittedTable", "Table", "TableProbe"]
@@ -53,35 +53,19 @@ class Encoding(Protocol):
     def from_dict(cls, saved: Mapping[str, Any]) -> Self: ...
 
 
-@dataclass(frozen=True, eq=False)
-class FittedTable(Fitted):
-    """A fitted control: the regression of its numbers."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedTable(FittedProbe):
+    """A fitted control: an encoding, and the regression of its numbers."""
 
     encoding: Encoding
-    regression: FittedProbe
 
-    @property
-    def weight(self) -> Floats:
-        return self.regression.weight
-
-    @property
-    def strength(self) -> float:
-        return self.regression.strength
-
-    @property
-    def val_auroc(self) -> tuple[float, ...]:
-        return self.regression.val_auroc
-
-    def logits(self, table: Table) -> Floats:
-        """Log-odds of hallucination (n,) of the rows of a table."""
-        return self.regression.logits(as_features(self.encoding, table))
-
-    def n_parameters(self) -> int:
-        """Number of fitted parameters of the regression."""
-        return self.regression.n_parameters()
+    def logits(self, table: Any) -> Floats:
+        """Log-odds of hallucination (n,) of the rows of a `Table`."""
+        return super().logits(as_features(self.encoding, table))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"encoding": self.encoding.to_dict(), "regression": self.regression.to_dict()}
+        saved = super().to_dict()
+        return {"encoding": saved.pop("encoding").to_dict(), "regression": saved}
 
 
 @dataclass(frozen=True)
@@ -102,18 +86,19 @@ class TableProbe:
         """Encode the rows of train, and fit a regression whose penalty validation chooses."""
         encoding = self.encoding.of_table(train)
         numbers, val_numbers = as_features(encoding, train), as_features(encoding, val)
-        return FittedTable(encoding, REGRESSION.fit(numbers, train_labels, val_numbers, val_labels))
+        regression = REGRESSION.fit(numbers, train_labels, val_numbers, val_labels)
+        return FittedTable(encoding=encoding, **vars(regression))
 
     def refit(self, fitted: FittedTable, train: Table, labels: Labels) -> FittedTable:
         """Fit on other rows, with the penalty of a fitted control."""
         encoding = self.encoding.of_table(train)
-        regression = REGRESSION.refit(fitted.regression, as_features(encoding, train), labels)
-        return FittedTable(encoding, regression)
+        regression = REGRESSION.refit(fitted, as_features(encoding, train), labels)
+        return FittedTable(**vars(regression) | {"encoding": encoding})
 
     def load(self, saved: Mapping[str, Any]) -> FittedTable:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
         encoding = self.encoding.from_dict(saved["encoding"])
-        return FittedTable(encoding, FittedProbe.from_dict(saved["regression"]))
+        return FittedTable(encoding=encoding, **vars(FittedProbe.from_dict(saved["regression"])))
 
 
 def as_features(encoding: Encoding, table: Table) -> torch.Tensor:

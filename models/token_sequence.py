@@ -150,7 +150,7 @@ class TokenSequence(Detector):
         self.n_candidates = min(n_candidates, N_CANDIDATES)
         n_numbers = 2 + self.n_candidates + (self.n_candidates > 1)
         self.scale = build_scale(
-            input_scale or self.default_scale, len(self.layers_read), hidden_size
+            input_scale or self.default_scale, len(self.layers_read), hidden_size, dropout=dropout
         )
         self.standardise_numbers = Standardise(n_numbers)
         self.reader = TokenReader(len(self.layers_read) * hidden_size, n_numbers, dropout)

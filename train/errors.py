@@ -9,6 +9,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "OneClassError",
     "OutputError",
     "PeerError",
     "ResourceError",
@@ -27,6 +28,14 @@ class ConfigError(TrainError, ValueError):
 
 class DataError(TrainError):
     """The store cannot be trained on as it is: choose another or correct it."""
+
+
+class OneClassError(DataError):
+    """A split without right answers, or without hallucinations."""
+
+    def __init__(self, message: str, found: str) -> None:
+        super().__init__(message)
+        self.found = found  # which split would have what, in words
 
 
 class CheckpointError(TrainError):

@@ -42,7 +42,8 @@ def read_run(directory: Path, name: str) -> Run:
 def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     """Read the file `scores.csv` of a finished run.
 
-    Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Letters,
+    Returns the trace ids, and `score_NAME` -> float32 `(n,)`, NaN where there is no score. Of
+    several trainings it is their mean; the columns of each, NAME-seedN, are left out. Letters,
     digits and `_` of a detector's name are kept, so that a filter can name it. Raises NotFoundError
     or FormatError if there is no such file, or it is not what a run writes.
     """
@@ -51,7 +52,7 @@ def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     with opened, path.open(newline="", encoding="utf-8") as file:
         lines = _read_lines(path, file)
         header = next(lines, [])
-        names = [name for name in header if name not in KEYS]
+        names = [name for name in header if name not in KEYS and not _is_of_seed(name, header)]
         if header[:1] != ["trace_id"] or not names:
             raise FormatError(
                 f"{path}: expected the columns trace_id and scores, found {header!r:.80}; "
@@ -67,6 +68,11 @@ def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
             for name in names:
                 parts[name].append(_parse(path, name, cells[name]))
     return ids, {column_name(name): np.concatenate(part) for name, part in parts.items()}
+
+
+def _is_of_seed(name: str, header: Sequence[str]) -> bool:
+    method, dash, seed = name.rpartition("-seed")
+    return bool(dash) and seed.isdecimal() and method in header
 
 
 def _check_names(path: Path, header: Sequence[str], names: Sequence[str]) -> None:

@@ -42,11 +42,21 @@ def plain_tf_idf(texts, terms):
 def test_characters_are_weighted_by_tf_idf():
     """Against loops that count them."""
     texts = TEXTS[:5]
-    vocabulary = Vocabulary.of_texts("characters", texts)
+    vocabulary, of_train = Vocabulary.of_texts("characters", texts)
     expected = {gram for text in texts for gram in character_grams(text)}
     assert set(vocabulary.terms) == expected
     found = vocabulary.transform(texts).toarray()
     np.testing.assert_allclose(found, plain_tf_idf(texts, vocabulary.terms), atol=1e-12)
+    np.testing.assert_allclose(of_train.toarray(), found, atol=1e-12)
+
+
+def test_of_a_long_text_words_are_read_all_and_characters_at_its_ends():
+    """So that the time grows with the number of words, not with five times that of characters."""
+    text = " ".join(["first", *["filler"] * 50, "xyz", *["filler"] * 50, "last"])
+    kinds = [set(Vocabulary.of_texts(kind, [text])[0].terms) for kind in ("characters", "words")]
+    assert {"first", " last"} <= kinds[0]
+    assert "xyz" not in kinds[0]
+    assert {"first", "xyz", "last"} <= kinds[1]
 
 
 def test_counts_are_of_characters_words_and_numbers():

@@ -157,3 +157,16 @@ def test_only_training_drops_standardised_numbers():
     assert (scale.train()(states) == 0).float().mean() == pytest.approx(0.5, abs=0.2)
     for whole in (scale.eval(), build_scale("raw", 2, 4).train()):
         torch.testing.assert_close(whole(states), states)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_without_dropout_no_number_is_dropped(build, dropout):
+    """In no detector that reads several layers."""
+    detectors = [build(n, dropout=dropout, input_scale="standard") for n in DETECTORS]
+    gates = [
+        sum(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in one.scale)
+        for one in detectors
+        if any(isinstance(part, LayerGate) for part in one.modules())
+    ]
+    assert len(gates) >= 7
+    assert set(gates) == {int(dropout > 0)}

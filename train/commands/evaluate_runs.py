@@ -46,7 +46,7 @@ from train.evaluate.calibrate import (
 )
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.judge import judge_elsewhere
-from train.evaluate.metrics import Areas, Scores, mean_auroc, youden_threshold
+from train.evaluate.metrics import Areas, Scores, auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
 from train.report.render import in_words
@@ -88,7 +88,7 @@ class TestedRun:
     def own_test(self) -> dict[str, float]:
         """AUROC on the run's own test split, of the mean scores over its seeds."""
         test = self.frame.test
-        return {name: mean_auroc(test.labels, test.scores[name]) for name in self.names}
+        return {name: auroc(test.labels, test.mean(name)) for name in self.names}
 
 
 @dataclass(frozen=True)

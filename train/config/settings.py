@@ -183,7 +183,7 @@ class Config:
     )
     strata: str | None = option(
         "column of text or integers: AUROC among the test traces of one value (default: among "
-        "those of similar score of the best control)"
+        "those of similar score of the control that is hardest to beat)"
     )
     margin: float = option(
         "smallest difference of AUROC that is of interest: the verdict says if the best differ by "

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from train.data.splits import (
     read_values,
 )
 from train.data.token_labels import ROLE, check_token_labels, find_unusable, has_labelled_tokens
-from train.errors import ConfigError, DataError
+from train.errors import ConfigError, DataError, OneClassError
 from train.outside.methods import ALL
 
 __all__ = [
@@ -84,6 +84,7 @@ class Work:
     config: Config  # of the whole run
     names: list[str]  # detectors and probes
     splits: list[TrainingData]  # of each split, with the settings of a run of that split alone
+    remarks: list[str] = field(default_factory=list)  # on values that are not held out
 
     @property
     def detectors(self) -> list[str]:
@@ -111,16 +112,28 @@ def open_data(config: Config, path: Path) -> Work:
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
     asked = read_questions(store, config)
-    parts = []
+    parts, remarks = [], []
     for one in settings_of_splits(store, config):
-        splits = read_splits(store, one, asked)
+        try:
+            splits = read_splits(store, one, asked)
+        except OneClassError as error:
+            if config.hold_out != EACH or one.hold_out is None:
+                raise
+            value = f"{config.split} {one.hold_out!r:.80}"
+            remarks.append(f"there is no run without {value}: {error.found}")
+            continue
         check_batch(splits, store, config.batch_size)
         parts.append(TrainingData(store, splits, one))
     data = parts[0]
+    if config.hold_out == EACH and len(parts) == 1:
+        raise DataError(
+            f"{store.path}: --hold-out {EACH}: expected a value of column {config.split!r} with "
+            f"traces of both classes, found none ({remarks[0]}); choose another column as --split"
+        )
     if config.strata is not None:
         read_values(store, config.strata, "--strata", data.splits.test)
     read_second_labels(store, config.second_label, data.splits.test)
-    return Work(config, names_that_learn(names, data), parts)
+    return Work(config, names_that_learn(names, data), parts, remarks)
 
 
 def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:

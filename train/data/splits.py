@@ -24,7 +24,7 @@ from store.text_records import LineError, Row, name_file, read_csv, refuse
 from store.traces.question_split import SPLITS, side_of_question, split_of_question
 from train.config import Config
 from train.data.questions import NOT_ASKED, Questions, read_questions
-from train.errors import DataError
+from train.errors import DataError, OneClassError
 
 __all__ = [
     "BY_QUESTION",
@@ -132,7 +132,7 @@ def label_column(config: Config) -> str:
 def read_splits(store: TraceStore, config: Config, asked: Questions | None = None) -> Splits:
     """Read labels, and what was asked unless it is given, and split.
 
-    Raises DataError where a split lacks a class.
+    Raises OneClassError, a DataError, where a split lacks a class.
     """
     values = np.asarray(store.column(label_column(config)))
     if config.score_threshold is None:
@@ -197,11 +197,13 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
         labels = splits.labels_of(split)
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
-            raise DataError(
+            message = (
                 f"{store.path}: {split} split: expected both classes, found {n_positive} "
                 f"hallucinations among {len(labels)} labelled traces ({splits.by}); add traces, "
                 f"or try another {ways}"
             )
+            counts = f"{n_positive} hallucinations and {len(labels) - n_positive} right answers"
+            raise OneClassError(message, f"{split} would have {counts}")
 
 
 def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:

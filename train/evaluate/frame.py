@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from train.evaluate.metrics import Labels, Questions, Scores
 
-__all__ = ["Frame", "Texts"]
+__all__ = ["Frame", "Key", "Texts"]
 
 Texts = NDArray[np.object_]
 Key = TypeVar("Key", bound=Hashable)  # a method, or a run and its method

@@ -44,7 +44,7 @@ from train.evaluate.results import (
     Verdict,
     mean_record,
 )
-from train.evaluate.strata import Strata, judge_within, rank_correlation
+from train.evaluate.strata import rank_correlation
 
 __all__ = [
     "Scored",
@@ -104,7 +104,6 @@ def judge(
     frame: Frame[str],
     name: str,
     facts: Facts,
-    strata: Strata | None = None,
     risk: float | None = None,
 ) -> Entry:
     """Metrics of validation and test; what is chosen or recalibrated for a run is so on validation.
@@ -130,10 +129,6 @@ def judge(
         test.questions,
         frame.seed,
     )
-    if strata is not None:
-        on_test.auroc_within, on_test.auroc_within_ci = judge_within(
-            test.labels, runs, strata, test.questions, frame.seed
-        )
     return Entry(val=on_val, test=on_test, **vars(facts))
 
 
@@ -157,17 +152,12 @@ def count_splits(splits: Splits) -> SplitCounts:
     )
 
 
-def correlate(models: Entries, baselines: Entries, test: Frame[str]) -> Explained | None:
-    """How far the best control on validation ranks the test rows as the detectors do.
-
-    None without a control.
-    """
-    controls = [name for name, entry in baselines.items() if entry.control]
-    if not controls:
-        return None
-    best = max(controls, key=lambda name: baselines[name].val.auroc)
-    correlations = {name: rank_correlation(test.scores[name], test.scores[best]) for name in models}
-    return Explained(best, correlations)
+def correlate(models: Entries, control: str, test: Frame[str]) -> Explained:
+    """How far a control ranks the test rows as the detectors do."""
+    scores = test.scores
+    return Explained(
+        control, {name: rank_correlation(scores[name], scores[control]) for name in models}
+    )
 
 
 def with_intervals(

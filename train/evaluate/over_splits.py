@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy.stats import t as student
 
-from train.evaluate.paired_tests import find_verdict, holm_of_rivals
+from train.evaluate.paired_tests import find_verdict, holm_of_rivals, t_interval
 from train.evaluate.results import (
     Entries,
     Entry,
     Explained,
+    Interval,
     PairedTest,
     Results,
     SplitsSummary,
@@ -37,12 +38,17 @@ Value = TypeVar("Value")
 
 
 class ResampledTest(NamedTuple):
-    """A mean over splits, its 95% interval, and its two-sided p value against 0."""
+    """A mean over splits, its standard error, and its two-sided p value against 0."""
 
     mean: float
-    low: float
-    high: float
+    error: float
+    df: int
     p: float
+
+    @property
+    def ci(self) -> Interval:
+        """The 95% interval of a difference, or of an AUROC."""
+        return t_interval(self.mean, self.error, self.df)
 
 
 def corrected_t_test(values: Sequence[float], test_over_train: float) -> ResampledTest:
@@ -60,11 +66,9 @@ def corrected_t_test(values: Sequence[float], test_over_train: float) -> Resampl
     mean = float(np.mean(values))
     variance = float(np.var(values, ddof=1))
     error = math.sqrt((1 / n + test_over_train) * variance)
-    margin = float(student.ppf(0.975, n - 1)) * error
     if not error:
-        return ResampledTest(mean, mean, mean, 0.0 if mean else 1.0)
-    p = float(2 * student.sf(abs(mean) / error, n - 1))
-    return ResampledTest(mean, mean - margin, mean + margin, p)
+        return ResampledTest(mean, 0.0, n - 1, 0.0 if mean else 1.0)
+    return ResampledTest(mean, error, n - 1, float(2 * student.sf(abs(mean) / error, n - 1)))
 
 
 def summarise_splits(runs: Sequence[Results]) -> SplitsSummary:
@@ -109,8 +113,8 @@ def mean_entry(entries: Sequence[Entry], ratio: float) -> Entry:
     test = mean_record([entry.test for entry in entries])
     test.auroc_splits = [entry.test.auroc for entry in entries]
     test.auroc_sd = float(np.std(test.auroc_splits, ddof=1))
-    interval = corrected_t_test(test.auroc_splits, ratio)
-    test.auroc_ci = [max(0.0, interval.low), min(1.0, interval.high)]
+    low, high = corrected_t_test(test.auroc_splits, ratio).ci
+    test.auroc_ci = [max(0.0, low), high]
     costs = mean_record([entry.costs for entry in entries])
     val = mean_record([entry.val for entry in entries])
     return Entry(val=val, test=test, control=entries[0].control, **vars(costs))
@@ -124,12 +128,14 @@ def mean_strata(runs: Sequence[Results]) -> StrataRecord | None:
     mean = mean_record(strata)
     if len({one.by for one in strata}) == 1:
         return mean
-    by = "deciles of the score of each split's best control on validation"
-    return replace(mean, by=by, control=None)
+    controls = {one.control for one in strata}
+    control = controls.pop() if len(controls) == 1 else None
+    by = f"groups of the score of {control or 'the hardest control of each split'}"
+    return replace(mean, by=by, control=control)
 
 
 def mean_explained(runs: Sequence[Results]) -> Explained | None:
-    """Mean correlations with the best control, which is None where splits differ in it."""
+    """Mean correlations with the hardest control, which is None where splits differ in it."""
     explained = [run.explained for run in runs if run.explained is not None]
     if len(explained) < len(runs):
         return None
@@ -183,31 +189,34 @@ def compare_over_splits(
     }
     controls = [name for name, entry in entries.items() if entry.control]
     half_an_answer = 0.5 / max(1, sum(run.split.test.fewest for run in runs))
-    return [
-        replace(test, error=math.hypot(test.error or 0.0, half_an_answer))
-        for test in mean_differences(differences, ratio, controls)
-    ]
+    return mean_differences(differences, ratio, controls, half_an_answer)
 
 
 def mean_differences(
-    differences: dict[tuple[Key, Key], list[float]], ratio: float, controls: Collection[Key] = ()
+    differences: dict[tuple[Key, Key], list[float]],
+    ratio: float,
+    controls: Collection[Key] = (),
+    least_error: float = 0.0,
 ) -> list[PairedTest[Key]]:
-    """The corrected test of each pair's differences over the splits, with Holm's correction."""
+    """The corrected test of each pair's differences over the splits, with Holm's correction.
+
+    The intervals have an error of which `least_error` is a part.
+    """
     tests = {pair: corrected_t_test(found, ratio) for pair, found in differences.items()}
-    df = max(map(len, differences.values()), default=2) - 1  # all pairs are of all splits
+    errors = {pair: math.hypot(test.error, least_error) for pair, test in tests.items()}
     p_holm = holm_of_rivals({pair: test.p for pair, test in tests.items()}, controls)
     return [
         PairedTest(
             a=a,
             b=b,
             difference=test.mean,
-            ci=[test.low, test.high],
+            ci=t_interval(test.mean, errors[a, b], test.df),
             p=test.p,
             p_holm=p_holm[a, b],
             differences=differences[a, b],
             control=b in controls,
-            error=(test.high - test.mean) / float(student.ppf(0.975, df)),
-            df=df,
+            error=errors[a, b],
+            df=test.df,
         )
         for (a, b), test in tests.items()
     ]

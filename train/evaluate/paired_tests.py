@@ -20,7 +20,6 @@ from train.evaluate.metrics import (
     auroc,
     auroc_samples,
     mean_auroc,
-    percentile_interval,
 )
 from train.evaluate.results import (
     Contrast,
@@ -36,9 +35,10 @@ __all__ = [
     "delong_test",
     "error_of_trainings",
     "find_verdict",
+    "hardest_control",
     "holm",
     "holm_of_rivals",
-    "interval_anew",
+    "t_interval",
 ]
 
 Key = TypeVar("Key", bound=Hashable)
@@ -71,7 +71,10 @@ def delong_test(
     """
     if questions is None:
         questions = np.arange(len(labels))
-    difference, variance = _difference(labels, a, b, questions)
+    return _test_of_variance(*_difference(labels, a, b, questions))
+
+
+def _test_of_variance(difference: float, variance: float | None) -> DeLongTest:
     if difference == 0 or variance is None:
         return DeLongTest(difference, 0.0, 1.0)
     error = math.sqrt(variance)
@@ -118,24 +121,29 @@ def compare_pairs(
     """Both tests for each pair of names, with Holm's correction.
 
     The difference of a pair (a, b) is AUROC(a) - AUROC(b), of several runs that of the means of
-    their AUROCs. Pairs of `controls` are corrected apart, see `holm_of_rivals`. No p of the
-    bootstrap is below a least one, which its number of resamples sets; `p_holm` corrects
-    `p_delong`, which has no such limit.
+    their AUROCs. Its interval is that of new questions and new trainings (`error_of_trainings`),
+    the tests are of new questions alone. Pairs of `controls` are corrected apart, see
+    `holm_of_rivals`. No p of the bootstrap is below a least one, which its number of resamples
+    sets; `p_holm` corrects `p_delong`, which has no such limit.
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    delong = {(a, b): delong_test(labels, scores[a], scores[b], questions) for a, b in pairs}
-    p_holm = holm_of_rivals({pair: test.p for pair, test in delong.items()}, controls)
-    errors = {(a, b): error_of_trainings(labels, scores[a], scores[b], questions) for a, b in pairs}
+    found = {(a, b): _difference(labels, scores[a], scores[b], questions) for a, b in pairs}
+    p_delong = {pair: _test_of_variance(*one).p for pair, one in found.items()}
+    p_holm = holm_of_rivals(p_delong, controls)
+    errors = {
+        (a, b): _add_trainings(variance, labels, scores[a], scores[b], questions)
+        for (a, b), (_, variance) in found.items()
+    }
     return [
         PairedTest(
             a=a,
             b=b,
             difference=areas[a] - areas[b],
-            ci=percentile_interval(samples[a] - samples[b]),
+            ci=t_interval(areas[a] - areas[b], *errors[a, b]),
             p_bootstrap=bootstrap_p(samples[a] - samples[b]),
             p_bootstrap_least=2 / (len(samples[a]) + 1),
-            p_delong=delong[a, b].p,
+            p_delong=p_delong[a, b],
             p_holm=p_holm[a, b],
             control=b in controls,
             error=errors[a, b][0],
@@ -159,7 +167,12 @@ def error_of_trainings(
 
     Returns the standard error and its degrees of freedom; None where the variance is unknown.
     """
-    variance = _difference(labels, a, b, questions)[1]
+    return _add_trainings(_difference(labels, a, b, questions)[1], labels, a, b, questions)
+
+
+def _add_trainings(
+    variance: float | None, labels: Labels, a: Scores, b: Scores, questions: Questions
+) -> tuple[float | None, float | None]:
     if variance is None:
         return None, None
     n = min(len(np.unique(questions[labels == label])) for label in (0, 1))
@@ -187,17 +200,28 @@ def find_verdict(
     best = best_on_validation(detectors), best_on_validation(rivals)
     family = {(test.a, test.b): test for test in comparisons if test.b in rivals}
     p_holm = holm({pair: margin_p(test, margin) for pair, test in family.items()})
-    controls = [
-        judge_difference(test, margin, margin_p(test, margin))
-        for test in comparisons
-        if test.a == best[0] and test.control
-    ]
+    hardest = hardest_control(comparisons, best[0])
+    control = None
+    if hardest is not None:
+        control = judge_difference(hardest, margin, margin_p(hardest, margin))
     return Verdict(
         detector=best[0],
         margin=margin,
         baseline=judge_difference(family[best], margin, p_holm[best]),
-        control=min(controls, key=lambda one: one.ci[0], default=None),
+        control=control,
     )
+
+
+def hardest_control(
+    comparisons: Sequence[PairedTest[str]], detector: str
+) -> PairedTest[str] | None:
+    """The test of a detector against the control that is hardest to beat on test; None without one.
+
+    That is the control whose interval reaches lowest: who beats it beats every control. That test
+    chooses it can only make the claim harder.
+    """
+    tests = [test for test in comparisons if test.a == detector and test.control]
+    return min(tests, key=lambda test: test.ci[0], default=None)
 
 
 def margin_p(test: PairedTest[str], margin: float) -> float:
@@ -226,18 +250,19 @@ def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast
     if test.error is not None:
         detectable = float(student.ppf([0.975, 0.8], test.df).sum()) * test.error
     finding = finding if p < 0.05 else "undecided"
-    return Contrast(test.b, test.difference, interval_anew(test), p, finding, detectable)
+    return Contrast(test.b, test.difference, test.ci, p, finding, detectable)
 
 
-def interval_anew(test: PairedTest[Key]) -> Interval:
-    """The 95% interval of a difference, by the t distribution of `error_of_trainings`.
+def t_interval(difference: float, error: float | None, df: float | None) -> Interval:
+    """The 95% interval of a difference of AUROCs by its standard error, within -1 and 1.
 
-    It has a width where no resample differs, as of two perfect scores.
+    It is the only kind of interval of a difference: of one split, where the error is that of
+    `error_of_trainings`, and of several. It is [-1, 1] where the error is unknown.
     """
-    if test.error is None:
+    if error is None:
         return [-1.0, 1.0]
-    half = float(student.ppf(0.975, test.df)) * test.error
-    return [max(-1.0, test.difference - half), min(1.0, test.difference + half)]
+    half = float(student.ppf(0.975, df)) * error
+    return [max(-1.0, difference - half), min(1.0, difference + half)]
 
 
 def bootstrap_p(differences: Scores) -> float:

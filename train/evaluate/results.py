@@ -372,7 +372,7 @@ class StrataRecord:
 
 @dataclass
 class Explained:
-    """Rank correlation of each detector with the control that is best on validation."""
+    """Rank correlation of each detector with the control that is hardest to beat."""
 
     control: str | None
     rank_correlation: dict[str, float | None]

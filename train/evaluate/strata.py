@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from store.reports import count
+from train.evaluate.frame import Frame, Key
 from train.evaluate.metrics import (
     Labels,
-    Questions,
     Scores,
     auroc_samples,
     percentile_interval,
@@ -29,7 +30,7 @@ N_BINS = 10
 class Strata:
     """Groups of the rows of a split."""
 
-    by: str  # what they are of, in words: a column, or deciles of a control's score
+    by: str  # what they are of, in words: a column, or groups of like score of a control
     stratum: NDArray[np.int64]  # int64 (n,): equal for rows of one stratum
     control: str | None = None  # whose score was cut
 
@@ -56,13 +57,15 @@ def strata_of(by: str, values: NDArray) -> Strata:
 def cut_by(name: str, val: Scores, test: Scores) -> Strata:
     """Strata of the test rows (n_test,) by a score, cut at its deciles on validation (n_val,).
 
-    Equal scores are of one stratum, so there may be fewer than ten. The cuts never see a label. A
-    decile still has easier and harder rows: the AUROC of the score itself within the strata says
-    how much of it they leave.
+    Equal scores are of one stratum, so there may be fewer than ten: those that have rows are
+    counted. The cuts never see a label. A decile still has easier and harder rows: the AUROC of the
+    score itself within the strata says how much of it they leave.
     """
     edges = np.unique(np.quantile(val, np.arange(1, N_BINS) / N_BINS))
     stratum = np.searchsorted(edges, test, side="right")
-    return Strata(f"deciles of the score of {name} on validation", stratum, name)
+    n_strata = len(np.unique(stratum))
+    parts = "deciles" if n_strata == N_BINS else count(n_strata, "group")
+    return Strata(f"{parts} of the score of {name}", stratum, name)
 
 
 def auroc_within(
@@ -83,18 +86,19 @@ def auroc_within(
 
 
 def judge_within(
-    labels: Labels, runs: Scores, strata: Strata, questions: Questions, seed: int
+    test: Frame[Key], name: Key, strata: Strata
 ) -> tuple[float, Interval] | tuple[None, None]:
-    """AUROC within strata, the mean over the runs (n_runs, n), with its interval.
+    """AUROC of a method within strata of the rows, the mean over its trainings, with its interval.
 
     The interval has the percentiles of a bootstrap over questions. Both are None where no
     stratum has both classes; resamples without such a stratum are left out.
     """
+    labels, runs = test.labels, test.scores[name]
     areas = [auroc_within(labels, run, strata.stratum) for run in runs]
     found = [area for area in areas if area is not None]
     if not found:
         return None, None
-    samples = auroc_samples(labels, runs, questions, seed, stratum=strata.stratum)
+    samples = auroc_samples(labels, runs, test.questions, test.seed, stratum=strata.stratum)
     return float(np.mean(found)), percentile_interval(samples)
 
 

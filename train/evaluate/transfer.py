@@ -5,7 +5,7 @@ import numpy as np
 from train.evaluate.frame import Frame
 from train.evaluate.intervals import auroc_interval
 from train.evaluate.metrics import mean_auroc
-from train.evaluate.paired_tests import compare_pairs, interval_anew
+from train.evaluate.paired_tests import compare_pairs
 from train.evaluate.results import LeftOut, Results, Transfer
 
 __all__ = ["judge_left_out"]
@@ -34,5 +34,5 @@ def judge_left_out(value: str, results: Results, without: Frame[str], every: Fra
             found.in_domain_auroc_ci = auroc_interval(labels, runs, questions)
             scores = dict(zip(PAIR, (same.scores[name], runs), strict=True))
             (paired,) = compare_pairs(labels, scores, [PAIR], questions, seed)
-            found.difference, found.difference_ci = paired.difference, interval_anew(paired)
+            found.difference, found.difference_ci = paired.difference, paired.ci
     return LeftOut(value, results.split.test, len(in_domain), methods)

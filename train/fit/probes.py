@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from models import FittedProbe, Probe
 from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
-from models.tables import FittedTable, Table, TableProbe
+from models.tables import Table, TableProbe
 from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
@@ -34,7 +34,7 @@ __all__ = [
 
 N_FOLDS = 5
 AnyProbe = Probe | TextProbe | TableProbe
-AnyFitted = FittedProbe | FittedTextProbe | FittedTable
+AnyFitted = FittedProbe | FittedTextProbe
 Numbers = torch.Tensor | NDArray[np.object_] | Table  # (n, A, k), or texts (n,), or columns
 Features = dict[str, Any]  # split -> the features that a probe is fitted on
 

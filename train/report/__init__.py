@@ -61,7 +61,7 @@ def write_report(experiment: Experiment, output_dir: Path) -> None:
 
 def write_split(experiment: Experiment, path: Path) -> None:
     """Write the files of a split that programs read."""
-    write_scores(path / "scores.csv", experiment.frame)
+    write_scores(path / "scores.csv", experiment.frame, experiment.results)
     write_asked(path, experiment.data.splits)
     write_results(path / "results.json", experiment.results)
 

@@ -16,7 +16,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from models import CONTROLS
 from store.reports import count
 from train.evaluate.results import Entry, Results
 from train.report.numbers import (
@@ -29,6 +28,7 @@ from train.report.numbers import (
     with_interval,
 )
 from train.report.plots import INK
+from train.report.verdict import FEW, OF_ANSWER, case_of, sees
 
 __all__ = [
     "Picture",
@@ -46,7 +46,6 @@ __all__ = [
     "tidy",
 ]
 
-FEW = 30  # traces of a class, and questions, below which intervals and p values promise too much
 # without them each file would contain the time of its writing
 NO_METADATA = {
     "svg": dict.fromkeys(("Creator", "Date", "Format", "Type")),
@@ -121,15 +120,12 @@ def environment(*, escapes_html: bool = False) -> Environment:
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
     templates.globals |= {
         "FEW": FEW,
+        "OF_ANSWER": OF_ANSWER,
+        "case_of": case_of,
         "imputed_by_count": imputed_by_count,
         "settings_by": settings_by,
     }
     return templates
-
-
-def sees(name: str) -> str:
-    """What a control sees of a trace, as of `Probe`; empty for a name that is none."""
-    return CONTROLS[name].sees if name in CONTROLS else ""
 
 
 def in_words(what: str, *arguments: object) -> str:

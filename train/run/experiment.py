@@ -12,7 +12,6 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from models import CONTROLS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import (
@@ -36,10 +35,10 @@ from train.evaluate.judge import (
     read_truth,
 )
 from train.evaluate.label_noise import judge_label_noise
-from train.evaluate.metrics import auroc
 from train.evaluate.over_splits import summarise_splits
-from train.evaluate.results import Results
-from train.evaluate.strata import Strata, cut_by, strata_of
+from train.evaluate.paired_tests import hardest_control
+from train.evaluate.results import Results, best_on_validation
+from train.evaluate.strata import Strata, cut_by, judge_within, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.evaluate.transfer import judge_left_out
 from train.files import Json, make_directory
@@ -107,12 +106,13 @@ def run_experiment(
             judge_left_out(str(one.data.config.hold_out), one.results, one.frame, first.frame)
             for one in others
         ]
-        results.remarks = first.results.remarks + [
+        of_others = [
             f"{one.results.split.by}: {remark}"
             for one in others
             for remark in one.results.remarks
             if remark not in first.results.remarks
         ]
+        results.remarks = [*first.results.remarks, *work.remarks, *of_others]
     elif others:
         results.splits = summarise_splits([one.results for one in (first, *others)])
     return replace(first, results=results, further=others)
@@ -129,7 +129,7 @@ def run_split(
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
         truth = read_token_truth(data)
         trainer = Trainer(directory, data, fabric, progress, truth is not None)
-        for remark in find_remarks(data):
+        for remark in [*find_remarks(data), *([] if config.hold_out else work.remarks)]:
             progress.say(remark)
         scored: ScoredByName = {}
         if is_first:  # what takes seconds before what takes hours
@@ -178,10 +178,8 @@ def build_results(
 ) -> Results:
     """What is found of the scores; `names` are those of the models, all others are baselines."""
     data = trainer.data
-    strata = find_strata(data, frame)
     entries = {
-        name: judge(frame, name, one.facts, strata, data.config.risk)
-        for name, one in scored.items()
+        name: judge(frame, name, one.facts, data.config.risk) for name, one in scored.items()
     }
     for name, entry in entries.items():
         entry.bytes_per_trace = bytes_per_trace(name, data)
@@ -190,6 +188,13 @@ def build_results(
     baselines = {name: entry for name, entry in entries.items() if name not in models}
     runs = [run for entry in models.values() for run in entry.runs or []]
     comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
+    hardest = hardest_control(comparisons, best_on_validation(models))
+    control = None if hardest is None else hardest.b
+    strata = find_strata(data, frame, control)
+    if strata is not None:
+        for name, entry in entries.items():
+            found = judge_within(frame.test, name, strata)
+            entry.test.auroc_within, entry.test.auroc_within_ci = found
     results = Results(
         run=trainer.directory.id,
         split=count_splits(data.splits),
@@ -198,7 +203,7 @@ def build_results(
         comparisons=comparisons,
         verdict=verdict,
         strata=None if strata is None else strata.summary(frame.test.labels),
-        explained=correlate(models, baselines, frame.test),
+        explained=None if control is None else correlate(models, control, frame.test),
         store=describe_store(data.store),
         layers=read_layers(scored, data),
         config=asdict(data.config),
@@ -221,18 +226,15 @@ def count_values(numbers: NDArray) -> int:
     return len(np.unique(numbers[~np.isnan(numbers)]))
 
 
-def find_strata(data: TrainingData, frame: Frame[str]) -> Strata | None:
-    """The strata of the test rows: by a column, else by the control that is best on validation."""
+def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> Strata | None:
+    """The strata of the test rows: by a column, else by the score of a control, if any."""
     column = data.config.strata
     if column is not None:
         values = read_values(data.store, column, "--strata", data.splits.test)
         return strata_of(f"values of {column}", values)
-    val, test = frame.val, frame.test
-    controls = [name for name in frame.scores if name in CONTROLS]
-    if not controls:
+    if control is None:
         return None
-    best = max(controls, key=lambda name: auroc(val.labels, val.scores[name][0]))
-    return cut_by(best, val.scores[best][0], test.scores[best][0])
+    return cut_by(control, frame.val.mean(control), frame.test.mean(control))
 
 
 def describe_machine(fabric: Fabric) -> Json:

@@ -8,8 +8,9 @@ and no array is allocated from a number in a file.
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,25 +43,40 @@ def write_results(path: Path, results: Results) -> None:
     write_text(path, json_text(results) + "\n")
 
 
-def write_scores(path: Path, frame: Frame[str]) -> None:
-    """Write a line per labelled trace: its split, and each score, the mean over the seeds."""
+def write_scores(path: Path, frame: Frame[str], results: Results) -> None:
+    """Write a line per labelled trace: its split, and each score, the mean over the seeds.
+
+    Behind these are the scores of each training of a method that was trained several times.
+    """
     keys = (frame.trace_ids, frame.splits, frame.labels, frame.question_ids)
     is_train = frame.splits == "train"
-    columns = [
-        np.where(is_train, "", frame.mean(name).astype(object)).tolist() for name in frame.scores
-    ]
+    by_seed = seed_columns(results)
+    scores = {name: frame.mean(name) for name in frame.scores}
+    for name, its_columns in by_seed.items():
+        scores |= zip(its_columns, frame.scores[name], strict=True)
+    columns = [np.where(is_train, "", one.astype(object)).tolist() for one in scores.values()]
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*KEYS, *frame.scores])
+        writer.writerow([*KEYS, *scores])
         writer.writerows(zip(*keys, *columns, strict=True))
+
+
+def seed_columns(results: Results) -> dict[str, list[str]]:
+    """Method that was trained several times -> the columns of its trainings in scores.csv."""
+    runs = {name: entry.runs or [] for name, entry in results.models.items()}
+    return {
+        name: [f"{name}-seed{run.seed}" for run in its_runs]
+        for name, its_runs in runs.items()
+        if len(its_runs) > 1
+    }
 
 
 @dataclass(frozen=True)
 class FinishedRun:
     """What a run wrote, and the directory where its files are.
 
-    The frame has the mean score over the trainings of a method; of several splits it is of the
-    first.
+    The frame has the scores of each training of a method, of older runs their mean alone; of
+    several splits it is of the first.
     """
 
     directory: Path
@@ -84,10 +100,17 @@ def read_run(directory: Path) -> FinishedRun:
 def read_scores(path: Path, results: Results) -> Frame[str]:
     """Read scores.csv of a run with these results; raises DataError as `read_run`."""
     names = list(results.entries)
-    columns = read_columns(path, [*KEYS, *names])
+    by_seed = seed_columns(results)
+    columns = read_columns(path, [*KEYS, *names], list(chain(*by_seed.values())))
     trace_ids, splits, labels, question_ids = (columns[key] for key in KEYS)
     check_keys(path, trace_ids, splits, labels)
-    scores = {name: parse_scores(path, name, columns[name], splits)[None] for name in names}
+    scores = {}
+    for name in names:
+        scores[name] = parse_scores(path, name, columns[name], splits)[None]
+        if name in by_seed and by_seed[name][0] in columns:
+            runs = [parse_scores(path, one, columns[one], splits) for one in by_seed[name]]
+            check_mean(path, name, scores[name][0], np.stack(runs))
+            scores[name] = np.stack(runs)
     seed = results.split.seed
     frame = Frame(trace_ids, splits, labels.astype(np.int64), question_ids, scores, seed)
     check_agreement(path, frame, results)
@@ -114,14 +137,16 @@ def read_results(path: Path) -> Results:
     return results
 
 
-def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
-    lines = list(read_lines(path, header))
-    cells = np.array(lines, dtype=object).reshape(len(lines), len(header))
-    return dict(zip(header, cells.T, strict=True))
+def read_columns(path: Path, header: list[str], further: Sequence[str] = ()) -> dict[str, Texts]:
+    """The columns of the header, and the further ones, which older runs do not have."""
+    found, *lines = read_lines(path, header, further)
+    cells = np.array(lines, dtype=object).reshape(len(lines), len(found))
+    return dict(zip(found, cells.T, strict=True))
 
 
-def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
-    """The lines of scores.csv below its header, which must be this one; raises DataError."""
+def read_lines(path: Path, header: list[str], further: Sequence[str]) -> Iterator[list[str]]:
+    """The lines of scores.csv, the header first, with the further columns or without; raises
+    DataError."""
     check_file(path)
     n_bytes = path.stat().st_size
     if n_bytes > MAX_SCORES_BYTES:
@@ -129,10 +154,12 @@ def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)
-            check_header(path, header, next(lines, []))
+            found = next(lines, [])
+            check_header(path, [*header, *further] if len(found) > len(header) else header, found)
+            yield found
             for line in lines:
-                if len(line) != len(header):
-                    _fail(path, f"line {lines.line_num}: {len(header)} values", len(line))
+                if len(line) != len(found):
+                    _fail(path, f"line {lines.line_num}: {len(found)} values", len(line))
                 yield line
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         _fail(path, "the scores of a run", f"no CSV ({error})", error)
@@ -178,6 +205,13 @@ def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scor
     return scores
 
 
+def check_mean(path: Path, name: str, mean: Scores, runs: Scores) -> None:
+    """Raise DataError unless the mean (n_rows,) is that of the trainings (n_runs, n_rows)."""
+    for row in np.flatnonzero(np.abs(mean - runs.mean(0)) > 1e-9)[:1]:
+        expected = f"column {name!r}, line {row + 2}: the mean over the seeds"
+        _fail(path, f"{expected}, {runs.mean(0)[row]}", mean[row])
+
+
 def parse_number(text: str) -> float:
     try:
         return float(text)
@@ -189,8 +223,8 @@ def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
     """Raise DataError unless the scores on test give the AUROCs of the results.
 
     Both classes must be in test, which gives the AUROCs, and in val, which gives the thresholds.
-    With several trainings the file has the mean of their scores, whose AUROC differs from the mean
-    AUROC of the results: those are not compared.
+    With several trainings the file of an older run has the mean of their scores alone, whose AUROC
+    differs from the mean AUROC of the results: those are not compared.
     """
     for split, labels in (("val", frame.val.labels), ("test", frame.test.labels)):
         n_wrong = labels.sum()
@@ -200,7 +234,8 @@ def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
     for name, scores in frame.test.scores.items():
         test = results.entries[name].test
         found = mean_auroc(frame.test.labels, scores)
-        if test.auroc_runs is None and abs(found - test.auroc) > 1e-9:
+        is_whole = test.auroc_runs is None or len(scores) > 1
+        if is_whole and abs(found - test.auroc) > 1e-9:
             _fail(path, f"{name}: scores of AUROC {test.auroc}, as in results.json", found)
 
 

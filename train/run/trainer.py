@@ -12,7 +12,6 @@ from lightning_fabric import Fabric
 
 from models import BASELINES, CONTROLS, REFERENCES, Detector, FittedProbe, Probe
 from train.data.batches import TrainingData
-from train.data.metadata import NO_METADATA
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
@@ -87,18 +86,17 @@ class Trainer:
 
         Returns scores by name; and, by name, why a baseline was left out. Its column holds numbers
         that are not finite, which does not stop a run: the user did not ask for this baseline. Of a
-        control it is said as well that the store has no such column.
+        control it is said as well that the store has no such column; where a store has no fields,
+        nothing is said of the control that reads them.
         """
         fitted: ScoredByName = {}
         left_out: dict[str, str] = {}
         for name in REFERENCES:
             probe = reader_of(name, self.data)
             missing = missing_columns(self.data, probe.columns)
-            if missing and name in BASELINES:
+            if not probe.columns or (missing and name in BASELINES):
                 continue
             try:
-                if not probe.columns:
-                    raise DataError(NO_METADATA)
                 if missing:
                     raise DataError(f"the store has no column {' or '.join(map(repr, missing))}")
                 fitted[name] = self.fit_probe(name, probe)

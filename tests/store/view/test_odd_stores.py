@@ -105,6 +105,13 @@ def test_a_store_that_is_gone_keeps_no_other_from_being_shown(odd, tmp_path):
     assert client.get("/api/1/1/table").json()["total"] == len(IDS)
 
 
+def test_of_several_trainings_the_mean_is_shown(tmp_path):
+    """A detector that only is called as if it were one of them is shown."""
+    header = "trace_id,gvae,other-seed0,gvae-seed0,gvae-seed1"
+    (tmp_path / "scores.csv").write_text(f"{header}\na,2,5,1,3\n")
+    assert read_scores(tmp_path)[1] == {"score_gvae": [2], "score_other_seed0": [5]}
+
+
 @pytest.mark.parametrize("header", ["gvae,gvae", "my-model,my.model"])
 def test_scores_of_one_name(tmp_path, header):
     """None of them is taken for the other."""

@@ -47,7 +47,7 @@ def test_differences_are_those_of_each_split(splits):
             expected.append(areas[0] - areas[1])
         assert one.differences == expected
         test = corrected_t_test(expected, 1.0)  # as many rows in test as in train
-        assert (one.difference, *one.ci, one.p) == test
+        assert (one.difference, one.ci, one.p) == (test.mean, test.ci, test.p)
         p_values[number] = test.p
     assert [one.p_holm for one in found] == list(holm(p_values).values())
 

@@ -38,8 +38,8 @@ def test_nadeau_and_bengio_by_hand():
     found = corrected_t_test(values, 0.2)
     assert found.mean == pytest.approx(mean)
     assert found.p == pytest.approx(2 * (1 - student.cdf(mean / error, 2)))
-    assert found.high - found.mean == pytest.approx(4.302652729911275 * error)
-    assert found.mean - found.low == pytest.approx(found.high - found.mean)
+    half = 4.302652729911275 * error
+    assert found.ci == pytest.approx([mean - half, mean + half])
 
 
 def test_without_the_correction_it_is_students():
@@ -50,7 +50,8 @@ def test_without_the_correction_it_is_students():
 
 @pytest.mark.parametrize("value, p", [(0.0, 1.0), (0.25, 0.0)])
 def test_equal_differences(value, p):
-    assert corrected_t_test([value] * 3, 0.2) == (value, value, value, p)
+    found = corrected_t_test([value] * 3, 0.2)
+    assert (found.mean, *found.ci, found.p) == (value, value, value, p)
 
 
 def make_run(seed):
@@ -115,7 +116,11 @@ def test_each_pair_is_one_hypothesis():
         expected = [e[one.a].test.auroc - e[one.b].test.auroc for e in entries]
         assert one.differences == pytest.approx(expected)
         test = corrected_t_test(expected, found.test_over_train)
-        assert (one.difference, *one.ci, one.p) == pytest.approx(test)
+        assert (one.difference, one.p) == pytest.approx((test.mean, test.p))
+        # with half an answer, of one in each split
+        half = student.ppf(0.975, 3) * math.hypot(test.error, 0.5 / 4)
+        low, high = (max(-1, test.mean - half), min(1, test.mean + half))
+        assert one.ci == pytest.approx([low, high])
     # d is a control: corrected apart, and marked
     for rivals in (("b", "c"), ("d",)):
         family = [one for one in found.comparisons if one.b in rivals]
@@ -139,7 +144,7 @@ def test_strata_by_different_controls_name_none():
         run.strata.by = run.strata.control = control
     found = summarise_splits(runs).strata
     assert (found.by, found.control) == (
-        "deciles of the score of each split's best control on validation",
+        "groups of the score of the hardest control of each split",
         None,
     )
     assert found.share_of_pairs == pytest.approx(0.15)

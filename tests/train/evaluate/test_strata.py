@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from train.evaluate.frame import Frame
 from train.evaluate.metrics import auroc, auroc_samples, percentile_interval
 from train.evaluate.strata import auroc_within, cut_by, judge_within, rank_correlation, strata_of
 
@@ -17,6 +18,13 @@ def by_loops(labels, scores, stratum):
                 wins += (scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j])
                 pairs += 1
     return wins / pairs if pairs else None
+
+
+def frame_of(labels, scores):
+    """Rows of a question each, and one training."""
+    ids = np.array([f"{i:03}" for i in range(len(labels))], dtype=object)
+    splits = np.full(len(labels), "test", dtype=object)
+    return Frame(ids, splits, labels, ids, {"x": scores[None]})
 
 
 def draw(seed, n=60, n_strata=6, n_scores=8):
@@ -45,11 +53,10 @@ def test_weights_are_repetitions():
 
 def test_one_stratum_is_the_auroc():
     labels, scores, _ = draw(3)
-    questions = np.arange(len(labels))
     strata = strata_of("all", np.zeros(len(labels)))
-    area, interval = judge_within(labels, scores[None], strata, questions, seed=0)
+    area, interval = judge_within(frame_of(labels, scores), "x", strata)
     assert area == pytest.approx(auroc(labels, scores))
-    samples = auroc_samples(labels, scores, questions, 0)
+    samples = auroc_samples(labels, scores, np.arange(len(labels)), 0)
     assert interval == pytest.approx(percentile_interval(samples))
     summary = strata.summary(labels)
     assert summary.share_of_pairs == 1
@@ -61,8 +68,7 @@ def test_without_a_pair_there_is_no_number():
     labels = np.array([0, 1, 0, 1])
     strata = strata_of("label", labels)
     assert auroc_within(labels, labels.astype(float), strata.stratum) is None
-    found = judge_within(labels, np.ones((1, 4)), strata, np.arange(4), seed=0)
-    assert found == (None, None)
+    assert judge_within(frame_of(labels, np.ones(4)), "x", strata) == (None, None)
     assert strata.summary(labels).pairs == 0
 
 
@@ -73,6 +79,17 @@ def test_deciles_are_of_validation():
     found = cut_by("x", val, test).stratum
     assert found.tolist() == [np.sum(np.quantile(val, np.arange(1, 10) / 10) <= t) for t in test]
     assert len(set(cut_by("x", np.full(9, 0.5), np.full(4, 0.5)).stratum)) == 1
+
+
+@pytest.mark.parametrize(
+    "n_values, words", [(100, "deciles of"), (3, "3 groups of"), (1, "1 group of")]
+)
+def test_strata_are_called_what_they_are(n_values, words):
+    """A control of few values has fewer than ten groups of test rows."""
+    scores = np.arange(100) % n_values / n_values
+    found = cut_by("x", scores, scores)
+    assert found.by == f"{words} the score of x"
+    assert found.summary(np.arange(100) // 2 % 2).strata == min(n_values, 10)
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])

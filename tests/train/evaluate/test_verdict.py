@@ -9,14 +9,22 @@ from runs import make_entries
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from models import CONTROLS
 from train.evaluate.metrics import auroc
-from train.evaluate.paired_tests import delong_test, error_of_trainings, find_verdict
+from train.evaluate.paired_tests import (
+    compare_pairs,
+    delong_test,
+    error_of_trainings,
+    find_verdict,
+    hardest_control,
+    t_interval,
+)
 from train.evaluate.results import PairedTest
 
 
 def make_pair(a, b, difference, error=0.01, df=100):
-    control = b == "question_only"
-    ci = [difference - 2 * error, difference + 2 * error]
+    control = b in CONTROLS
+    ci = t_interval(difference, error, df)
     return PairedTest(a=a, b=b, difference=difference, ci=ci, control=control, error=error, df=df)
 
 
@@ -50,8 +58,7 @@ def test_the_verdict_is_chosen_on_validation():
     ],
 )
 def test_a_finding_needs_an_interval_on_one_side_of_the_margin(difference, error, finding):
-    pair = replace(make_pair("x", "u", difference), error=error)
-    found = judged(pair).baseline
+    found = judged(make_pair("x", "u", difference, error)).baseline
     assert found.finding == finding
     low, high = found.ci
     sides = {"better": low > 0.01, "worse": high < -0.01, "equal": -0.01 < low < high < 0.01}
@@ -78,10 +85,34 @@ def test_the_detectable_difference_has_an_interval_without_0_in_four_of_five():
 
 @pytest.mark.parametrize("difference, finding", [(-0.01, "undecided"), (0.3, "better")])
 def test_a_control_is_no_rival_but_is_judged(difference, finding):
-    """By the hardest to beat."""
     verdict = judged(make_pair("x", "question_only", difference), make_pair("x", "u", 0.1))
     assert verdict.baseline.rival == "u"
     assert (verdict.control.rival, verdict.control.finding) == ("question_only", finding)
+
+
+def test_the_control_is_the_one_that_is_hardest_to_beat():
+    """Not the one of the least difference, if that is surer; by tests of the best detector."""
+    tests = [
+        make_pair("x", "question_only", 0.1, error=0.01),
+        make_pair("x", "prompt_state", 0.12, error=0.1),
+        make_pair("x", "u", 0.0),
+        make_pair("y", "answer_length", -0.1),
+    ]
+    assert hardest_control(tests, "x").b == judged(*tests).control.rival == "prompt_state"
+    assert judged(*tests).control.finding == "undecided"
+    assert hardest_control(tests, "z") is None
+
+
+def test_the_verdict_has_the_interval_of_the_paired_test():
+    """Of new questions and new trainings, in the table as in the verdict."""
+    rng = np.random.default_rng(0)
+    labels, questions = rng.integers(0, 2, 200), np.arange(200)
+    scores = {"x": draw(rng, labels, 1.0)(rng), "u": draw(rng, labels, 1.0)(rng, 1)}
+    (test,) = compare_pairs(labels, scores, [("x", "u")], questions, seed=0)
+    error, df = error_of_trainings(labels, scores["x"], scores["u"], questions)
+    half = student.ppf(0.975, df) * error
+    assert test.ci == pytest.approx([test.difference - half, test.difference + half])
+    assert judged(test).baseline.ci == test.ci
 
 
 def draw(rng, labels, noise):

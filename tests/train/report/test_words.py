@@ -10,8 +10,10 @@ from train.evaluate.results import (
     Contrast,
     Counts,
     Epoch,
+    Explained,
     PairedTest,
     SplitsSummary,
+    StrataRecord,
     TrainingFacts,
     Verdict,
 )
@@ -39,7 +41,10 @@ def make_verdict(finding="better", control="better", runs=3, **few):
 
 
 BEST = "The best detector, saplma, is {} the best baseline, entropy, {}: AUROC .500 against .500, "
-BEST += "a difference of .100 (95% interval .050 to .200, p .010)."
+BEST += (
+    "a difference of .100 (95% interval .050 to .200; p .010 for a difference beyond .01, after "
+)
+BEST += "Holm's correction)."
 COUNTS = "Answers do count: question_only, which does not read them, reaches AUROC .500."
 
 
@@ -61,6 +66,32 @@ def test_the_verdict_has_three_sentences(finding, words, do_next):
     *lines, last = in_words("verdict", make_verdict(finding)).splitlines()
     assert lines == [BEST.format(*words), COUNTS]
     assert last.startswith(f"Next, {do_next}")
+
+
+@pytest.mark.parametrize("difference, words", [(0.011, "beyond"), (-0.009, "below")])
+def test_it_is_said_what_p_is_of(difference, words):
+    """Of a difference beyond the margin, or of one below it, by where the found one lies."""
+    results = make_verdict("undecided")
+    results.verdict.baseline.difference = difference
+    text = in_words("verdict", results)
+    assert f"p .010 for a difference {words} .01, after Holm's correction)" in text
+
+
+def test_within_and_correlations_name_the_same_control():
+    """How many groups there are, what share of the pairs, and what the control has there."""
+    results = make_verdict()
+    results.strata = StrataRecord(
+        "6 groups of the score of answer_text", "answer_text", 6, 6, 9, 0.13
+    )
+    results.explained = Explained("answer_text", {"saplma": 0.151})
+    results.baselines |= make_entries({"answer_text": 0.5})
+    results.models["saplma"].test.auroc_within = 0.968
+    results.baselines["answer_text"].test.auroc_within = 0.5
+    assert in_words("explained", results) == (
+        "AUROC within 6 groups of the score of answer_text, 13% of the pairs (of all pairs): "
+        "saplma .97 (.50); answer_text itself .50. Correlation of ranks with answer_text: "
+        "saplma .15."
+    )
 
 
 @pytest.mark.parametrize("finding", ["equal", "worse", "undecided"])
@@ -199,12 +230,10 @@ def test_it_is_said_who_chose_each_setting():
     assert in_words("tuned", make_results(models, baselines)) == (
         "Chosen on validation: thresholds; epochs; saplma layer 20; "
         "trilens first token, C 0.1; logreg_best layer 8, C 0.001. Given: saplma scale raw. "
-        "Fixed: saplma lr 0.001; halunet layer 6; sizes of detectors."
+        "Fixed: saplma lr 0.001; halunet layer 6."
     )
     one_epoch = make_results({"saplma": make_entry(runs=[make_run(0.5)])})
-    assert in_words("tuned", one_epoch) == (
-        "Chosen on validation: thresholds. Fixed: sizes of detectors."
-    )
+    assert in_words("tuned", one_epoch) == "Chosen on validation: thresholds."
 
 
 def counted(**counts):

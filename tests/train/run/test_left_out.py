@@ -59,6 +59,40 @@ def test_each_is_the_run_without_its_value(run, parts, tmp_path, capsys):
     assert (status, json.loads(text)["results"][0]["rows"]) == (0, 150)
 
 
+@pytest.fixture
+def with_pure(store_writer, tmp_path):
+    """Make a store of three lengths of answers, of which `pure` have right answers alone."""
+
+    def make(*pure):
+        def change(number, row):
+            row["answer_len"] = 3 + number // 2 % 3
+            if row["answer_len"] in pure:
+                row["label"] = 0
+
+        columns = ["question_id", "label", "hs_last", "answer_len"]
+        labels = np.random.default_rng(0).integers(0, 2, 450)
+        return store_writer(tmp_path / "s.zarr", labels, columns, change)
+
+    return make
+
+
+def test_a_value_of_one_class_is_no_row_of_the_table(with_pure, tmp_path, capsys):
+    """Which one, and of which class, is said at once and in the results; the others go on."""
+    results = train(with_pure(4), tmp_path / "out", *FLAGS)
+    assert [one["value"] for one in results["transfer"]] == ["3", "5"]
+    line = "there is no run without answer_len '4': test would have 0 hallucinations and 150 right "
+    assert any(remark.startswith(line) for remark in results["remarks"])
+    assert line in " ".join(capsys.readouterr().err.split())
+
+
+def test_without_a_value_of_both_classes_is_one_line(with_pure, tmp_path, capsys):
+    """Those of training count as well: where all hallucinations are of one value, none is left."""
+    flags = ["--store", with_pure(4, 5), "--output-dir", tmp_path / "o", *SMALL, *FLAGS]
+    line = fail(capsys, *flags)
+    assert "expected a value of column 'answer_len' with traces of both classes, found none" in line
+    assert "without answer_len '3': train would have 0 hallucinations and" in line
+
+
 def test_a_column_of_one_value_is_one_line(parts, tmp_path, capsys):
     flags = ["--store", parts, "--output-dir", tmp_path / "o", *SMALL, *FLAGS]
     line = fail(capsys, *flags, "--split=question_id")

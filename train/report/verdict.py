@@ -1,0 +1,74 @@
+"""Which case a verdict is, by pure functions of the results; `words.jinja` phrases it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from models import CONTROLS
+from train.evaluate.results import Contrast, Results, Verdict
+
+__all__ = ["FEW", "OF_ANSWER", "Case", "case_of", "sees"]
+
+FEW = 30  # traces of a class, and questions, below which intervals and p values promise too much
+OF_QUESTION = ("question", "prompt")  # what a control sees that reads what was asked
+OF_ANSWER = {"wording": "the wording", "texts": "the likeness of the texts"}  # of the answer's text
+
+Known = Literal[
+    "nothing",  # no control could read the question
+    "data tells",  # a control is not beaten
+    "more than texts",  # all are, of which the hardest reads the answer's text
+    "answers count",  # all are, and it does not read the answer
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is known of answers, what to do next, and what p is of."""
+
+    known: Known
+    # the finding on the best baseline; before it come "few traces", "detector at chance", "control
+    # at chance", "control not beaten" and "one training"
+    next: str
+    p_of: Literal["beyond", "below"]  # a difference beyond or below the margin
+
+
+def case_of(results: Results) -> Case | None:
+    """The case of a verdict; None without one."""
+    verdict = results.verdict
+    if verdict is None:
+        return None
+    known = what_is_known(results, verdict.control)
+    is_beyond = abs(verdict.baseline.difference) > verdict.margin
+    what_next = what_is_next(results, verdict, known)
+    return Case(known, what_next, "beyond" if is_beyond else "below")
+
+
+def what_is_known(results: Results, control: Contrast | None) -> Known:
+    if control is not None and control.finding != "better":
+        return "data tells"
+    if control is not None and sees(control.rival) in OF_ANSWER:
+        return "more than texts"
+    # texts that are all empty rank nothing
+    reads_question = any(
+        entry.control and entry.test.ranks and sees(name) in OF_QUESTION
+        for name, entry in results.baselines.items()
+    )
+    return "answers count" if control is not None and reads_question else "nothing"
+
+
+def what_is_next(results: Results, verdict: Verdict, known: Known) -> str:
+    detector = results.models[verdict.detector]
+    if results.split.test.fewest < FEW:
+        return "few traces"
+    if known == "data tells" and verdict.control is not None:
+        if not detector.test.beats_chance:
+            return "detector at chance"
+        control = results.baselines[verdict.control.rival]
+        return "control not beaten" if control.test.beats_chance else "control at chance"
+    if len(detector.runs or ()) == 1 and results.splits is None:
+        return "one training"
+    return verdict.baseline.finding
+
+
+def sees(name: str) -> str:
+    """What a control sees of a trace, as of `Probe`; empty for a name that is none."""
+    return CONTROLS[name].sees if name in CONTROLS else ""
