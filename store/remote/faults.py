@@ -13,6 +13,7 @@ __all__ = ["ConflictError", "NoBucketError", "TransientFault", "disk_fault", "fa
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
+_ROLE = re.compile(r"https?://\S+/latest/(api/token|meta-data)")  # who tells of a machine's role
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
 SKEWED = ("RequestTimeTooSkewed", "RequestInTheFuture")
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
@@ -73,6 +74,11 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     status = int(_first(_STATUS, text) or 0)
     if code in NO_BUCKET:
         return NoBucketError(f"{where}: expected a bucket, found none of this name; check it")
+    if _ROLE.search(text) and status < 500:
+        return StoreError(
+            f"{where}: expected credentials, found none in the environment, in ~/.aws, or by a "
+            "role of this machine; set them, or AWS_SKIP_SIGNATURE=true for a public bucket"
+        )
     denied = _denied(name, code, status, where)
     if denied is not None:
         return denied

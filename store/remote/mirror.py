@@ -28,6 +28,7 @@ from store.read.mapped_file import MappedFile
 from store.remote.cache_dir import below, check_ours, check_peer, prepare_dir
 from store.remote.messages import PROTOCOL, receive, send
 from store.remote.source import SETTINGS, source_settings
+from store.reports import size_text
 
 __all__ = [
     "LOCK_FILE",
@@ -173,13 +174,12 @@ class Mirror:
         """The counts in one line."""
         counts = self.stats()
         n_found = counts["hits"] + counts["misses"]
-        gigabytes = {
-            name: f"{counts[f'{name}_bytes'] / 1e9:.2f} GB" for name in ("fetched", "evicted")
-        }
+        fetched, again, evicted = (
+            size_text(int(counts[f"{name}_bytes"])) for name in ("fetched", "fetched_twice", "evicted")
+        )
         return (
-            f"{self.url}: {gigabytes['fetched']} fetched, "
-            f"{counts['fetched_twice_bytes'] / 1e9:.2f} of them again, {gigabytes['evicted']} "
-            f"evicted; {counts['hits'] / max(1, n_found):.0%} of requests found in the mirror, "
+            f"{self.url}: {fetched} fetched, {again} of them again, {evicted} evicted; "
+            f"{counts['hits'] / max(1, n_found):.0%} of requests found in the cache, "
             f"{counts['wait_s']:.1f} s waited"
         )
 

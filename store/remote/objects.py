@@ -77,7 +77,7 @@ class Patience:
             if self.clock() + pause_s + self.attempt_s > end:
                 raise UnreachableError(
                     f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
-                    f"{n} attempts; try again later"
+                    f"{n} attempts; try again later, or check the address"
                 )
             self.sleep(pause_s)
 
