@@ -106,7 +106,7 @@ class Chunks:
 
     def _open(self) -> CacheState:
         for _ in range(ATTEMPTS):
-            file = self.mirror.open_index(self.path)
+            file = self.mirror.open_array(self.path)
             session = self.mirror.session
             with suppress(FileNotFoundError):  # another process has taken its place just now
                 index = ChunkIndex(file)
@@ -460,11 +460,10 @@ class CachedSource(LocalSource):
         """Fetch a small array, and map its files at once: a map stays when a file goes."""
         numbers = range(array.array.n_shards)
         for _ in range(FETCHES):
-            self.mirror.fetch_whole(array.layout.path)
+            self.mirror.open_array(array.layout.path)
             with suppress(CorruptError):  # whoever fetched them was killed just now
                 array.open_shards(numbers)
                 return
-            self.mirror.forget_whole(array.layout.path)
         array.open_shards(numbers)
 
 

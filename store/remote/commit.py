@@ -27,14 +27,13 @@ from store.errors import (
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, group_attributes
 from store.format.zarr_json import group_json
-from store.remote.faults import ConflictError, TransientFault
+from store.remote.faults import ConflictError, TransientFault, again
 from store.remote.objects import Head, Objects
 
 __all__ = ["Remote", "check_conditions", "commit", "read_remote"]
 
 PUSHED_KEY = "trace_store_push"  # of the group's attributes; no reader needs it
 COMMITS = "commits"
-READS = 3  # of a manifest that seems damaged
 MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
 
 
@@ -64,15 +63,9 @@ def read_remote(objects: Objects) -> Remote | None:
     FormatError
         What is there is no store, or of a newer format, or damaged; read more than once.
     """
-    for n_left in reversed(range(READS)):
-        try:
-            return _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects)
-        except NotFoundError:
-            return None
-        except CorruptError:  # perhaps on its way
-            if not n_left:
-                raise
-    raise AssertionError
+    with suppress(NotFoundError):
+        return again(lambda: _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects))
+    return None
 
 
 def _read(text: bytes, head: Head, objects: Objects) -> Remote:

@@ -214,6 +214,15 @@ def test_a_damaged_profile_is_named_and_shows_nothing(profiles):
     assert "hidden" not in str(caught.value)
 
 
+def test_who_has_no_credentials_is_told_of_public_buckets(bucket, profiles, monkeypatch):
+    """Not that whoever tells of the machine's role does not answer."""
+    for path in profiles.iterdir():
+        path.unlink()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="found none in the environment"):
+        open_objects(bucket.url(), endpoint=bucket.proxy.url)
+
+
 def test_a_public_bucket_is_read_without_credentials(bucket, open_at, rows, tmp_path, monkeypatch):
     """No request has a signature: not those of the client, nor the plain ones for chunks."""
     push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:4]), bucket.open())
