@@ -68,12 +68,7 @@ class Counts:
 class Ticket:
     """A request: cells of a column that a reader will copy.
 
-    Attributes
-    ----------
-    is_announced
-        What is read was announced.
-    held_until
-        When others may have their slots; 0: it is waiting.
+    Others may have their slots after `held_until`; 0: it is waiting.
     """
 
     column: CachedColumn
@@ -84,15 +79,7 @@ class Ticket:
 
 
 class DiskCache:
-    """Brings chunks into a cache directory, and evicts others.
-
-    Parameters
-    ----------
-    directory
-        The cache directory.
-    limit
-        Bytes that it may take.
-    """
+    """Brings chunks into a cache directory that may take `limit` bytes, and evicts others."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self.directory = directory
@@ -163,15 +150,8 @@ class DiskCache:
     def need(self, column: CachedColumn, some: np.ndarray, *, is_announced: bool = False) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay for `LEASE_S` or to `release`.
 
-        Parameters
-        ----------
-        is_announced
-            What is read was announced, and counted in the times of that.
-
-        Raises
-        ------
-        StoreError
-            They cannot be fetched, or there is no room for them in time.
+        What is read `is_announced` if its times count it. Raises StoreError if they cannot be
+        fetched, or there is no room for them in time.
         """
         closed = [shard for shard in column.shards_of(some) if not column.is_open(shard)]
         list(self._openers.map(column.open_shard, closed))

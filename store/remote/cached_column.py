@@ -52,13 +52,7 @@ class Job:
 
 
 class CachedColumn:
-    """One column's array at an address, and its index in the cache.
-
-    Parameters
-    ----------
-    index
-        Of its cells.
-    """
+    """One column's array at an address, and the index of its cells in the cache."""
 
     def __init__(self, store: CachedStore, array: StoredArray, index: WritableIndex) -> None:
         self.store = store

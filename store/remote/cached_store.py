@@ -61,16 +61,12 @@ def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
 
 
 class CachedStore:
-    """A store at an address, and its directory in the cache.
+    """A store at an address, and its folder in the cache, made if it is not there.
 
     Parameters
     ----------
-    url
-        Its address.
     source
         Where its bytes are.
-    folder
-        Its folder in the cache; made if it is not there.
     group
         The bytes of its `zarr.json`.
 

@@ -40,14 +40,7 @@ MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
 class Remote(NamedTuple):
     """A store in a bucket, as it is committed.
 
-    Attributes
-    ----------
-    manifest
-        What every reader takes.
-    record
-        What pushes leave for the next one.
-    head
-        Names just this state, for conditions.
+    Pushes leave the `record` for the next one; `head` names just this state, for conditions.
     """
 
     manifest: Manifest
@@ -79,21 +72,8 @@ def commit(
 ) -> str:
     """Make `manifest` what readers of the store see, if nobody else committed since `base`.
 
-    Parameters
-    ----------
-    objects
-        Those of the store, which hold everything that the manifest calls for.
-    manifest
-        The new one.
-    base
-        The state that it follows; None: there was no store.
-    record
-        For the next push, beside the ids of commits.
-
-    Returns
-    -------
-    str
-        The id of this commit.
+    The objects hold everything that it calls for. `base` is None where there was no store;
+    `record` is for the next push. Returns the id of this commit.
 
     Raises
     ------
@@ -118,12 +98,7 @@ def commit(
 class _Attempt:
     """A write of the group's `zarr.json`, and a look whether it is there; may be called again.
 
-    Parameters
-    ----------
-    objects, commit_id, text
-        What is written, and where.
-    expected
-        What has to be there before; None: nothing.
+    `expected` has to be there before; None: nothing.
     """
 
     def __init__(

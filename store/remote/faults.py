@@ -66,14 +66,7 @@ class TransientFault(Exception):
 
 
 def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
-    """What an error of the client means.
-
-    Parameters
-    ----------
-    error
-        As the client raised it.
-    where
-        Address of the object, without credentials.
+    """What an error of the client means; `where` is the object's address, without credentials.
 
     Returns
     -------

@@ -62,16 +62,9 @@ class _Pending:
 
 
 class FetchLoop(threading.Thread):
-    """Fetches jobs until it is closed.
+    """Fetches jobs into a slab until it is closed; messages name the cache directory.
 
-    Parameters
-    ----------
-    directory
-        The cache directory, for messages.
-    slab
-        Where chunks go.
-    jobs
-        Gives jobs, and takes them back when they are over; called without any lock.
+    `jobs` gives them, and takes them back when they are over; it is called without any lock.
     """
 
     def __init__(self, directory: Path, slab: Slab, jobs: Jobs) -> None:

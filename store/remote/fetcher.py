@@ -94,16 +94,9 @@ def _raise_file_limit() -> None:
 
 
 class Server:
-    """Answers the readers of one cache directory.
+    """Answers the readers of a cache directory, whose lock this process has.
 
-    Parameters
-    ----------
-    directory
-        The cache directory; this process has its lock.
-    listener
-        A socket that listens.
-    open_source
-        Address, settings -> objects; by default those of the client.
+    `listener` is a socket that listens, `open_source` makes objects of an address and settings.
     """
 
     def __init__(

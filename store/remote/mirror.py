@@ -65,19 +65,10 @@ class _Link(socket.socket):
 class Mirror:
     """A store at an address, mirrored in a directory of this node.
 
-    Parameters
-    ----------
-    limit
-        Bytes that all mirrors in it may take on the disk; None: the fetching process chooses. Of
-        several readers' limits the smallest counts.
-    digest
-        Which committed state of the store; None: that at the address now.
-
-    Attributes
-    ----------
-    session
-        Number of the fetching process that was spoken to last; another one may have made the files
-        again.
+    All mirrors in it may take `limit` bytes on the disk; None: the fetching process chooses. Of
+    several readers' limits the smallest counts. `digest` names a committed state of the store;
+    None: that at the address now. `session` names the fetching process that was spoken to last:
+    another one may have made the files again.
     """
 
     def __init__(
@@ -106,19 +97,9 @@ class Mirror:
     def need(self, path: str, some: np.ndarray, *, is_announced: bool = False) -> bool:
         """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
-        Parameters
-        ----------
-        is_announced
-            By `want`, which counted them in its times.
-
-        Returns
-        -------
-        Whether they were asked for; if not they are too many now, see `portion_bytes`.
-
-        Raises
-        ------
-        StoreError
-            They cannot be had.
+        They are `is_announced` if `want` counted them in its times. Returns whether they were asked
+        for; if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be
+        had.
         """
         began = time.monotonic()
         message = {"op": "need", "array": path, "announced": is_announced}

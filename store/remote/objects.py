@@ -38,14 +38,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to try.
+    """How long to try: within `limit_s` seconds there is a result or an error.
 
-    Parameters
-    ----------
-    limit_s
-        Within it there is a result or an error.
-    attempt_s
-        What one attempt takes at most; none begins that could end after the limit.
+    One attempt takes `attempt_s` at most; none begins that could end after the limit.
     """
 
     limit_s: float
