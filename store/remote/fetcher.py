@@ -103,11 +103,11 @@ class Server:
         self,
         directory: Path,
         listener: socket.socket,
-        open_source: Callable[[str, Mapping[str, str]], Objects] | None = None,
+        open_source: Callable[..., Objects] = open_objects,
     ) -> None:
         self.directory = directory
         self.listener = listener
-        self.open_source = open_source or _open_source
+        self.open_source = open_source
         self.is_over = False
         self.lock = threading.Lock()
         self.sessions: dict[int, _Session] = {}
@@ -158,7 +158,7 @@ class Server:
         name = source_name(url, settings)
         known, source = self.sources.get(name, ({}, None))
         if source is None or known != settings:
-            source = self.open_source(url, settings)  # which asks the server for the store
+            source = self.open_source(url, settings=settings)  # which asks the server for the store
             self.sources[name] = settings, source
         group = b""
         if digest is None:
@@ -355,9 +355,9 @@ class _Session(threading.Thread):
         """See `Mirror.open_array`."""
         path = message["array"]
         if opened.store.stored(path).column is not None:
-            return {"path": str(opened.column(self.server, path).index.path)}
+            return {"file": str(opened.column(self.server, path).index.path)}
         opened.store.need_whole(path)
-        return {"path": str(opened.store.root / path)}
+        return {}
 
     def _need(
         self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
@@ -419,10 +419,6 @@ def _default_limit(directory: Path) -> int:
     disk = os.statvfs(directory)
     taken = sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
     return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
-
-
-def _open_source(url: str, settings: Mapping[str, str]) -> Objects:
-    return open_objects(url, settings=settings)
 
 
 if __name__ == "__main__":

@@ -127,8 +127,8 @@ class Mirror:
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
     def open_array(self, path: str) -> Path:
-        """The index of a column; or the folder of a small array, whose files are here now."""
-        return Path(self._ask({"op": "array", "array": path})["path"])
+        """Have the files of a small array be there, or the index of a column: that is returned."""
+        return Path(self._ask({"op": "array", "array": path}).get("file", ""))
 
     def object_bytes(self, path: str = "") -> int:
         """Bytes of the objects of an array, or of the whole store."""
