@@ -24,14 +24,17 @@ examples:
   python -m store pull s3://bucket/traces.zarr traces.zarr --dry-run
   python -m store pull s3://bucket/traces.zarr traces.zarr
   python -m store pull s3://public/traces.zarr traces.zarr --anonymous
+  python -m store pull https://host/path/traces.zarr traces.zarr
+
+What else reads a public bucket (info, view, train) takes AWS_SKIP_SIGNATURE=true for --anonymous.
 """
 
 
 class Pull(Command):
-    """Make a store of one in a bucket of S3, GCS or Azure."""
+    """Make a store of one in a bucket of S3, GCS or Azure, or on a web server."""
 
     epilog = EXAMPLES
-    url: str = push.URL
+    url: str = argument(f"{push.ADDRESSES}; or https://HOST/PATH", "URL")
     out: Path = argument("path of the store to make", "OUT", path)
     dry_run: bool = flag("print what would be done; pull nothing")
     endpoint: str | None = push.ENDPOINT

@@ -18,11 +18,11 @@ from store.remote.source import parse_url
 from store.reports import NOTHING_TO_DO, count, say, size_text
 
 __all__ = [
+    "ADDRESSES",
     "CREDENTIALS",
     "ENDPOINT",
     "JOBS",
     "TIMEOUT",
-    "URL",
     "Push",
     "print_files",
     "sizes_text",
@@ -32,9 +32,9 @@ __all__ = [
 T = TypeVar("T")
 CREDENTIALS = """\
 Credentials come from the environment and are never stored or shown: AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION (or the role of the machine),
-GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY. It needs
-the extra remote: pip install '.[remote]' in the checkout."""
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION (or the profile AWS_PROFILE of ~/.aws, or
+the role of the machine), GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and
+AZURE_STORAGE_ACCOUNT_KEY. It needs the extra remote: pip install '.[remote]' in the checkout."""
 EXAMPLES = f"""\
 Each file becomes an object of the same name, zarr.json the last and under a condition: other
 readers see the whole store or none. Stopped, the same command continues where it stopped. A store
@@ -49,7 +49,7 @@ examples:
   python -m store push traces.zarr s3://bucket/traces.zarr --endpoint http://127.0.0.1:9000
 """
 
-URL = argument("s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH", "URL")
+ADDRESSES = "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH"
 ENDPOINT = option("address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL")
 JOBS = option("files at a time", "N", positive, 8)
 TIMEOUT = option(
@@ -66,7 +66,7 @@ class Push(Command):
 
     epilog = EXAMPLES
     source: Path = argument("path of the store", "STORE", path)
-    url: str = URL
+    url: str = argument(ADDRESSES, "URL")
     restart: bool = flag(
         "take over from a push that was stopped on another machine or in another folder; only if "
         "it is not at work any more"

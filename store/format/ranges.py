@@ -21,12 +21,13 @@ def packed_offsets(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
 def join_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ranges without empty ones, each joined with the one before if they touch."""
     filled = stops > starts
-    starts = starts[filled]
-    stops = stops[filled]
+    if not filled.all():
+        starts, stops = starts[filled], stops[filled]
     if not len(starts):
         return starts, stops
-    gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1  # ranges that do not touch the one before
-    return starts[np.r_[0, gaps]], stops[np.r_[gaps - 1, len(stops) - 1]]
+    is_border = np.ones(len(starts) + 1, bool)  # before and after each range: none touches another
+    np.not_equal(starts[1:], stops[:-1], out=is_border[1:-1])
+    return starts[is_border[:-1]], stops[is_border[1:]]
 
 
 def cut_ranges(

@@ -44,25 +44,13 @@ BLOCK_BYTES = 8 * 1024 * 1024
 class Append:
     """The difference between a store in a bucket and a later state of it here.
 
-    Parameters
-    ----------
-    store
-        The later state.
-    old
-        The manifest in the bucket.
-    old_sums
-        Path of each of its arrays -> its sums, as it lies there.
-    objects
-        Those of the bucket; only read.
-    scratch
-        An empty folder for new shards.
+    `old` is the manifest there, and `old_sums` has the sums of each of its arrays as it lies there,
+    by its path. `scratch` is an empty folder for new shards. From the bucket is only read.
 
     Attributes
     ----------
-    manifest
-        What will be committed.
-    sums
-        As `old_sums`, of that.
+    manifest, sums
+        What will be committed, and, as `old_sums`, of that.
     new, grown
         What has to be there before: first objects that are new, then those that are replaced by
         longer ones.

@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
+from store.format.contents import StoredArray
 from store.remote.cached_column import CachedColumn, Job
 from store.remote.cached_store import CachedStore
-from store.remote.chunk_index import WritableIndex, are_here
+from store.remote.chunk_index import are_here, n_cells
 from store.remote.fetch_loop import FetchLoop
 from store.remote.inventory import Inventory
 from store.remote.wants import UNKNOWN, Want, cut_wants, unknown_use
@@ -67,12 +68,7 @@ class Counts:
 class Ticket:
     """A request: cells of a column that a reader will copy.
 
-    Attributes
-    ----------
-    is_announced
-        What is read was announced.
-    held_until
-        When others may have their slots; 0: it is waiting.
+    Others may have their slots after `held_until`; 0: it is waiting.
     """
 
     column: CachedColumn
@@ -83,15 +79,7 @@ class Ticket:
 
 
 class DiskCache:
-    """Brings chunks into a cache directory, and evicts others.
-
-    Parameters
-    ----------
-    directory
-        The cache directory.
-    limit
-        Bytes that it may take.
-    """
+    """Brings chunks into a cache directory that may take `limit` bytes, and evicts others."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self.directory = directory
@@ -150,28 +138,20 @@ class DiskCache:
             self.columns = [column for column in self.columns if column.store is not store]
             self.inventory.close_store(folder)
 
-    def open_column(self, store: CachedStore, path: str, n: int) -> WritableIndex:
-        """See `Inventory`."""
+    def open_column(self, store: CachedStore, array: StoredArray) -> CachedColumn:
+        """A column of an open store, with what is here of it."""
         with self._changed:
-            return self.inventory.open_column(store, path, n)
-
-    def add_column(self, column: CachedColumn) -> None:
-        """Count the chunks of a column."""
+            index = self.inventory.open_column(store, array.layout.path, n_cells(array))
+        column = CachedColumn(store, array, index)
         with self._changed:
             self.columns.append(column)
+        return column
 
     def need(self, column: CachedColumn, some: np.ndarray, *, is_announced: bool = False) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay for `LEASE_S` or to `release`.
 
-        Parameters
-        ----------
-        is_announced
-            What is read was announced, and counted in the times of that.
-
-        Raises
-        ------
-        StoreError
-            They cannot be fetched, or there is no room for them in time.
+        What is read `is_announced` if its times count it. Raises StoreError if they cannot be
+        fetched, or there is no room for them in time.
         """
         closed = [shard for shard in column.shards_of(some) if not column.is_open(shard)]
         list(self._openers.map(column.open_shard, closed))

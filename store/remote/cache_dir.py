@@ -2,8 +2,6 @@
 
 import json
 import os
-import socket
-import struct
 from pathlib import Path
 
 from store.errors import SchemaError, VersionError
@@ -13,9 +11,7 @@ from store.remote.messages import PROTOCOL
 __all__ = [
     "DIR_VARIABLE",
     "SIZE_VARIABLE",
-    "below",
     "check_ours",
-    "check_peer",
     "chosen_dir",
     "chosen_limit",
     "prepare_dir",
@@ -114,9 +110,12 @@ def _mark(cache_dir: Path, marker: Path) -> None:
     own.replace(marker)
 
 
-def check_ours(cache_dir: Path, *, is_new: bool = False) -> None:
-    """Raise SchemaError unless a directory is this user's and, but for a new one, nobody else's."""
-    status = cache_dir.stat()
+def check_ours(cache_dir: Path, fd: int | None = None, *, is_new: bool = False) -> None:
+    """Raise SchemaError unless a directory is this user's and, but for a new one, nobody else's.
+
+    `fd` is the directory, opened: another one may have its name by now.
+    """
+    status = os.stat(cache_dir if fd is None else fd)
     user, mode = os.geteuid(), status.st_mode & 0o777
     if status.st_uid != user or (mode & 0o077 and not is_new):
         raise SchemaError(
@@ -124,21 +123,3 @@ def check_ours(cache_dir: Path, *, is_new: bool = False) -> None:
             f"{status.st_uid}, mode {mode:o}, which others may use; chmod 700 it if it is yours "
             f"and you trust them, or choose another with cache_dir or {DIR_VARIABLE}"
         )
-
-
-def check_peer(link: socket.socket, cache_dir: Path) -> None:
-    """Raise SchemaError unless the process at the other end of a socket is of this user."""
-    option = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", option)
-    if user != os.geteuid():
-        raise SchemaError(
-            f"{cache_dir}: expected processes of user {os.geteuid()} on its socket, found one of "
-            f"user {user}; choose another with cache_dir or {DIR_VARIABLE}"
-        )
-
-
-def below(cache_dir: Path, path: str) -> Path:
-    """A path that another process named, if it is in the directory and no link leads out of it."""
-    if not Path(path).resolve().is_relative_to(cache_dir.resolve()):
-        raise SchemaError(f"{cache_dir}: expected a path below it, found {path!r:.200}")
-    return Path(path)

@@ -81,13 +81,7 @@ class TooMany(Exception):
 
 
 class Chunks:
-    """Where the chunks of an array are, as far as this process knows.
-
-    Attributes
-    ----------
-    state
-        What was known last; None: nothing.
-    """
+    """Where the chunks of an array are: `state`, as it was known last; None: nothing is known."""
 
     def __init__(self, mirror: Mirror, path: str) -> None:
         self.mirror = mirror
@@ -106,7 +100,7 @@ class Chunks:
 
     def _open(self) -> CacheState:
         for _ in range(ATTEMPTS):
-            file = self.mirror.open_index(self.path)
+            file = self.mirror.open_array(self.path)
             session = self.mirror.session
             with suppress(FileNotFoundError):  # another process has taken its place just now
                 index = ChunkIndex(file)
@@ -166,12 +160,7 @@ class CompressedChunks(CompressedArray):
 class CachedArray(Array):
     """One column's array of a store at an address, in one process.
 
-    Parameters
-    ----------
-    cache
-        For decoded chunks.
-    checks
-        What chunks are compared with before they are first used; None: they are not, again.
+    `cache` is for decoded chunks. With `checks`, chunks are compared again before their first use.
     """
 
     def __init__(
@@ -460,11 +449,10 @@ class CachedSource(LocalSource):
         """Fetch a small array, and map its files at once: a map stays when a file goes."""
         numbers = range(array.array.n_shards)
         for _ in range(FETCHES):
-            self.mirror.fetch_whole(array.layout.path)
+            self.mirror.open_array(array.layout.path)
             with suppress(CorruptError):  # whoever fetched them was killed just now
                 array.open_shards(numbers)
                 return
-            self.mirror.forget_whole(array.layout.path)
         array.open_shards(numbers)
 
 
@@ -489,21 +477,9 @@ def open_address(
 def plan_portions(
     array: StoredArray, starts: np.ndarray, stops: np.ndarray, n_planes: int, n_bytes: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Cut ranges of places into portions whose chunks take at most so many bytes of the cache.
+    """Cut ranges of places, int64 `(n,)`, into portions of so many bytes of the cache at most.
 
-    Parameters
-    ----------
-    starts, stops
-        int64 `(n,)`.
-    n_planes
-        Planes of each chunk that are read.
-    n_bytes
-        Of a portion; one chunk in all these planes is one in any case.
-
-    Yields
-    ------
-    starts, stops
-        Of the ranges of a portion, which together are those given.
+    Of each chunk `n_planes` planes are read; one chunk in all of them is a portion in any case.
     """
     chunk_items = array.layout.chunk_items
     most = max(1, n_bytes // ((array.layout.chunk_bytes + CHUNK_MARGIN) * n_planes))

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from store.format.contents import StoredArray
 from store.format.shard_table import table_bytes
 from store.read.directory import StoreDirectory
 from store.read.shard import read_entries
-from store.remote.cached_store import FETCHES, CachedStore
+from store.remote.cached_store import CachedStore
 from store.remote.chunk_checks import ChunkChecks, IsRight
 from store.remote.chunk_index import WritableIndex, shard_cells
+from store.remote.faults import FETCHES, again
 from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
 from store.remote.slab import Slab
 
@@ -50,13 +52,7 @@ class Job:
 
 
 class CachedColumn:
-    """One column's array at an address, and its index in the cache.
-
-    Parameters
-    ----------
-    index
-        Of its cells.
-    """
+    """One column's array at an address, and the index of its cells in the cache."""
 
     def __init__(self, store: CachedStore, array: StoredArray, index: WritableIndex) -> None:
         self.store = store
@@ -84,7 +80,7 @@ class CachedColumn:
         with self._locks[shard % len(self._locks)]:
             if shard in self._tables:
                 return
-            entries = self._fetch_table(shard)
+            entries = again(partial(self._fetch_table, shard))
             layout = self.layout
             places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
             places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
@@ -97,29 +93,20 @@ class CachedColumn:
         n_table = table_bytes(self.layout)
         where = f"array {self.layout.path!r}, shard {shard}"
         first, stop = self.array.items_of_shard(shard)
-        for attempt in range(FETCHES):
-            tail, n_bytes = self._tail(key, n_table)
-            n_data = n_bytes - n_table
-            try:
-                entries, end = read_entries(bytes(tail), self.layout, stop - first, n_data, where)
-                if end != n_data:
-                    raise CorruptError(
-                        f"{where}: expected its table after byte {end}, found {n_data} bytes "
-                        "before it; push the store again"
-                    )
-                return entries
-            except CorruptError:
-                if attempt == FETCHES - 1:
-                    raise
-        raise AssertionError
-
-    def _tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
         try:
-            return self.store.source.get_tail(key, n_bytes)
+            tail, n_bytes = self.store.source.get_tail(key, n_table)
         except NotFoundError as error:
             raise CorruptError(
                 f"{self.store.url}/{key}: expected an object, found none; push the store again"
             ) from error
+        n_data = n_bytes - n_table
+        entries, end = read_entries(bytes(tail), self.layout, stop - first, n_data, where)
+        if end != n_data:
+            raise CorruptError(
+                f"{where}: expected its table after byte {end}, found {n_data} bytes before it; "
+                "push the store again"
+            )
+        return entries
 
     def place(self, shard: int, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where cells of one open shard are in its object: starts and sizes, int64 `(n,)`."""

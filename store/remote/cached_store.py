@@ -7,58 +7,31 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from store.errors import CorruptError, FormatError, NotFoundError, StoreError
+from store.errors import FormatError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of, data_files
 from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
 from store.format.shard_table import table_bytes
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
-from store.remote.range_reader import RangeReader
+from store.remote.faults import again
+from store.remote.objects import Objects
 from store.remote.slab import BLOCK, write_at
 
 __all__ = [
-    "FETCHES",
     "INDEX_DIR",
     "SOURCE_NAME",
     "CachedStore",
-    "Source",
     "is_state_of",
     "make_folder",
     "state_digest",
 ]
 
-FETCHES = 3  # of what comes with wrong bytes
 INDEX_DIR = "index"
 SOURCE_NAME = 16  # characters of a folder's name
 SMALL_BYTES = 64 * 1024 * 1024
-
-
-class Size(Protocol):
-    """What is known of an object without its bytes."""
-
-    @property
-    def size(self) -> int: ...
-
-
-class Source(Protocol):
-    """Where the bytes are; `store.remote.objects.Objects` is one."""
-
-    def get(self, key: str, max_bytes: int = ...) -> bytes: ...
-
-    def get_ranges(
-        self, key: str, starts: Sequence[int], ends: Sequence[int]
-    ) -> Sequence[memoryview]: ...
-
-    def reader(self) -> RangeReader: ...
-
-    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]: ...
-
-    def heads(self, keys: Collection[str]) -> "Mapping[str, Size]": ...
 
 
 def state_digest(name: str, group: bytes, url: str) -> str:
@@ -88,16 +61,12 @@ def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
 
 
 class CachedStore:
-    """A store at an address, and its directory in the cache.
+    """A store at an address, and its folder in the cache, made if it is not there.
 
     Parameters
     ----------
-    url
-        Its address.
     source
-        Its objects.
-    folder
-        Its folder in the cache; made if it is not there.
+        Where its bytes are.
     group
         The bytes of its `zarr.json`.
 
@@ -109,7 +78,7 @@ class CachedStore:
         What is committed at the address.
     """
 
-    def __init__(self, url: str, source: Source, folder: Path, group: bytes) -> None:
+    def __init__(self, url: str, source: Objects, folder: Path, group: bytes) -> None:
         self.url = url
         self.source = source
         self.folder = folder
@@ -169,18 +138,16 @@ class CachedStore:
         Each in one request: an append to the store replaces them, by longer ones that begin alike.
         """
         array = self.stored(path)
-        for attempt in range(FETCHES):
+
+        def fetch() -> None:
             for shard in range(array.n_shards):
                 key = array.layout.shard_path(shard)
                 # it may have grown since
                 most = max(SMALL_BYTES, 2 * _small_bytes(array, shard))
                 self._write_whole(key, self.source.get(key, most))
-            try:
-                self._check_whole(array)
-                return
-            except CorruptError:
-                if attempt == FETCHES - 1:
-                    raise
+            self._check_whole(array)
+
+        again(fetch)
 
     def _write_whole(self, key: str, data: bytes) -> None:
         """Put a file in place, whole or not at all."""

@@ -22,17 +22,7 @@ IsRight = Callable[[int, memoryview], bool]
 
 
 class ChunkChecks:
-    """The checksums of one array's chunks, all in memory.
-
-    Parameters
-    ----------
-    directory
-        The store, with the files of the checksums.
-    array
-        Which.
-    manifest
-        What is committed.
-    """
+    """The checksums of one array's chunks, all in memory; their files are in `directory`."""
 
     def __init__(self, directory: StoreDirectory, array: StoredArray, manifest: Manifest) -> None:
         self.directory = directory

@@ -32,16 +32,8 @@ def claimed(
 ) -> Iterator[bool]:
     """Hold the right to push in the block; it ends with a commit, so not with an error.
 
-    Parameters
-    ----------
-    objects
-        Those of the store.
-    directory
-        Of the local store, which is locked.
-    base
-        The state in the bucket that the push goes on from.
-    restart
-        Take the claim of whoever has it.
+    The local store at `directory` is locked; the push goes on from the state `base` in the bucket.
+    With `restart` the claim is taken from whoever has it.
 
     Yields
     ------

@@ -27,28 +27,20 @@ from store.errors import (
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, group_attributes
 from store.format.zarr_json import group_json
-from store.remote.faults import ConflictError, TransientFault
+from store.remote.faults import ConflictError, TransientFault, again
 from store.remote.objects import Head, Objects
 
 __all__ = ["Remote", "check_conditions", "commit", "read_remote"]
 
 PUSHED_KEY = "trace_store_push"  # of the group's attributes; no reader needs it
 COMMITS = "commits"
-READS = 3  # of a manifest that seems damaged
 MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
 
 
 class Remote(NamedTuple):
     """A store in a bucket, as it is committed.
 
-    Attributes
-    ----------
-    manifest
-        What every reader takes.
-    record
-        What pushes leave for the next one.
-    head
-        Names just this state, for conditions.
+    Pushes leave the `record` for the next one; `head` names just this state, for conditions.
     """
 
     manifest: Manifest
@@ -64,15 +56,9 @@ def read_remote(objects: Objects) -> Remote | None:
     FormatError
         What is there is no store, or of a newer format, or damaged; read more than once.
     """
-    for n_left in reversed(range(READS)):
-        try:
-            return _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects)
-        except NotFoundError:
-            return None
-        except CorruptError:  # perhaps on its way
-            if not n_left:
-                raise
-    raise AssertionError
+    with suppress(NotFoundError):
+        return again(lambda: _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects))
+    return None
 
 
 def _read(text: bytes, head: Head, objects: Objects) -> Remote:
@@ -86,21 +72,8 @@ def commit(
 ) -> str:
     """Make `manifest` what readers of the store see, if nobody else committed since `base`.
 
-    Parameters
-    ----------
-    objects
-        Those of the store, which hold everything that the manifest calls for.
-    manifest
-        The new one.
-    base
-        The state that it follows; None: there was no store.
-    record
-        For the next push, beside the ids of commits.
-
-    Returns
-    -------
-    str
-        The id of this commit.
+    The objects hold everything that it calls for. `base` is None where there was no store;
+    `record` is for the next push. Returns the id of this commit.
 
     Raises
     ------
@@ -125,12 +98,7 @@ def commit(
 class _Attempt:
     """A write of the group's `zarr.json`, and a look whether it is there; may be called again.
 
-    Parameters
-    ----------
-    objects, commit_id, text
-        What is written, and where.
-    expected
-        What has to be there before; None: nothing.
+    `expected` has to be there before; None: nothing.
     """
 
     def __init__(

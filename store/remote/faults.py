@@ -5,14 +5,29 @@ The client's own texts are read and never shown: they may hold signed addresses 
 
 import errno
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 
-__all__ = ["ConflictError", "NoBucketError", "TransientFault", "disk_fault", "fault_of"]
+__all__ = [
+    "FETCHES",
+    "ConflictError",
+    "NoBucketError",
+    "TransientFault",
+    "again",
+    "disk_fault",
+    "fault_of",
+]
+
+FETCHES = 3  # of what comes with wrong bytes
+T = TypeVar("T")
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
+_ROLE = re.compile(r"https?://\S+/latest/(api/token|meta-data)")  # who tells of a machine's role
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
 SKEWED = ("RequestTimeTooSkewed", "RequestInTheFuture")
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
@@ -51,14 +66,7 @@ class TransientFault(Exception):
 
 
 def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
-    """What an error of the client means.
-
-    Parameters
-    ----------
-    error
-        As the client raised it.
-    where
-        Address of the object, without credentials.
+    """What an error of the client means; `where` is the object's address, without credentials.
 
     Returns
     -------
@@ -73,6 +81,11 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     status = int(_first(_STATUS, text) or 0)
     if code in NO_BUCKET:
         return NoBucketError(f"{where}: expected a bucket, found none of this name; check it")
+    if _ROLE.search(text) and status < 500:
+        return StoreError(
+            f"{where}: expected credentials, found none in the environment, in ~/.aws, or by a "
+            "role of this machine; set them, or AWS_SKIP_SIGNATURE=true for a public bucket"
+        )
     denied = _denied(name, code, status, where)
     if denied is not None:
         return denied
@@ -126,6 +139,17 @@ def _denied(name: str, code: str, status: int, where: str) -> StoreError | None:
 def _first(pattern: re.Pattern, text: str) -> str:
     found = pattern.search(text)
     return found[1] if found else ""
+
+
+def again(work: Callable[[], T]) -> T:
+    """What `work` makes of bytes that were fetched for it; raises as the last of its attempts did.
+
+    Bytes may be wrong on their way: it is called once more after a CorruptError.
+    """
+    for _ in range(FETCHES - 1):
+        with suppress(CorruptError):
+            return work()
+    return work()
 
 
 def disk_fault(cache_dir: Path, error: OSError) -> StoreError:

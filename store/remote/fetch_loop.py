@@ -19,8 +19,8 @@ import numpy as np
 
 from store.errors import StoreError
 from store.remote.cached_column import Job
-from store.remote.cached_store import Source
 from store.remote.faults import disk_fault
+from store.remote.objects import Objects
 from store.remote.range_reader import Answer, RangeReader
 from store.remote.requests import Request
 from store.remote.slab import Slab
@@ -62,16 +62,9 @@ class _Pending:
 
 
 class FetchLoop(threading.Thread):
-    """Fetches jobs until it is closed.
+    """Fetches jobs into a slab until it is closed; messages name the cache directory.
 
-    Parameters
-    ----------
-    directory
-        The cache directory, for messages.
-    slab
-        Where chunks go.
-    jobs
-        Gives jobs, and takes them back when they are over; called without any lock.
+    `jobs` gives them, and takes them back when they are over; it is called without any lock.
     """
 
     def __init__(self, directory: Path, slab: Slab, jobs: Jobs) -> None:
@@ -83,7 +76,7 @@ class FetchLoop(threading.Thread):
         self._n_begun = 0
         self._slow: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="ask-client")
-        self._readers: weakref.WeakKeyDictionary[Source, RangeReader] = weakref.WeakKeyDictionary()
+        self._readers: weakref.WeakKeyDictionary[Objects, RangeReader] = weakref.WeakKeyDictionary()
         self._selector = selectors.DefaultSelector()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)
@@ -149,7 +142,7 @@ class FetchLoop(threading.Thread):
             else:
                 self._watch(one)
 
-    def _reader(self, source: Source) -> RangeReader:
+    def _reader(self, source: Objects) -> RangeReader:
         if source not in self._readers:
             self._readers[source] = source.reader()
         return self._readers[source]

@@ -20,13 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import DamagedItemsError, SchemaError, StoreError, VersionError
+from store.errors import DamagedItemsError, StoreError, VersionError
+from store.format.manifest import GROUP_FILE
 from store.format.ranges import cells
-from store.remote.cache_dir import check_peer
+from store.remote.cache import DiskCache, Ticket
+from store.remote.cached_column import CachedColumn
+from store.remote.cached_store import SOURCE_NAME, CachedStore, state_digest
 from store.remote.chunk_index import CHUNK_MARGIN
 from store.remote.faults import disk_fault
+from store.remote.inventory import BASE_BYTES
 from store.remote.messages import PROTOCOL, receive, send
 from store.remote.mirror import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
+from store.remote.objects import Objects, open_objects
 from store.remote.source import source_name
 
 __all__ = ["Server", "listen", "main"]
@@ -89,35 +94,25 @@ def _raise_file_limit() -> None:
 
 
 class Server:
-    """Answers the readers of one cache directory.
+    """Answers the readers of a cache directory, whose lock this process has.
 
-    Parameters
-    ----------
-    directory
-        The cache directory; this process has its lock.
-    listener
-        A socket that listens.
-    open_source
-        Address, settings -> objects; by default those of the client.
+    `listener` is a socket that listens, `open_source` makes objects of an address and settings.
     """
 
     def __init__(
         self,
         directory: Path,
         listener: socket.socket,
-        open_source: Callable[[str, Mapping[str, str]], Any] | None = None,
+        open_source: Callable[..., Objects] = open_objects,
     ) -> None:
-        # imported now, after the fork, and after whoever started us could go on
-        from store.remote.cache import DiskCache
-
         self.directory = directory
         self.listener = listener
-        self.open_source = open_source or _open_objects
+        self.open_source = open_source
         self.is_over = False
         self.lock = threading.Lock()
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
-        self.sources: dict[str, tuple[Mapping[str, str], Any]] = {}
+        self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
         self.cache = DiskCache(directory, self.default_limit)
@@ -129,14 +124,10 @@ class Server:
         while not self.is_over and self._is_reachable() and time.monotonic() < last_used + IDLE_S:
             try:
                 link, _ = self.listener.accept()
-                check_peer(link, self.directory)
                 link.settimeout(None)
                 _Session(self, link).start()
             except TimeoutError:
                 pass
-            except SchemaError as error:  # of another user, who is not answered
-                print(error, file=sys.stderr, flush=True)
-                link.close()
             except OSError:  # no descriptor is free: who connects waits, others go on
                 time.sleep(POLL_S)
             self._close_unused()
@@ -164,13 +155,10 @@ class Server:
 
     def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> "_Opened":
         """The store of a source: as it is now, or the committed state of a digest."""
-        from store.format.manifest import GROUP_FILE
-        from store.remote.cached_store import state_digest
-
         name = source_name(url, settings)
         known, source = self.sources.get(name, ({}, None))
         if source is None or known != settings:
-            source = self.open_source(url, settings)  # which asks the server for the store
+            source = self.open_source(url, settings=settings)  # which asks the server for the store
             self.sources[name] = settings, source
         group = b""
         if digest is None:
@@ -225,8 +213,6 @@ class Server:
 
     def fixed_bytes(self) -> int:
         """What all open stores take beside chunks."""
-        from store.remote.inventory import BASE_BYTES
-
         opened = [one.store for one in list(self.stores.values()) if one.store is not None]
         return BASE_BYTES + sum(store.fixed_bytes() for store in opened)
 
@@ -236,24 +222,19 @@ class _Opened:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.store: Any = None
-        self.columns: dict[str, Any] = {}
+        self.store: Any = None  # a CachedStore, once it is open
+        self.columns: dict[str, CachedColumn] = {}
         self.n_users = 0
         self.name = ""
 
-    def open(self, server: Server, url: str, source: Any, digest: str, group: bytes) -> None:
+    def open(self, server: Server, url: str, source: Objects, digest: str, group: bytes) -> None:
         """Make its folder, if it is not open; `group` is empty where it is that of the folder."""
-        from store.format.manifest import GROUP_FILE
-        from store.remote.cached_store import SOURCE_NAME, CachedStore, state_digest
-
         folder = server.directory / STORES_DIR / digest
         with self.lock:
             if self.store is not None:
                 self.store.source = source  # with the newest of credentials that are renewed
                 return
-            server.cache.keep(
-                folder
-            )  # before anything is in it, which a smaller limit would remove
+            server.cache.keep(folder)  # before anything is in it: a smaller limit would remove it
             if not group:
                 with suppress(FileNotFoundError):
                     group = (folder / "store" / GROUP_FILE).read_bytes()
@@ -268,23 +249,16 @@ class _Opened:
             self.name = f"{os.getpid()}-{time.monotonic_ns()}"
             self.store = store
 
-    def column(self, server: Server, path: str) -> Any:
+    def column(self, server: Server, path: str) -> CachedColumn:
         """A column, whose chunks are counted from now on."""
-        from store.remote.cached_column import CachedColumn
-        from store.remote.chunk_index import n_cells
-
         with self.lock:
-            column = self.columns.get(path)
-            if column is None:
+            if path not in self.columns:
                 array = self.store.stored(path)
                 if array.column is None:
                     raise ValueError(f"expected a column, found {path!r:.200}")
                 self.store.need_whole(array.checksums.layout.path)
-                index = server.cache.open_column(self.store, path, n_cells(array))
-                column = CachedColumn(self.store, array, index)
-                self.columns[path] = column
-                server.cache.add_column(column)
-            return column
+                self.columns[path] = server.cache.open_column(self.store, array)
+            return self.columns[path]
 
 
 class _Session(threading.Thread):
@@ -297,7 +271,7 @@ class _Session(threading.Thread):
         self.limit: int | None = None
         self.is_alive_ = True
         self.opened: _Opened | None = None
-        self.ticket: Any = None
+        self.ticket: Ticket | None = None
         self.offset: float | None = None
         self.operations: dict[str, Callable[..., dict[str, Any]]] = {
             "array": self._array,
@@ -378,7 +352,7 @@ class _Session(threading.Thread):
         }
 
     def _array(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-        """Have a small array's files; of a column, the index."""
+        """See `Mirror.open_array`."""
         path = message["array"]
         if opened.store.stored(path).column is not None:
             return {"file": str(opened.column(self.server, path).index.path)}
@@ -445,12 +419,6 @@ def _default_limit(directory: Path) -> int:
     disk = os.statvfs(directory)
     taken = sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
     return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
-
-
-def _open_objects(url: str, settings: Mapping[str, str]) -> Any:
-    from store.remote.objects import open_objects
-
-    return open_objects(url, settings=settings)
 
 
 if __name__ == "__main__":

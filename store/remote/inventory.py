@@ -23,14 +23,7 @@ CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the 
 
 
 class Inventory:
-    """The stores of a cache directory, and their chunks.
-
-    Parameters
-    ----------
-    directory
-        The cache directory.
-    limit
-        Bytes that it may take.
+    """The stores of a cache directory, which may take `limit` bytes, and their chunks.
 
     Attributes
     ----------
@@ -38,8 +31,6 @@ class Inventory:
         Of columns, by their files.
     folders
         Of stores -> bytes of their files, oldest first.
-    evicted_bytes
-        Of all chunks that were evicted.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -193,20 +184,11 @@ class Inventory:
         past: float,
         needed_after: float,
     ) -> np.ndarray | None:
-        """Have cells be coming into slots of these sizes.
+        """Have cells be coming into slots of these sizes, int64 `(n,)`.
 
-        Parameters
-        ----------
-        cells, sizes
-            int64 `(n,)`.
-        past
-            What was announced for before this has been read.
-        needed_after
-            Chunks are evicted for them only if they are needed after this.
-
-        Returns
-        -------
-        The positions of the slots, int64 `(n,)`; None: there is no room for all.
+        What was announced for before `past` has been read. Chunks are evicted for them only if they
+        are needed after `needed_after`. Returns the positions of the slots, int64 `(n,)`; None:
+        there is no room for all.
         """
         is_old = index.words[cells] > 0
         wrong = is_old & (index.sizes[cells] != sizes)  # of another state of the store

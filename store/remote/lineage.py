@@ -78,17 +78,8 @@ def check_lineage(
 ) -> None:
     """Raise SchemaError unless a local store begins with the rows of the one in a bucket.
 
-    Parameters
-    ----------
-    store
-        The local store.
-    manifest
-        Of the store in the bucket.
-    pushed, in_bucket
-        Path of each of its arrays -> its sums, in the store that it was pushed from and as it lies
-        there.
-    where
-        Address of the store in the bucket.
+    That has the `manifest`, and is at the address `where`. `pushed` and `in_bucket` have the sums
+    of each array by its path: in the store that it was pushed from, and as it lies there.
     """
     if manifest.n_rows > len(store):
         raise SchemaError(

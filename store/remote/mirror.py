@@ -25,9 +25,10 @@ from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
 from store.read.mapped_file import MappedFile
-from store.remote.cache_dir import below, check_ours, check_peer, prepare_dir
+from store.remote.cache_dir import check_ours, prepare_dir
 from store.remote.messages import PROTOCOL, receive, send
 from store.remote.source import SETTINGS, source_settings
+from store.reports import size_text
 
 __all__ = [
     "LOCK_FILE",
@@ -64,19 +65,10 @@ class _Link(socket.socket):
 class Mirror:
     """A store at an address, mirrored in a directory of this node.
 
-    Parameters
-    ----------
-    limit
-        Bytes that all mirrors in it may take on the disk; None: the fetching process chooses. Of
-        several readers' limits the smallest counts.
-    digest
-        Which committed state of the store; None: that at the address now.
-
-    Attributes
-    ----------
-    session
-        Number of the fetching process that was spoken to last; another one may have made the files
-        again.
+    All mirrors in it may take `limit` bytes on the disk; None: the fetching process chooses. Of
+    several readers' limits the smallest counts. `digest` names a committed state of the store;
+    None: that at the address now. `session` names the fetching process that was spoken to last:
+    another one may have made the files again.
     """
 
     def __init__(
@@ -90,7 +82,6 @@ class Mirror:
         self.session = ""
         self.hits = 0  # reads that found all chunks there, without a request
         self.wait_s = 0.0
-        self._whole: set[str] = set()
         self._forget()
         _mirrors.add(self)
         self._ask({"op": "stats"})  # opens it
@@ -106,19 +97,9 @@ class Mirror:
     def need(self, path: str, some: np.ndarray, *, is_announced: bool = False) -> bool:
         """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
-        Parameters
-        ----------
-        is_announced
-            By `want`, which counted them in its times.
-
-        Returns
-        -------
-        Whether they were asked for; if not they are too many now, see `portion_bytes`.
-
-        Raises
-        ------
-        StoreError
-            They cannot be had.
+        They are `is_announced` if `want` counted them in its times. Returns whether they were asked
+        for; if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be
+        had.
         """
         began = time.monotonic()
         message = {"op": "need", "array": path, "announced": is_announced}
@@ -145,20 +126,9 @@ class Mirror:
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
-    def open_index(self, path: str) -> Path:
-        """Have the index of a column be there: its file."""
-        reply = self._ask({"op": "array", "array": path})
-        return below(self.cache_dir, reply["file"])
-
-    def fetch_whole(self, path: str) -> None:
-        """Have all files of a small array, which are kept while the store is open."""
-        if path not in self._whole:
-            self._ask({"op": "array", "array": path})
-            self._whole.add(path)
-
-    def forget_whole(self, path: str) -> None:
-        """The files of a small array have gone."""
-        self._whole.discard(path)
+    def open_array(self, path: str) -> Path:
+        """Have the files of a small array be there, or the index of a column: that is returned."""
+        return Path(self._ask({"op": "array", "array": path}).get("file", ""))
 
     def object_bytes(self, path: str = "") -> int:
         """Bytes of the objects of an array, or of the whole store."""
@@ -173,13 +143,11 @@ class Mirror:
         """The counts in one line."""
         counts = self.stats()
         n_found = counts["hits"] + counts["misses"]
-        gigabytes = {
-            name: f"{counts[f'{name}_bytes'] / 1e9:.2f} GB" for name in ("fetched", "evicted")
-        }
+        names = ("fetched_bytes", "fetched_twice_bytes", "evicted_bytes")
+        fetched, again, evicted = (size_text(counts[name]) for name in names)
         return (
-            f"{self.url}: {gigabytes['fetched']} fetched, "
-            f"{counts['fetched_twice_bytes'] / 1e9:.2f} of them again, {gigabytes['evicted']} "
-            f"evicted; {counts['hits'] / max(1, n_found):.0%} of requests found in the mirror, "
+            f"{self.url}: {fetched} fetched, {again} of them again, {evicted} evicted; "
+            f"{counts['hits'] / max(1, n_found):.0%} of requests found in the cache, "
             f"{counts['wait_s']:.1f} s waited"
         )
 
@@ -241,9 +209,7 @@ class Mirror:
         opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "settings": self.settings}
         send(link, {**opening, "limit": self.limit, "digest": self.digest})
         reply = _checked(receive(link)[0])
-        if reply["session"] != self.session:
-            self._whole.clear()
-        self.root = below(self.cache_dir, reply["root"])
+        self.root = Path(reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
         self.session = reply["session"]
@@ -285,7 +251,7 @@ def socket_address(cache_dir: Path) -> Iterator[str]:
     """Where the fetching process listens: short, as a socket's path has at most 107 bytes."""
     fd = os.open(cache_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        check_ours(cache_dir)
+        check_ours(cache_dir, fd)  # so nobody else has a socket in it, or comes to ours
         yield f"/proc/self/fd/{fd}/{SOCKET_FILE}"
     finally:
         os.close(fd)
@@ -324,7 +290,6 @@ def _try_to_connect(cache_dir: Path) -> socket.socket | None:
     except OSError:  # nobody listens
         connection.close()
         return None
-    check_peer(connection, cache_dir)
     return connection
 
 

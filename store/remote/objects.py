@@ -38,14 +38,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to try.
+    """How long to try: within `limit_s` seconds there is a result or an error.
 
-    Parameters
-    ----------
-    limit_s
-        Within it there is a result or an error.
-    attempt_s
-        What one attempt takes at most; none begins that could end after the limit.
+    One attempt takes `attempt_s` at most; none begins that could end after the limit.
     """
 
     limit_s: float
@@ -77,7 +72,7 @@ class Patience:
             if self.clock() + pause_s + self.attempt_s > end:
                 raise UnreachableError(
                     f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
-                    f"{n} attempts; try again later"
+                    f"{n} attempts; try again later, or check the address"
                 )
             self.sleep(pause_s)
 

@@ -17,14 +17,9 @@ R = TypeVar("R")
 
 
 class Tally:
-    """Bytes that threads have moved, told as they come.
+    """Bytes that threads have moved, told as they come, by one thread at a time.
 
-    Parameters
-    ----------
-    progress
-        Called with the bytes that are there, and those of all; never by two threads at once.
-    done, total
-        Bytes at the beginning, and those of all.
+    `done` of the `total` are there at the beginning.
     """
 
     def __init__(self, progress: BytesProgress, total: int, done: int = 0) -> None:
@@ -43,22 +38,10 @@ class Tally:
 def run_all(
     objects: Objects, work: Callable[[Objects, T], R], items: Iterable[T], n_threads: int
 ) -> list[R]:
-    """Do the work on each item; the results, in their order.
+    """Do the work on each item, `n_threads` at a time; the results, in their order.
 
-    Parameters
-    ----------
-    objects
-        What the work is done with; it is given the same ones, which wait for nothing any more once
-        the work has ended.
-    work, items
-        Called in a thread with each item.
-    n_threads
-        Items at a time.
-
-    Raises
-    ------
-    BaseException
-        The first that the work raised. What was begun then has ended, unless it is Ctrl-C.
+    It is given objects that wait for nothing any more once it has ended. Raises the first error of
+    the work; what was begun then has ended, unless that is Ctrl-C.
     """
     is_over = Event()
 

@@ -6,7 +6,7 @@ and files that differ are fetched again; what cannot be had right is an error, n
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,14 +68,10 @@ def pull_store(
     checking: BytesProgress = lambda done, total: None,
     files: Files = DISK,
 ) -> Pulled:
-    """Make a local store of one in a bucket.
+    """Make a local store at a new path of one in a bucket.
 
     Parameters
     ----------
-    objects
-        Those of the store.
-    path
-        Where to make it: nothing is there.
     dry_run
         Look only.
     ignore_space
@@ -84,8 +80,6 @@ def pull_store(
         Files at a time.
     progress, checking
         Called with the bytes that are here, or are checked, and those of all files.
-    files
-        The file operations to use.
 
     Raises
     ------
@@ -118,15 +112,7 @@ def pull_store(
 
 
 class _Pull:
-    """A store that is being fetched.
-
-    Attributes
-    ----------
-    root
-        Where it grows.
-    heads
-        Its data files, as objects.
-    """
+    """A store that grows at `root`; `heads` are its data files, as objects."""
 
     def __init__(
         self, objects: Objects, path: Path, remote: Remote, n_threads: int, files: Files
@@ -217,14 +203,21 @@ class _Pull:
         present = self._present()
         missing = [key for key in self.heads if key not in present]
         targets = {key: self.root / key for key in missing}
-        for folder in {path.parent for path in targets.values()}:
+        folders = {path.parent for path in targets.values()}
+        for folder in folders:
             self.files.make_dirs(folder)
         total = sum(head.size for head in self.heads.values())
-        done = total - self.missing_bytes()
-        add = Tally(progress, total, done).add
-        heads, working = self.heads, self._working
-        fetch_all(self.objects, targets, heads, working, self.n_threads, add, self.files)
-        self.files.sync_dirs({path.parent for path in targets.values()})
+        tally = Tally(progress, total, total - self.missing_bytes())
+        numbers = {key: number for number, key in enumerate(missing)}
+
+        def fetch(objects: Objects, key: str) -> None:
+            part = self._working / f"{numbers[key]}.part"
+            n_bytes = _fetch(objects, key, self.heads[key], part, self.files)
+            self.files.rename(part, targets[key])
+            tally.add(n_bytes)
+
+        run_all(self.objects, fetch, missing, self.n_threads)
+        self.files.sync_dirs(folders)
 
     def _remove_damaged(self, problems: Sequence[Problem]) -> None:
         """Remove the files that may be wrong: those named, and their checksums.
@@ -246,53 +239,6 @@ class _Pull:
 RANGE_BYTES = 8 * 1024 * 1024
 RANGES_AT_ONCE = 4  # of a file: what a thread holds in memory
 ATTEMPTS = 5  # with an object that is replaced while it is fetched
-
-
-def fetch_all(
-    objects: Objects,
-    targets: Mapping[str, Path],
-    heads: Mapping[str, Head],
-    working: Path,
-    n_threads: int,
-    advance: Callable[[int], None],
-    files: Files,
-) -> None:
-    """Fetch objects in parallel; the first error stops the others.
-
-    Parameters
-    ----------
-    objects
-        Where from.
-    targets
-        Key -> the file to make; its folder is there.
-    heads
-        Key -> the object that was there a moment ago.
-    working
-        A folder of the same file system, for files that are not whole.
-    n_threads
-        Files at a time.
-    advance
-        Called with the bytes of each file that is here now, from any thread.
-    files
-        The file operations to use.
-
-    Raises
-    ------
-    OSError
-        The disk is full, or another fault of it; whole files stay.
-    NotFoundError, UnreachableError
-        An object is gone, or did not come in time.
-    """
-
-    numbers = {key: number for number, key in enumerate(targets)}
-
-    def fetch(objects: Objects, key: str) -> None:
-        part = working / f"{numbers[key]}.part"
-        n_bytes = _fetch(objects, key, heads[key], part, files)
-        files.rename(part, targets[key])
-        advance(n_bytes)
-
-    run_all(objects, fetch, targets, n_threads)
 
 
 def _fetch(objects: Objects, key: str, head: Head, part: Path, files: Files) -> int:

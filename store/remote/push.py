@@ -87,12 +87,10 @@ def push_store(
 ) -> Pushed:
     """Make the store in a bucket what a local one is.
 
+    There may be nothing, an earlier state of this store, or what a stopped push left.
+
     Parameters
     ----------
-    path
-        The local store.
-    objects
-        Where to: nothing, an earlier state of this store, or what a stopped push left.
     dry_run
         Look only.
     restart

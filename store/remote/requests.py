@@ -37,17 +37,10 @@ class Piece(NamedTuple):
 
 
 def plan_requests(starts: np.ndarray, sizes: np.ndarray) -> list[Request]:
-    """The requests that together fetch some chunks of one object.
+    """The requests, in order, that together fetch some chunks of one object.
 
-    Parameters
-    ----------
-    starts, sizes
-        Where the chunks are, int64 `(n,)`: they rise, and do not overlap.
-
-    Returns
-    -------
-    list of Request
-        In order; of at most `MAX_REQUEST_BYTES`, unless one chunk is larger.
+    The chunks are at `starts`, int64 `(n,)`, which rise, and do not overlap. No request is larger
+    than `MAX_REQUEST_BYTES`, unless one chunk is.
     """
     requests: list[Request] = []
     chunks = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)

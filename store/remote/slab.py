@@ -34,14 +34,8 @@ def slots(sizes: np.ndarray) -> np.ndarray:
 class Slab:
     """A file of slots; nothing here has a lock.
 
-    Attributes
-    ----------
-    n_bytes
-        Where the last slot may end.
-    free_bytes
-        Of slots that nobody has.
-    file_bytes
-        Size of the file; it grows when slots are taken.
+    The last slot ends at `n_bytes` at most; of them, `free_bytes` are nobody's. The file has
+    `file_bytes`, and grows when slots are taken.
     """
 
     def __init__(self, path: Path) -> None:

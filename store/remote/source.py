@@ -58,7 +58,7 @@ _NAMES = {  # variables that the client reads to know the server, and as whom to
 }
 TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # whose certificates; of the whole process
 _IS_CREDENTIAL = re.compile(
-    r"AWS_(ACCESS_KEY_ID|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_\w+|SKIP_SIGNATURE)"
+    r"AWS_(ACCESS_KEY_ID|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_\w+)"
 )
 _PROFILE = {  # of its keys, those that the client has settings for
     "aws_access_key_id": "AWS_ACCESS_KEY_ID",
@@ -86,7 +86,8 @@ def source_settings(url: str) -> dict[str, str]:
         if value and (k in TRUSTED or re.fullmatch(names, k))
     }
     if scheme == "s3" and not any(map(_IS_CREDENTIAL.fullmatch, found)):
-        found = _of_profile() | found
+        is_public = found.get(UNSIGNED[scheme], "").lower() == "true"
+        found = _of_profile(with_keys=not is_public) | found
     for name, value in found.items():
         if not value.isprintable() and not name.endswith("SERVICE_ACCOUNT_KEY"):  # that is JSON
             raise SchemaError(
@@ -97,7 +98,7 @@ def source_settings(url: str) -> dict[str, str]:
     return {k: str(Path(v).absolute()) if _FILE.fullmatch(k) else v for k, v in found.items()}
 
 
-def _of_profile() -> dict[str, str]:
+def _of_profile(*, with_keys: bool) -> dict[str, str]:
     """What the files of AWS's own programs say of the profile `AWS_PROFILE`, or the usual one.
 
     https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html
@@ -130,13 +131,14 @@ def _of_profile() -> dict[str, str]:
             f"AWS_PROFILE: expected a profile of ~/.aws, found none of the name {chosen!r:.80}"
         )
     others = [key for key in profile if key.startswith(("sso_", "role_arn", "credential_process"))]
-    if others and "aws_access_key_id" not in profile:
+    if with_keys and others and "aws_access_key_id" not in profile:
         raise SchemaError(
             f"the profile {name!r:.80} of AWS: expected keys, found {others[0]}, which only AWS's "
             f'own program follows; run eval "$(aws configure export-credentials --profile {name} '
             '--format env)"'
         )
-    return {new: profile[old] for old, new in _PROFILE.items() if old in profile}
+    named = {new: profile[old] for old, new in _PROFILE.items() if old in profile}
+    return {k: v for k, v in named.items() if with_keys or k in ("AWS_REGION", "AWS_ENDPOINT_URL")}
 
 
 def source_name(url: str, settings: Mapping[str, str]) -> str:

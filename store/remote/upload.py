@@ -27,16 +27,9 @@ Advance = Callable[[int], None]
 
 
 class Upload(NamedTuple):
-    """An object to be written.
+    """An object to be written: a file, or bytes.
 
-    Attributes
-    ----------
-    key
-        Its name.
-    content
-        A file, or the bytes.
-    is_new
-        Nothing, or the same, must be there; False: it grows, and replaces what is there.
+    Nothing, or the same, must be there if it `is_new`; else it grows, and replaces what is there.
     """
 
     key: str
@@ -53,16 +46,8 @@ class Upload(NamedTuple):
 class Uploader:
     """Writes objects in parallel; the first error stops the others.
 
-    Parameters
-    ----------
-    objects
-        Where.
-    n_threads
-        That write at a time.
-    advance
-        Called with the bytes of each object that is there now, from any thread.
-    replaces
-        Objects with other bytes, which were there before, are removed instead of refused.
+    `advance` is called with the bytes of each object that is there now, from any thread. What
+    `replaces` removes objects with other bytes, which were there before; else they are refused.
     """
 
     def __init__(
@@ -75,14 +60,7 @@ class Uploader:
         self._has_md5 = True  # the server's etags are MD5s, until one is seen that is not
 
     def upload(self, uploads: Iterable[Upload], present: Mapping[str, Head]) -> int:
-        """Write objects; return how many were there before.
-
-        Parameters
-        ----------
-        uploads
-            What.
-        present
-            Objects that were there a moment ago.
+        """Write objects; return how many of them were there: `present` were so a moment ago.
 
         Raises
         ------

@@ -24,21 +24,10 @@ def unknown_use(tick: float) -> float:
 
 
 def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
-    """The chunks to evict.
+    """The chunks to evict, so that `wanted` bytes are free: indices, int64.
 
-    Parameters
-    ----------
-    next_use
-        When each is needed next: float64 `(n,)`.
-    n_bytes
-        What each takes: int64 `(n,)`.
-    wanted
-        Bytes to free.
-
-    Returns
-    -------
-    np.ndarray
-        Indices, int64: the fewest of those needed last that free so much; all, if it is not enough.
+    `next_use` is when each is needed next, float64 `(n,)`, `n_bytes` what it takes, int64 `(n,)`.
+    They are the fewest of those needed last; all, if it is not enough.
     """
     order = np.argsort(-next_use, kind="stable")
     total = np.cumsum(n_bytes[order])
@@ -47,20 +36,9 @@ def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np
 
 @dataclass(order=True)
 class Want:
-    """Announced cells of one shard, ordered by when they are needed.
+    """Announced cells of one shard, int64 `(n,)`, ordered by when the first is needed: `use`.
 
-    Attributes
-    ----------
-    use
-        When the first of them is needed.
-    column, shard
-        Where they are.
-    cells, uses
-        Which, int64 `(n,)`, and when each is needed, float64 `(n,)`.
-    is_wanted
-        Whether who announced them still reads.
-    tie
-        Orders those of the same time.
+    `uses` says when each is, float64 `(n,)`; `is_wanted`, whether who announced them still reads.
     """
 
     use: float

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from store.format.schema import TRACE_ID
+from store.read.source import address_of
 from store.traces.columns import TABLE_FIRST, TRACE_COLUMNS
 from store.view.attention import has_attention, head_columns
 from store.view.columns import Table
@@ -25,9 +26,10 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
     """
     store = table.store
     columns = store.schema.columns
+    address = address_of(path)
     return {
-        "place": str(path.resolve()),
-        "path": shlex.quote(str(path)),  # for commands that are copied
+        "place": address or str(path.resolve()),
+        "path": shlex.quote(address or str(path)),  # for commands that are copied
         "uuid": store.uuid,
         "generation": store.generation,
         "rows": len(table),

@@ -53,7 +53,7 @@ def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:
         row = snapshots.first.store.ids.find(trace_id)
         if row is not None:
             return f"#store={number}&row={row}"
-    names = ", ".join(str(snapshots.path) for snapshots in stores)
+    names = ", ".join(snapshots.first.store.location for snapshots in stores)
     raise NotFoundError(f"--trace: expected an id of a trace in {names}, found {trace_id!r:.80}")
 
 

@@ -194,7 +194,8 @@ def test_profiles_of_aws_are_read(profiles, monkeypatch):
     assert "AWS_SESSION_TOKEN" not in source_settings(S3_URL)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    assert source_settings(S3_URL).keys() == {"AWS_SKIP_SIGNATURE", "AWS_REGION"}
+    without_keys = {"AWS_SKIP_SIGNATURE", "AWS_REGION", "AWS_ENDPOINT_URL"}
+    assert source_settings(S3_URL).keys() == without_keys
 
 
 @pytest.mark.parametrize(
@@ -211,6 +212,15 @@ def test_a_damaged_profile_is_named_and_shows_nothing(profiles):
     with pytest.raises(SchemaError, match="credentials: expected profiles") as caught:
         source_settings(S3_URL)
     assert "hidden" not in str(caught.value)
+
+
+def test_who_has_no_credentials_is_told_of_public_buckets(bucket, profiles, monkeypatch):
+    """Not that whoever tells of the machine's role does not answer."""
+    for path in profiles.iterdir():
+        path.unlink()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="found none in the environment"):
+        open_objects(bucket.url(), endpoint=bucket.proxy.url)
 
 
 def test_a_public_bucket_is_read_without_credentials(bucket, open_at, rows, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """A store on any static web server is read as one in a bucket; nothing is written there."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from oracle import SCHEMA, assert_batch, write_store
@@ -35,6 +36,18 @@ def test_it_is_read_like_a_local_one(web, rows, way):
     assert store.file_bytes() > 0
     assert verify_store(f"{web.url}/{way}/t.zarr").problems == []
     assert web.methods <= {"GET", "HEAD"}
+
+
+def test_the_page_names_its_address(web):
+    """Where a path would have lost a slash; so do the commands that it shows."""
+    pytest.importorskip("starlette")
+    from store.view.describe import describe
+    from store.view.serve import open_stores
+
+    url = f"{web.url}/files/t.zarr"
+    (opened,) = open_stores([Path(url)], [])
+    found = describe(opened.first, opened.path)
+    assert (found["place"], found["path"]) == (url, url)
 
 
 def test_it_is_pulled(web, rows, tmp_path):
