@@ -132,15 +132,19 @@ def run_task(task: Task) -> dict:
     start = time.process_time()
     with cpu_arithmetic(1):
         if task.method == REFERENCE:
-            found = {"auroc": score_reference(SIGNALS[task.store], task.seed)}
+            area, by_chance = score_reference(SIGNALS[task.store], task.seed), 0.0
         else:
-            found = score_method(task)
-    seconds = round(time.process_time() - start)
-    named = {"store": task.store, "method": task.method}
-    return named | {name: round(value, 4) for name, value in found.items()} | {"seconds": seconds}
+            area, by_chance = score_method(task)
+    return {
+        "store": task.store,
+        "method": task.method,
+        "auroc": round(area, 4),
+        "by_chance": round(by_chance, 4),
+        "seconds": round(time.process_time() - start),
+    }
 
 
-def score_method(task: Task) -> dict[str, float]:
+def score_method(task: Task) -> tuple[float, float]:
     """The mean AUROC of the trainings on test, and its standard deviation by chance."""
     # of a method that learns nothing else the run of another has the settings
     models = task.method if task.method in {*DETECTORS, *PROBES} else "logreg_pca"
@@ -158,7 +162,7 @@ def score_method(task: Task) -> dict[str, float]:
     questions = data.splits.questions[data.splits.test]
     n_wrong, n_right = (len(np.unique(questions[labels == label])) for label in (1, 0))
     deviation = math.sqrt((n_wrong + n_right + 1) / (12 * n_wrong * n_right))
-    return {"auroc": float(np.mean(areas)), "by_chance": deviation}
+    return float(np.mean(areas)), deviation
 
 
 def earlier_rows(results: Path | None) -> dict[tuple[str, str], dict]:
@@ -166,13 +170,11 @@ def earlier_rows(results: Path | None) -> dict[tuple[str, str], dict]:
     path = None if results is None else results / "known_signal.csv"
     if path is None or not path.exists():
         return {}
-    numbers = ("auroc", "by_chance", "seconds")
-    rows = read_table(path).rows
+    numbers = {"auroc": float, "by_chance": float, "seconds": int}
     return {
         (row["store"], row["method"]): row
-        | {name: float(row[name]) for name in numbers if row[name]}
-        | {"seconds": int(row["seconds"])}
-        for row in rows
+        | {name: of(row[name] or 0) for name, of in numbers.items()}
+        for row in read_table(path).rows
     }
 
 
@@ -192,20 +194,18 @@ def expectation(
     rows: Mapping[tuple[str, str], dict], store: str, method: str, deviations: float
 ) -> dict:
     """What is expected of a method: nothing of one that may find a part of a signal."""
-    row, signal = rows[store, method], SIGNALS[store]
-    wanted, bound, is_so = "", "", None
+    area, signal = rows[store, method]["auroc"], SIGNALS[store]
     if method in signal.finds and (store, REFERENCE) in rows:
         least = rows[store, REFERENCE]["auroc"] - NEAR
-        wanted, bound, is_so = "at least", f"{least:.3f}", row["auroc"] >= least
-    elif method != REFERENCE and is_blind(store, method):
-        most = deviations * row["by_chance"]
-        wanted, bound, is_so = (
-            "chance: at most",
-            f"{0.5 + most:.3f}",
-            abs(row["auroc"] - 0.5) <= most,
-        )
-    verdict = {True: "yes", False: MISSED, None: ""}[is_so]
-    return {"expected": wanted, "bound": bound, "as_expected": verdict}
+        return expected("at least", least, area >= least)
+    if method != REFERENCE and is_blind(store, method):
+        most = deviations * rows[store, method]["by_chance"]
+        return expected("chance, at most", 0.5 + most, abs(area - 0.5) <= most)
+    return {"expected": "", "bound": "", "as_expected": ""}
+
+
+def expected(what: str, bound: float, is_so: bool) -> dict:
+    return {"expected": what, "bound": f"{bound:.3f}", "as_expected": "yes" if is_so else MISSED}
 
 
 def is_blind(store: str, method: str) -> bool:

@@ -37,7 +37,6 @@ WIDE = (8, 384)
 OUTLIERS = [3, 70, 71, 200]  # dimensions of wide states that are a hundred times the others
 
 STATE_METHODS = ("saplma", "lstm_solo", "clap", "logreg_best")
-BAGS = ("logreg_mean", "logreg_best", "saplma", "lstm_solo", "clap")  # see no order of tokens
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,8 @@ class Signal:
         Its AUROC is what the methods of `finds` should have, all but .02; None where nothing is
         to be found.
     finds, blind : tuple of str
-        Methods that should find it, and some that cannot although what they read tells it.
+        Methods that should find it, and some that cannot. All that read nothing that tells the
+        label cannot either (`told_by`): they are those of a store without a signal.
     """
 
     plant: Plant
@@ -356,58 +356,66 @@ SIGNALS: dict[str, Signal] = {
         plant_one_layer,
         partial(regression, mean_at_layer),
         ("logreg_mean", "halunet", "token_sequence", "state_sequence"),
-        ("prompt_state", "mean_logprob"),
+        ("logreg_first", "prompt_state"),
     ),
     "layers_xor": Signal(
         plant_layers_xor,
         partial(regression, partial(last_at, [LAYER, OTHER]), mlp=True),
         ("lstm_solo", "clap", "layer_transitions"),
-        ("saplma", "logreg_best", "logreg_pca", "prompt_state"),
+        ("saplma", "logreg_best", "logreg_pca"),
     ),
     "one_token": Signal(
         plant_one_token,
         partial(network, Extremes),
         ("token_sequence", "state_sequence"),  # a mean, as halunet has, dilutes it
-        STATE_METHODS,
+        ("logreg_best",),
     ),
-    "order": Signal(plant_order, partial(network, Gru), ("state_sequence",), BAGS),
+    "order": Signal(
+        plant_order,
+        partial(network, Gru),
+        ("state_sequence",),
+        ("logreg_mean", "halunet", "token_sequence"),  # which see each token with one or two before
+    ),
     "graph": Signal(
         plant_graph,
         partial(regression, attended_state),
         ("gnn_det_lstm", "gvae_lstm"),
-        (*STATE_METHODS, "logreg_mean"),
+        ("logreg_mean", "state_sequence"),
         n_train=700,  # of a strong signal, for slow methods
     ),
     "diagonal": Signal(
         partial(plant_attention, strength=0.03, where="itself"),
         partial(regression, log_diagonal),
         ("llm_check", "attn_logdet"),
-        STATE_METHODS,
+        ("logreg_best",),
     ),
     "sink": Signal(
         partial(plant_attention, strength=0.06, where="first token"),
         partial(regression, sink),
         ("sink_probe",),  # an eigenvalue of LapEigvals lacks what the token pays to itself
-        STATE_METHODS,
+        ("logreg_best",),
     ),
     "lookback": Signal(
         partial(plant_attention, strength=0.12, where="prompt"),
         partial(regression, prompt_mass),
         ("lookback_lens",),
-        STATE_METHODS,
+        ("logreg_best",),
     ),
     "min_logprob": Signal(
         plant_min_logprob,
         partial(regression, least_logprob),
         ("min_logprob", "uncertainty", "los_net"),
-        ("mean_logprob", *STATE_METHODS),
+        ("mean_logprob", "perplexity", "sum_logprob", "logreg_best"),
     ),
     "wide": Signal(
         plant_wide,
         partial(regression, partial(last_at, [4])),
         STATE_METHODS,
+        ("logreg_first",),
         wide=True,
     ),
-    "duplicates": Signal(plant_question, None, (), (*STATE_METHODS, "question_only"), n_copies=3),
+    "duplicates": Signal(
+        plant_question, None, (), (*STATE_METHODS, "logreg_mean", "question_only"), n_copies=3
+    ),
     "null": Signal(plant_nothing, None, (), tuple(METHODS), n_train=350),
 }
