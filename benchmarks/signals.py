@@ -374,7 +374,7 @@ SIGNALS: dict[str, Signal] = {
         plant_order,
         partial(network, Gru),
         ("state_sequence",),
-        ("logreg_mean", "halunet", "token_sequence"),  # which see each token with one or two before
+        ("logreg_mean", "token_sequence"),  # the latter sees a token with the one before it alone
     ),
     "graph": Signal(
         plant_graph,
