@@ -230,7 +230,7 @@ def plant_attention(
         maps[:, :n_prompt] /= maps[:, :n_prompt].sum(-1, keepdims=True)
 
 
-def plant_min_logprob(rng: np.random.Generator, trace: Trace, label: int) -> None:
+def plant_least_logprob(rng: np.random.Generator, trace: Trace, label: int) -> None:
     """For 1, one token of the answer is less likely, and the others make up for it in the mean."""
     answer = trace["logprob"][trace["prompt_len"] :]
     if label:
@@ -401,8 +401,8 @@ SIGNALS: dict[str, Signal] = {
         ("lookback_lens",),
         ("logreg_best",),
     ),
-    "min_logprob": Signal(
-        plant_min_logprob,
+    "least_logprob": Signal(
+        plant_least_logprob,
         partial(regression, least_logprob),
         ("min_logprob", "uncertainty", "los_net"),
         ("mean_logprob", "perplexity", "sum_logprob", "logreg_best"),
