@@ -155,7 +155,7 @@ def cover_metrics(args: Namespace) -> Iterator[dict]:
         for _ in range(args.simulations // 10):
             rows = probabilities(SIZES[size], SIZES[size], kind, area, rng)
             measured = measure(*rows[:2], 0.5)
-            intervals = bootstrap_rates(*rows, 0, 400) | bootstrap_calibration(*rows, 0, 400)
+            intervals = bootstrap_rates(*rows, 0) | bootstrap_calibration(*rows, 0)
             for name in METRICS:
                 if getattr(measured, name) is not None:
                     found[name].append(intervals[name])

@@ -6,8 +6,9 @@ model that knows where to look and learns the rest from the training rows.
 """
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -19,14 +20,16 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-__all__ = ["SIGNALS", "SPLITS", "Signal", "Trace", "rows_of"]
+from models import METHODS
+
+__all__ = ["SIGNALS", "Signal", "Trace", "rows_of", "told_by"]
 
 Array = NDArray[np.floating]
 Trace = dict  # column -> value; in the making also `maps` (L, H, T, T)
 Plant = Callable[[np.random.Generator, Trace, int], None]
 Reference = Callable[[list[Trace], list[Trace]], Array]  # train, test -> scores of test (n,)
 
-SPLITS = {"train": 1400, "val": 500, "test": 1000}  # traces
+N_TEST = 1000  # traces
 N_LAYERS, N_HEADS, STATE_SIZE, N_CANDIDATES = 5, 2, 16, 4
 LAYER, OTHER = 1, 3  # where the signals of states are
 A, B = np.linalg.qr(np.random.default_rng(7).normal(size=(STATE_SIZE, 2)))[0].T  # directions (d,)
@@ -34,7 +37,6 @@ WIDE = (8, 384)
 OUTLIERS = [3, 70, 71, 200]  # dimensions of wide states that are a hundred times the others
 
 STATE_METHODS = ("saplma", "lstm_solo", "clap", "logreg_best")
-BAGS = ("logreg_mean", "logreg_best", "saplma", "lstm_solo", "clap")  # see no order of tokens
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Signal:
         Its AUROC is what the methods of `finds` should have, all but .02; None where nothing is
         to be found.
     finds, blind : tuple of str
-        Methods that should find it, and some that cannot.
+        Methods that should find it, and some that cannot. All that read nothing that tells the
+        label cannot either (`told_by`): they are those of a store without a signal.
     """
 
     plant: Plant
@@ -58,17 +61,23 @@ class Signal:
     blind: tuple[str, ...] = ()
     wide: bool = False
     n_copies: int = 1  # of a question, under other ids
+    n_train: int = 1400  # traces
 
     @property
     def methods(self) -> tuple[str, ...]:
         return (*self.finds, *self.blind)
+
+    @property
+    def n_traces(self) -> dict[str, int]:
+        """Split -> number of traces."""
+        return {"train": self.n_train, "val": self.n_train * 5 // 14, "test": N_TEST}
 
 
 def rows_of(signal: Signal, seed: int) -> Iterator[tuple[str, Trace]]:
     """(id, columns) of each trace, the splits one after the other."""
     rng = np.random.default_rng([seed, 1])
     number = 0
-    for split, n_traces in SPLITS.items():
+    for split, n_traces in signal.n_traces.items():
         for _ in range(n_traces // signal.n_copies):
             label = int(rng.integers(2))
             trace = (wide_noise if signal.wide else noise)(rng)
@@ -77,6 +86,21 @@ def rows_of(signal: Signal, seed: int) -> Iterator[tuple[str, Trace]]:
                 columns = finish(rng, trace) | described(number, copy, label, split)
                 yield f"t{number}", columns
                 number += 1
+
+
+@cache
+def told_by(signal: Signal) -> frozenset[str]:
+    """The columns that tell the label: they differ if it does and all noise is the same."""
+    trace = (wide_noise if signal.wide else noise)(np.random.default_rng(0))
+    of_label = []
+    for label in (0, 1):
+        planted = deepcopy(trace)
+        signal.plant(np.random.default_rng(1), planted, label)
+        of_label.append(finish(np.random.default_rng(2), planted))
+    first, other = of_label
+    return frozenset(
+        name for name in first if not np.allclose(first[name], other[name], equal_nan=True)
+    )
 
 
 def described(number: int, copy: int, label: int, split: str) -> Trace:
@@ -206,7 +230,7 @@ def plant_attention(
         maps[:, :n_prompt] /= maps[:, :n_prompt].sum(-1, keepdims=True)
 
 
-def plant_min_logprob(rng: np.random.Generator, trace: Trace, label: int) -> None:
+def plant_least_logprob(rng: np.random.Generator, trace: Trace, label: int) -> None:
     """For 1, one token of the answer is less likely, and the others make up for it in the mean."""
     answer = trace["logprob"][trace["prompt_len"] :]
     if label:
@@ -332,70 +356,66 @@ SIGNALS: dict[str, Signal] = {
         plant_one_layer,
         partial(regression, mean_at_layer),
         ("logreg_mean", "halunet", "token_sequence", "state_sequence"),
-        ("prompt_state", "mean_logprob"),
+        ("logreg_first", "prompt_state"),
     ),
     "layers_xor": Signal(
         plant_layers_xor,
         partial(regression, partial(last_at, [LAYER, OTHER]), mlp=True),
         ("lstm_solo", "clap", "layer_transitions"),
-        ("saplma", "logreg_best", "logreg_pca", "prompt_state"),
+        ("saplma", "logreg_best", "logreg_pca"),
     ),
     "one_token": Signal(
         plant_one_token,
         partial(network, Extremes),
         ("token_sequence", "state_sequence"),  # a mean, as halunet has, dilutes it
-        STATE_METHODS,
+        ("logreg_best",),
     ),
-    "order": Signal(plant_order, partial(network, Gru), ("state_sequence",), BAGS),
+    "order": Signal(
+        plant_order,
+        partial(network, Gru),
+        ("state_sequence",),
+        ("logreg_mean", "token_sequence"),  # the latter sees a token with the one before it alone
+    ),
     "graph": Signal(
         plant_graph,
         partial(regression, attended_state),
         ("gnn_det_lstm", "gvae_lstm"),
-        (*STATE_METHODS, "logreg_mean"),
+        ("logreg_mean", "state_sequence"),
+        n_train=700,  # of a strong signal, for slow methods
     ),
     "diagonal": Signal(
         partial(plant_attention, strength=0.03, where="itself"),
         partial(regression, log_diagonal),
         ("llm_check", "attn_logdet"),
-        STATE_METHODS,
+        ("logreg_best",),
     ),
     "sink": Signal(
         partial(plant_attention, strength=0.06, where="first token"),
         partial(regression, sink),
         ("sink_probe",),  # an eigenvalue of LapEigvals lacks what the token pays to itself
-        STATE_METHODS,
+        ("logreg_best",),
     ),
     "lookback": Signal(
         partial(plant_attention, strength=0.12, where="prompt"),
         partial(regression, prompt_mass),
         ("lookback_lens",),
-        STATE_METHODS,
+        ("logreg_best",),
     ),
-    "min_logprob": Signal(
-        plant_min_logprob,
+    "least_logprob": Signal(
+        plant_least_logprob,
         partial(regression, least_logprob),
         ("min_logprob", "uncertainty", "los_net"),
-        ("mean_logprob", *STATE_METHODS),
+        ("mean_logprob", "perplexity", "sum_logprob", "logreg_best"),
     ),
     "wide": Signal(
         plant_wide,
         partial(regression, partial(last_at, [4])),
         STATE_METHODS,
+        ("logreg_first",),
         wide=True,
     ),
-    "duplicates": Signal(plant_question, None, (), (*STATE_METHODS, "question_only"), n_copies=3),
-    "null": Signal(
-        plant_nothing,
-        None,
-        (),
-        (
-            *STATE_METHODS,
-            "layer_transitions",
-            "halunet",
-            "token_sequence",
-            "state_sequence",
-            "gnn_det_lstm",
-            "uncertainty",
-        ),
+    "duplicates": Signal(
+        plant_question, None, (), (*STATE_METHODS, "logreg_mean", "question_only"), n_copies=3
     ),
+    "null": Signal(plant_nothing, None, (), tuple(METHODS), n_train=350),
 }

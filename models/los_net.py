@@ -21,6 +21,7 @@ WIDTH = 128
 N_HEADS = 8
 MAX_TOKENS = 100  # of an answer, from its first on
 MIN_SPREAD = 1e-6  # candidates that are all equally likely have no spread
+LEAST = -20.0  # log-probabilities below are cut
 
 
 class Signature(NamedTuple):
@@ -31,6 +32,8 @@ class Signature(NamedTuple):
     candidates: Tensor
     # (n_tokens,) float32: probability of the token that was taken, on the same scale
     actual: Tensor
+    # (n_tokens,) float32: its log-probability, at least `LEAST`
+    logprob: Tensor
     # (n_tokens,) int64: its place among the candidates, from 0; K where it is none of them
     rank: Tensor
     offsets: Tensor  # (B + 1,) int64
@@ -54,10 +57,11 @@ def read_signature(batch: Batch) -> Signature:
     n_free = max(1, probabilities.shape[1] - 1)
     variance = distance.square().sum(dim=1, keepdim=True) / n_free
     spread = variance.sqrt().clamp(min=MIN_SPREAD)
-    actual = logprob[is_read, None].float().exp()
+    actual = logprob[is_read].float()
     return Signature(
         distance / spread,
-        ((actual - mean) / spread).squeeze(1),
+        ((actual[:, None].exp() - mean) / spread).squeeze(1),
+        actual.clamp(min=LEAST),
         rank_of(batch.ragged("tokens").values[is_read], batch.ragged("topk_id").values[is_read]),
         offsets,
     )
@@ -90,14 +94,18 @@ class SignatureEncoder(nn.Module):
         self.project = nn.Linear(n_candidates, WIDTH // 2)
         self.by_probability = nn.Parameter(torch.randn(WIDTH // 2))
         self.by_rank = nn.Parameter(torch.randn(WIDTH // 2))
+        self.by_logprob = nn.Parameter(torch.randn(WIDTH // 2))
         self.class_token = nn.Parameter(torch.randn(WIDTH))
         self.position = nn.Embedding(1 + MAX_TOKENS, WIDTH)
         self.block = nn.TransformerEncoderLayer(WIDTH, N_HEADS, WIDTH, dropout, batch_first=True)
 
-    def forward(self, candidates: Tensor, actual: Tensor, rank: Tensor, offsets: Tensor) -> Tensor:
+    def forward(
+        self, candidates: Tensor, actual: Tensor, logprob: Tensor, rank: Tensor, offsets: Tensor
+    ) -> Tensor:
         height = 1 - 2 * rank / candidates.shape[1]  # 1 for the likeliest, -1 for none of them
         taken = self.by_probability + height[:, None] * self.by_rank
-        step = torch.cat([self.project(candidates).float(), actual[:, None] * taken], dim=1)
+        chosen = actual[:, None] * taken + logprob[:, None] * self.by_logprob
+        step = torch.cat([self.project(candidates).float(), chosen], dim=1)
         lengths = offsets.diff()  # (B,)
         place = torch.arange(1 + int(lengths.max()), device=offsets.device)  # 0: the class token
         steps = step.new_zeros(len(lengths), len(place), WIDTH)
@@ -120,7 +128,10 @@ class LosNet(Detector):
     heads, as wide between, ReLU, normalisation behind the sums, dropout .3), and a linear map of
     the class token's vector gives the logit. Answers are read up to 100 tokens.
 
-    Different from the paper: mean and standard deviation are of the K candidates that the store
+    Different from the paper: the log-probability of the token, at least -20, times a trained w is
+    added to a u + a (1 - 2 r / V) v, since unlikely tokens all have the same a, that of p = 0
+    (without it, a label that the least log-probability tells is missed:
+    `benchmarks.known_signal`). Mean and standard deviation are of the K candidates that the store
     has, and ranks count in parts of K, not of the whole vocabulary of V tokens, which the store
     lacks; where K = V nothing differs. A token that is none of the candidates has rank K. Shorter
     answers are masked where the authors pad them with zeros. Of the sizes they searched (width 128

@@ -41,7 +41,7 @@ SIZES = {
     "view": "--rows 3000 --scored 50 --points 2000 --tokens 5 --layers 2 --hidden-size 8",
     "coverage": "--simulations 20 --sizes 30+30",
     "training": "--size-mb 1 --threads 1",
-    "known_signal": "--stores min_logprob --methods mean_logprob",
+    "known_signal": "--stores least_logprob --methods mean_logprob",
     "images": "--size-mb 1 --threads 1 --image-tokens 8",
     "remote": "--size-mb 8",
     "mirrored": "--size-mb 8",

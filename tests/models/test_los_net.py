@@ -33,7 +33,8 @@ def span_of(trace):
 
 
 def plain_steps(trace):
-    """(standardised candidates, standardised probability of the token, its rank) of each step."""
+    """Of each step: standardised candidates; of its token the standardised probability, the
+    log-probability and the rank."""
     steps = []
     for i in span_of(trace):
         logprob = float(trace["logprob"][i])
@@ -44,7 +45,7 @@ def plain_steps(trace):
         ids = trace["topk_id"][i].tolist()
         token = int(trace["tokens"][i])
         rank = ids.index(token) if token in ids else len(ids)
-        steps.append(((p - mean) / spread, (np.exp(logprob) - mean) / spread, rank))
+        steps.append(((p - mean) / spread, (np.exp(logprob) - mean) / spread, logprob, rank))
     return steps[:MAX_TOKENS]
 
 
@@ -78,9 +79,10 @@ def plain_block(block, rows):
 def plain_logit(detector, trace):
     encoder = detector.encoder
     rows = [array(encoder.class_token)]
-    for candidates, actual, rank in plain_steps(trace):
+    for candidates, actual, logprob, rank in plain_steps(trace):
         by_rank = actual * 2 * (0.5 - rank / len(candidates)) * array(encoder.by_rank)
         taken = by_rank + actual * array(encoder.by_probability)
+        taken = taken + logprob * array(encoder.by_logprob)
         rows.append(np.concatenate([linear(encoder.project, candidates), taken]))
     rows = [row + array(encoder.position.weight)[i] for i, row in enumerate(rows)]
     return linear(detector.classifier, plain_block(encoder.block, rows)[0])[0]

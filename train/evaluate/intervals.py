@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 Z = float(norm.ppf(0.975))
-PRIOR = 10  # questions of the rarer class that weigh as much as the variance of a model
+PRIOR = 7  # questions of the class with fewer, that weigh as much as what is usual
+ALIKE = 0.5  # correlation of the rows of a question that is usual
 
 
 def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Interval:
@@ -49,8 +50,9 @@ def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
 
     The model knows neither the shape of the scores nor questions. Its variance is therefore
     multiplied by the ratio of the variance that the rows show (DeLong's, of questions: see
-    `clustered_variance`) to its own. Where a class has few questions that ratio is uncertain: it is
-    the mean of itself, with the weight of that number, and the design effect with that of `PRIOR`.
+    `clustered_variance`) to its own. Where a class has few questions that ratio is uncertain, and
+    is pulled to the design effect: how much larger the variance is for rows of a question being
+    alike. That is pulled in turn, to what it is if their scores correlate by `ALIKE`.
     Both ends are .5 for constant scores.
     """
     positive, negative = mean_components(labels, scores)
@@ -60,18 +62,22 @@ def auroc_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
         return [0.5, 0.5]
     sizes = len(positive), len(negative)
     n_questions = [len(np.unique(questions[labels == label])) for label in (1, 0)]
-    design = max(size / n for size, n in zip(sizes, n_questions, strict=True))
+    n_few = min(n_questions)
+    most = sizes[n_questions.index(n_few)] / n_few
     apart = clustered_variance(labels, positive, negative, np.arange(len(labels)))
-    if variance is not None and apart:
-        design = float(np.clip(variance / apart, 1, design))
-    ratio = design
+    ratio = design = most
     if variance is not None:
+        if apart:
+            design = pulled(max(1, variance / apart), 1 + ALIKE * (most - 1), n_few)
         half_a_pair = 0.5 / (sizes[0] * sizes[1])
         within = min(max(area, half_a_pair), 1 - half_a_pair)  # at 0 and 1 the model has no error
-        found = variance / model_variance(within, *sizes)
-        weight = min(n_questions)
-        ratio = (weight * found + PRIOR * design) / (weight + PRIOR)
+        ratio = pulled(variance / model_variance(within, *sizes), design, n_few)
     return [lower_end(area, ratio, *sizes), 1 - lower_end(1 - area, ratio, *sizes)]
+
+
+def pulled(found: float, usual: float, n_questions: int) -> float:
+    """What so many questions show, pulled to what is usual, which weighs as much as `PRIOR`."""
+    return (n_questions * found + PRIOR * usual) / (n_questions + PRIOR)
 
 
 def model_variance(area: float, n_positive: int, n_negative: int) -> float:

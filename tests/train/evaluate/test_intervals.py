@@ -40,7 +40,7 @@ def test_perfect_scores_are_not_certain(n):
     labels = np.repeat([1, 0], [n, 20 * n])
     low, high = auroc_interval(labels, labels * 1.0, np.arange(21 * n))
     assert high == 1
-    assert low == pytest.approx({1: 0.416, 7: 0.913, 30: 0.992}[n], abs=0.001)
+    assert low == pytest.approx({1: 0.416, 7: 0.926, 30: 0.994}[n], abs=0.001)
     opposite = auroc_interval(labels, -labels * 1.0, np.arange(21 * n))
     assert opposite == pytest.approx([0, 1 - low])
 

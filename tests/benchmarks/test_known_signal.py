@@ -1,0 +1,72 @@
+"""What the benchmark of known signals expects of a method, and what it says of what it finds."""
+
+import pytest
+
+from benchmarks.harness import RESULTS
+from benchmarks.known_signal import earlier_rows, judge
+from benchmarks.signals import SIGNALS, told_by
+from benchmarks.tables import read_table
+
+ATTENTION = {"attn_mean", "attn_diag", "attn_colsum", "attn_pmass", "attn_prev"}
+
+
+def rows(store, **areas):
+    """Rows of a table, whose AUROCs have a deviation of .02 by chance."""
+    return {
+        (store, method): {"store": store, "method": method, "auroc": area, "by_chance": 0.02}
+        for method, area in areas.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("store", "columns"),
+    [
+        ("one_layer", {"hidden_states", "hs_last", "hs_mean"}),
+        ("one_token", {"hidden_states", "hs_mean"}),
+        ("order", {"hidden_states"}),
+        ("graph", {"hidden_states"}),
+        ("sink", ATTENTION),
+        ("least_logprob", {"logprob"}),
+        ("wide", {"hs_last"}),
+        ("duplicates", set()),
+        ("null", set()),
+    ],
+)
+def test_columns_that_tell_the_label(store, columns):
+    """A sum that a signal leaves alone tells nothing."""
+    assert told_by(SIGNALS[store]) == columns
+
+
+@pytest.mark.parametrize(
+    ("method", "area", "said"),
+    [
+        ("state_sequence", 0.94, ("at least", "0.940", "yes")),
+        ("state_sequence", 0.93, ("at least", "0.940", "NO")),
+        ("logreg_mean", 0.55, "yes"),
+        ("logreg_mean", 0.35, "NO"),
+        ("act_vit", 0.35, ("", "", "")),
+    ],
+)
+def test_what_is_expected(method, area, said):
+    """Near the reference; chance, on either side, where no column that is read tells the label."""
+    table = judge(rows("order", reference=0.96, **{method: area}))
+    (found,) = [row for row in table if row["method"] == method]
+    if isinstance(said, tuple):
+        assert (found["expected"], found["bound"], found["as_expected"]) == said
+    else:
+        assert (found["expected"], found["as_expected"]) == ("chance, at most", said)
+
+
+def test_without_its_reference_a_signal_is_not_judged():
+    (found,) = judge(rows("order", state_sequence=0.9))
+    assert found["as_expected"] == ""
+
+
+def test_the_committed_table_is_judged_by_the_present_rules():
+    """And has all that should find a signal beside its reference."""
+    table = judge(earlier_rows(RESULTS))
+    committed = read_table(RESULTS / "known_signal.csv").rows
+    assert [row["as_expected"] for row in table] == [row["as_expected"] for row in committed]
+    for name, signal in SIGNALS.items():
+        methods = {row["method"] for row in committed if row["store"] == name}
+        assert {"reference", *signal.finds} <= methods or signal.reference is None, name
