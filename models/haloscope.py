@@ -1,4 +1,4 @@
-"""HaloScope: a classifier that learns from unlabelled states which are hallucinations (Du 2024).
+"""HaloScope: a classifier that learns which states are hallucinations without labels.
 
 Du et al. 2024, arXiv:2409.17504 (NeurIPS). First, with m the mean of the training states of a
 layer, v_j the singular vectors of the centred states and s_j their singular values,
@@ -143,25 +143,15 @@ class MembershipProbe(Probe):
         """Both steps; `val_auroc` is that of the first, which chooses the layer."""
         areas: list[float] = []
         for i in range(train.shape[1]):
-            numbers = to_numpy(train, i), to_numpy(val, i)
-            first = self.projection.fit_alternative(
-                numbers[0], train_labels, numbers[1], val_labels
-            )
+            states, val_states = to_numpy(train, i), to_numpy(val, i)
+            first = self.projection.fit_alternative(states, train_labels, val_states, val_labels)
             if first.val_auroc[0] > max(areas, default=-1):
-                layer, best = i, (first, *numbers)
+                layer, membership, numbers = i, first, (states, val_states)
             areas += first.val_auroc
-        membership, *numbers_of_layer = best
-        states, val_states = (
-            np.where(np.isnan(one), membership.fill, one) for one in numbers_of_layer
+        states, val_states = (np.where(np.isnan(one), membership.fill, one) for one in numbers)
+        classifier, on_logit = self.learn_from(
+            membership, states, val_states, train_labels, val_labels
         )
-        scores = membership.score(states)
-        found = []
-        for threshold in np.quantile(scores, QUANTILES):
-            classifier = train_classifier(states, scores > threshold)
-            logits, val_logits = (classify(one, classifier) for one in (states, val_states))
-            on_logit = self.fit_alternative(logits, train_labels, val_logits, val_labels)
-            found.append((on_logit, classifier))
-        on_logit, classifier = max(found, key=lambda one: one[0].val_auroc)
         return FittedMembership(
             alternative=layer,
             fill=membership.fill,
@@ -170,6 +160,27 @@ class MembershipProbe(Probe):
             val_auroc=tuple(areas),
             **classifier._asdict(),
         )
+
+    def learn_from(
+        self,
+        membership: FittedProbe,
+        train: Floats,
+        val: Floats,
+        labels: Labels,
+        val_labels: Labels,
+    ) -> tuple[Classifier, FittedProbe]:
+        """The classifier of the threshold that is best on validation; the regression on its logit.
+
+        `train` and `val`, (n, d), are without NaN.
+        """
+        scores = membership.score(train)
+        found = []
+        for threshold in np.quantile(scores, QUANTILES):
+            classifier = train_classifier(train, scores > threshold)
+            logits, val_logits = classify(train, classifier), classify(val, classifier)
+            on_logit = self.fit_alternative(logits, labels, val_logits, val_labels)
+            found.append((classifier, on_logit))
+        return max(found, key=lambda one: one[1].val_auroc)
 
     def load(self, saved: Mapping[str, Any]) -> FittedMembership:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""
