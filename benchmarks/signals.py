@@ -33,6 +33,8 @@ N_TEST = 1000  # traces
 N_LAYERS, N_HEADS, STATE_SIZE, N_CANDIDATES = 5, 2, 16, 4
 LAYER, OTHER = 1, 3  # where the signals of states are
 A, B = np.linalg.qr(np.random.default_rng(7).normal(size=(STATE_SIZE, 2)))[0].T  # directions (d,)
+N_CONTEXT = 2
+CONTEXT = slice(1, 1 + N_CONTEXT)  # tokens of every prompt
 WIDE = (8, 384)
 OUTLIERS = [3, 70, 71, 200]  # dimensions of wide states that are a hundred times the others
 
@@ -158,6 +160,9 @@ def finish(rng: np.random.Generator, trace: Trace) -> Trace:
         "attn_diag": by_token[np.arange(n_tokens), :, :, np.arange(n_tokens)],
         "attn_colsum": np.moveaxis(maps.sum(2), 2, 0),
         "attn_pmass": by_token[..., :n_prompt].sum(-1),
+        "attn_amass": by_token[..., n_prompt:].sum(-1),
+        "attn_cmass": by_token[..., CONTEXT].sum(-1),
+        "context_len": N_CONTEXT,
         "attn_prev": previous,
     }
 
@@ -230,6 +235,16 @@ def plant_attention(
         maps[:, :n_prompt] /= maps[:, :n_prompt].sum(-1, keepdims=True)
 
 
+def plant_context(rng: np.random.Generator, trace: Trace, label: int) -> None:
+    """For 1, layer 1 attends more to the context, and as much less to the rest of the prompt."""
+    n_prompt = trace["prompt_len"]
+    to_prompt = trace["maps"][LAYER, :, n_prompt:, :n_prompt]  # a view
+    moved = to_prompt * 0.4 * label * rng.uniform(0.5, 1.5)
+    moved[..., CONTEXT] = 0
+    to_prompt -= moved
+    to_prompt[..., CONTEXT] += moved.sum(-1, keepdims=True) / N_CONTEXT
+
+
 def plant_least_logprob(rng: np.random.Generator, trace: Trace, label: int) -> None:
     """For 1, one token of the answer is less likely, and the others make up for it in the mean."""
     answer = trace["logprob"][trace["prompt_len"] :]
@@ -281,6 +296,10 @@ def sink(trace: Trace) -> Array:
 def prompt_mass(trace: Trace) -> Array:
     mass = trace["attn_pmass"][trace["prompt_len"] :, LAYER].mean(0)
     return np.append(mass, [trace["prompt_len"], trace["answer_len"]])
+
+
+def context_mass(trace: Trace) -> Array:
+    return trace["attn_cmass"][trace["prompt_len"] :, LAYER].mean(0)
 
 
 def least_logprob(trace: Trace) -> Array:
@@ -400,6 +419,12 @@ SIGNALS: dict[str, Signal] = {
         partial(regression, prompt_mass),
         ("lookback_lens",),
         ("logreg_best",),
+    ),
+    "context": Signal(
+        plant_context,
+        partial(regression, context_mass),
+        ("lookback_context", "aggtruth_sum"),
+        ("lookback_lens", "logreg_best"),
     ),
     "least_logprob": Signal(
         plant_least_logprob,

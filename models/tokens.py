@@ -49,6 +49,7 @@ SKIPPED = "n_skipped"
 TOKENS_READ: dict[str, Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]] = {
     "answer": lambda prompt, answer: (prompt, prompt + answer),
     "answer and before": lambda prompt, answer: ((prompt - 1).clip(0), prompt + answer),
+    "last of answer": lambda prompt, answer: (prompt + (answer - 1).clip(0), prompt + answer),
     "first of answer": lambda prompt, answer: (prompt, prompt + answer.clip(max=1)),
     "prompt": lambda prompt, answer: (0 * prompt, prompt),
     "prompt end": lambda prompt, answer: ((prompt - 1).clip(0), prompt),

@@ -97,6 +97,7 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
         "mahalanobis",
         "relative_mahalanobis",
         "haloscope",
+        "haloscope_projection",
     ]
 
 

@@ -80,8 +80,9 @@ columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, K = 
 """
 FURTHER = """\
 --columns default,lens_entropy keeps the default columns and one more; default,-attn all but those
-that begin with attn_. Without any attn_ column, no attention maps are computed. Layer 0, the
-embedding, is kept only if --layers names it.
+that begin with attn_. Without any attn_ column and icr, no attention maps are computed. Columns of
+attention on the context, attn_c..., need questions with a context; where a prompt lacks it they are
+NaN. Layer 0, the embedding, is kept only if --layers names it.
 
 labels: score and label are of the first rule of --labels; label 1 = hallucination, 0 = right, -1 =
 unlabelled. Several rules also give a column label_RULE each.
@@ -245,7 +246,7 @@ class ExtractOptions(Command):
         layers,
     )
     columns: list[str] | None = options.columns(
-        "all but the lens_ columns, attn_edges, attn_edge_ends and attentions"
+        "all but those that are made only if they are named, see below"
     )
     fields: list[str] | None = options.FIELDS
     keep_attention: bool = flag("keep the full attention maps (large) beside the other columns")

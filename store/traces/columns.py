@@ -90,6 +90,8 @@ _state = partial(TraceColumn, dtype=STATE_DTYPES, axes=MODEL_STATES, of="states"
 _of_heads = partial(
     TraceColumn, dtype="float16", axes=("tokens", "layers", "heads"), of="attention"
 )
+# the same, which only `BY_HAND` makes
+_of_heads_by_hand = partial(_of_heads, made_by=(BY_HAND,))
 _prediction = partial(TraceColumn, dtype="float32", of="predictions")
 _lens = partial(
     TraceColumn, dtype="float32", axes=("tokens", "layers"), made_by=(BY_HAND,), of="lens"
@@ -137,6 +139,28 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
     "attn_pmass": _of_heads("attention mass on the prompt", made_by=BOTH),
     "attn_amass": _of_heads("attention mass on the answer"),
     "attn_prev": _of_heads("attention of each token to the one before; NaN for the first"),
+    "attn_entropy": _of_heads_by_hand("entropy of each token's attention, in nats"),
+    "attn_cmass": _of_heads_by_hand("attention mass on the context; NaN without one"),
+    "attn_centropy": _of_heads_by_hand(
+        "entropy of the shares of the context's tokens in attn_cmass, in nats; 0 where that is 0"
+    ),
+    "attn_ccosine": _of_heads_by_hand(
+        "mean cosine similarity of a head's attention to the context's tokens with that of the "
+        "layer's other heads"
+    ),
+    "attn_cjs": _of_heads_by_hand(
+        "Jensen-Shannon distance of a head's attention from the mean of the layer's heads, all "
+        "that is outside the context as one place"
+    ),
+    "icr": TraceColumn(
+        "Jensen-Shannon divergence, in nats, of what the layer adds to a token's state, projected "
+        "on the states of the 20 tokens with the most attention, from that attention; NaN at layer "
+        "0",
+        "float32",
+        ("tokens", "layers"),
+        (BY_HAND,),
+        "attention",
+    ),
     "logprob": _prediction(
         "of each token, in nats; NaN at token 0, which nothing predicted, and where a response has "
         "none",

@@ -15,8 +15,11 @@ SHAPES = {  # L = 3, d = 8, K = 4
     "topk_id": (4,),
     "attentions": (3, 2),
     "attn_edges": (3, 2),
+    "icr": (3,),
 }
 N_HEADS = 2  # H
+CONTEXT = (0, 1)  # of every trace: its first token, and how many
+ON_CONTEXT = ("attn_cmass", "attn_centropy", "attn_ccosine", "attn_cjs")
 LENS = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
 RAGGED = (
     "hidden_states",
@@ -24,7 +27,11 @@ RAGGED = (
     "attn_diag",
     "attn_colsum",
     "attn_pmass",
+    "attn_amass",
     "attn_prev",
+    "attn_entropy",
+    *ON_CONTEXT,
+    "icr",
     "attentions",
     "attn_edges",
     "attn_edge_ends",
@@ -43,7 +50,8 @@ SCORES = (
     "semantic_entropy_discrete",
     "selfcheck_nli",
 )
-FIXED = ("hs_last", "hs_prompt", "hs_mean", "eos_logprob", "prompt_len", "answer_len", *SCORES)
+LENGTHS = ("prompt_len", "answer_len", "context_len")
+FIXED = ("hs_last", "hs_prompt", "hs_mean", "eos_logprob", *LENGTHS, *SCORES)
 SETTINGS = {
     "gnn_hidden": 16,
     "latent_dim": 12,
@@ -135,6 +143,11 @@ def random_trace(rng, n_tokens):
         "eos_logprob": torch.tensor(-float(rng.random())),
         **{name: torch.from_numpy(rng.random((n_tokens, n_layers))).float() for name in LENS},
         **{name: torch.tensor(rng.random(), dtype=torch.float32) for name in SCORES},
+        # what no reduction of the maps here tells: numbers of their own
+        "attn_ccosine": torch.from_numpy(rng.random((n_tokens, n_layers, N_HEADS))).float(),
+        "attn_cjs": torch.from_numpy(rng.random((n_tokens, n_layers, N_HEADS))).float(),
+        "icr": torch.from_numpy(rng.random((n_tokens, n_layers))).float(),
+        "context_len": torch.tensor(CONTEXT[1], dtype=torch.int32),
         "prompt_len": torch.tensor(prompt_len, dtype=torch.int32),
         "answer_len": torch.tensor(n_tokens - prompt_len, dtype=torch.int32),
         "maps": maps,
@@ -155,7 +168,14 @@ def random_maps(n_tokens):
 def reduced_maps(maps, prompt_len):
     """The columns that a store keeps of maps, each (T, L, H) or (T * T, L, H), in float32 so that
     tests see no rounding."""
+    first, n_context = CONTEXT
+    on_context = maps[..., first : first + n_context]
+    shares = on_context / on_context.sum(axis=3, keepdims=True)
     reduced = {
+        "attn_entropy": entropy(maps),
+        "attn_cmass": on_context.sum(axis=3),
+        "attn_centropy": entropy(shares),
+        "attn_amass": maps[..., prompt_len:].sum(axis=3),
         "attn_diag": np.diagonal(maps, axis1=2, axis2=3),
         "attn_colsum": maps.sum(axis=2),
         "attn_pmass": maps[..., :prompt_len].sum(axis=3),
@@ -166,6 +186,11 @@ def reduced_maps(maps, prompt_len):
         name: torch.from_numpy(one.transpose(2, 0, 1).copy()).float()
         for name, one in reduced.items()
     }
+
+
+def entropy(maps):
+    """In nats, over the last axis."""
+    return -(maps * np.log(np.where(maps > 0, maps, 1))).sum(axis=3)
 
 
 def strong_edges(attentions, begin):

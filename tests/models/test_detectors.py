@@ -108,7 +108,7 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     wide = {"gnn_hidden": 128, "latent_dim": 128, "lstm_hidden": 128}
     shapes = {"hs_last": (32, 4096), "hidden_states": (32, 4096), "attn_mean": (32,)}
     shapes |= {"topk_logprob": (1000,), "topk_id": (1000,), "attentions": (32, 32)}
-    shapes |= {"attn_edges": (32, 32)}
+    shapes |= {"attn_edges": (32, 32), "icr": (32,)}
     settings = wide | {
         "num_lstm_layers": 2,
         "dropout": 0.3,
@@ -133,7 +133,7 @@ def test_parameter_counts_at_the_field_s_sizes(build):
     expected |= {"drift": 12.6e6, "halunet": 1.67e6, "clap": 0.86e6, "token_sequence": 1.6e6}
     expected |= {"los_net": 0.177e6, "charm": 0.501e6, "charm_edges": 0.501e6}
     expected |= {"act_conv": 0.37e6, "act_vit": 0.36e6, "state_sequence": 0.853e6}
-    expected |= {"layer_transitions": 16.8e6, "mind": 2.14e6}
+    expected |= {"layer_transitions": 16.8e6, "mind": 2.14e6, "icr_probe": 15_041}
     assert counts == pytest.approx(expected, rel=0.04)
 
 

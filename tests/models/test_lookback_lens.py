@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from models.lookback_lens import lookback_ratios
+from models.lookback_lens import context_ratios, lookback_ratios
 
 
 def mean_ratio(maps, prompt_len, answer_len):
@@ -51,3 +52,28 @@ def test_mass_rounded_above_one_stays_a_ratio(pack, traces):
     traces[0]["attn_pmass"] += 0.001
     found = lookback_ratios(pack(traces[:1]))
     assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_ratios_of_the_context_equal_a_loop_over_tokens(pack, traces, set_answer):
+    """Between means over its tokens and over the answer's; the rest of the prompt is in neither."""
+    trace = traces[2]
+    set_answer(trace, 5, 4)
+    maps = trace["maps"]
+    trace["attn_cmass"] = torch.from_numpy(maps[..., 1:4].sum(3).transpose(2, 0, 1).copy())
+    trace["context_len"] = torch.tensor(3)
+    ratios = []
+    for t in range(5, 9):
+        on_context = maps[:, :, t, 1:4].mean(axis=2)
+        on_answer = maps[:, :, t, 5 : t + 1].mean(axis=2)
+        ratios.append(on_context / (on_context + on_answer))
+    found = context_ratios(pack([trace]))[0, 0]
+    np.testing.assert_allclose(found, np.mean(ratios, axis=0).ravel(), rtol=1e-4)
+
+
+def test_nan_without_a_context(pack, traces):
+    """Its mass is not a number then."""
+    traces[0]["attn_cmass"] *= torch.nan
+    traces[0]["context_len"] = torch.tensor(0)
+    found = context_ratios(pack(traces[::2]))
+    assert found[0].isnan().all()
+    assert found[1:].isfinite().all()

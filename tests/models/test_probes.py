@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from models import BASELINES, CONTROLS, DETECTORS, PROBES
+from store.traces.columns import TRACE_COLUMNS
 
 NUMERIC = {name: CONTROLS[name] for name in ("prompt_state", "answer_length")}
 NUMERIC |= {"prompt_state from all states": CONTROLS["prompt_state"].otherwise}
 ALL = BASELINES | PROBES | NUMERIC
+# of every token, layer and head, which a store has in float16
+HALVES = [name for name, column in TRACE_COLUMNS.items() if column.axes[1:] == ("layers", "heads")]
 every_probe = pytest.mark.parametrize("probe", ALL.values(), ids=ALL)
 
 
@@ -60,9 +63,7 @@ def test_half_precision_changes_features_by_rounding(probe, pack, traces):
     """Attention as a store keeps it, in float16, gives nearly what float32 gives."""
     exact = probe.features(pack(traces))
     for trace in traces:
-        trace.update(
-            {name: trace[name].half() for name in ("attn_diag", "attn_colsum", "attn_pmass")}
-        )
+        trace.update({name: trace[name].half() for name in trace if name in HALVES})
     torch.testing.assert_close(
         probe.features(pack(traces)), exact, rtol=2e-3, atol=2e-3, equal_nan=True
     )

@@ -16,6 +16,7 @@ STANDARDISING = [
     "halunet",
     "clap",
     "layer_transitions",
+    "icr_probe",
     "token_sequence",
     "state_sequence",
     "charm",

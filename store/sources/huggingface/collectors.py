@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from store.errors import SchemaError
+from store.sources.huggingface.context_attention import ON_CONTEXT
 from store.traces.columns import TRACE_COLUMNS, columns_of
 
 __all__ = [
@@ -46,6 +47,8 @@ class Layout(NamedTuple):
 
     lengths: tuple[int, ...]  # tokens of each trace
     prompt_lens: tuple[int, ...]  # tokens of each prompt, at least one
+    # the first token of each context, and how many there are; (-1, 0) without one
+    contexts: tuple[tuple[int, int], ...] = ()
 
     @property
     def width(self) -> int:
@@ -111,6 +114,15 @@ def _mass(layout: Layout, maps: Tensor, starts: Sequence[int], ends: Sequence[in
     return torch.stack(sums)
 
 
+def _of_contexts(reduce: Callable[[Tensor], Tensor], layout: Layout, maps: Tensor) -> Tensor:
+    """Reduce the attention to each trace's context; NaN without one."""
+    column = maps.new_full(maps.shape[:3], torch.nan)
+    for i, (start, n) in enumerate(layout.contexts):
+        if n:
+            column[i] = reduce(maps[i, :, :, start : start + n])
+    return column
+
+
 # column -> one number a token and head, (B, H, T, T) -> (B, H, T), all float32
 BY_HEAD: dict[str, Callable[[Layout, Tensor], Tensor]] = {
     "attn_diag": lambda _, maps: maps.diagonal(dim1=2, dim2=3),
@@ -118,6 +130,8 @@ BY_HEAD: dict[str, Callable[[Layout, Tensor], Tensor]] = {
     "attn_pmass": lambda at, maps: _mass(at, maps, [0] * len(maps), at.prompt_lens),
     "attn_amass": lambda at, maps: _mass(at, maps, at.prompt_lens, at.lengths),
     "attn_prev": _previous,
+    "attn_entropy": lambda _, maps: torch.special.entr(maps).sum(dim=3),
+    **{name: partial(_of_contexts, reduce) for name, reduce in ON_CONTEXT.items()},
 }
 
 

@@ -33,11 +33,12 @@ from store.sources.huggingface.predictions import (
     find_lens,
     prediction_columns,
 )
+from store.sources.huggingface.residual_updates import ICR, IcrColumn
 
 __all__ = ["run_forward"]
 
 Row = dict[str, Any]
-Collector = StateColumns | AttentionColumns | LensColumns
+Collector = StateColumns | AttentionColumns | LensColumns | IcrColumn
 
 EMBEDDING = 0  # the number of the embedding among the layers
 # column -> which of the two parts of a layer
@@ -51,18 +52,21 @@ def run_forward(
     layers: Sequence[int],
     top_k: int,
     columns: Collection[str],
+    contexts: Sequence[tuple[int, int]] = (),
 ) -> list[Row | HalfRangeError]:
     """Run whole traces through the model, and make the columns that come from it.
 
     Where columns need maps, the model's implementation of attention has to be 'eager'.
 
     `layers`: layers to keep, ascending; 0 is the embedding. `columns`: the columns that are kept;
-    those that do not come from the model are passed over.
+    those that do not come from the model are passed over. `contexts`: of each trace the first token
+    of its context, and how many there are, (-1, 0) without one; of no trace if it is empty.
 
     Returns the columns of each trace, or why it has none: a state is beyond the range of its
     column. Raises SchemaError: the model cannot give a column.
     """
-    layout = Layout(tuple(map(len, traces)), tuple(prompt_lens))
+    contexts = contexts or [(-1, 0)] * len(traces)
+    layout = Layout(tuple(map(len, traces)), tuple(prompt_lens), tuple(contexts))
     collectors, takes = _collectors(model, layout, layers, columns)
     wants_predictions = not set(PREDICTIONS).isdisjoint(columns)
     if not collectors and not wants_predictions:
@@ -108,15 +112,19 @@ def _collectors(
                 takes.others[place] = partial(added.take, number)
     if not set(ATTENTION).isdisjoint(columns):
         config = model.config.get_text_config()
+        for layer in range(config.num_hidden_layers):
+            takes.maps[layer] = []  # those of layers that are not kept are dropped
         maps = AttentionColumns(layout, len(layers), config.num_attention_heads, columns)
         collectors.append(maps)
-        # those of layers that are not kept are dropped
-        takes.maps = dict.fromkeys(range(config.num_hidden_layers), lambda _: None)
         for number, layer in enumerate(layers):
             if layer == EMBEDDING:
                 maps.take_identity(number, model.device)
             else:
-                takes.maps[layer - 1] = partial(maps.take, number)
+                takes.maps[layer - 1].append(partial(maps.take, number))
+    if ICR in columns:
+        icr = IcrColumn(layout, layers)
+        icr.watch(takes)
+        collectors.append(icr)
     return collectors, takes
 
 

@@ -9,8 +9,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import Column, Schema
+from store.sources.huggingface.context_attention import ON_CONTEXT
 from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.load import EAGER, can_give_maps, implementation_of
+from store.sources.huggingface.prompts import EncodedQuestion
 from store.sources.questions import Question
 from store.traces.columns import BY_HAND, TRACE_COLUMNS, columns_of
 from store.traces.fields import NO_FIELDS, Fields
@@ -22,6 +24,7 @@ __all__ = [
     "NOT_BY_DEFAULT",
     "Kept",
     "build_schema",
+    "check_contexts",
     "check_model",
     "check_questions",
     "choose_columns",
@@ -136,6 +139,11 @@ class Kept:
         if not self.has_context:
             del every["context"]
         kept = choose_columns(self.columns, Schema(every))
+        for name in () if self.has_context else ON_CONTEXT.keys() & kept.columns.keys():
+            raise SchemaError(
+                f"columns: {name}: expected questions with a context, found none; give records the "
+                "key context, or leave the column out"
+            )
         for name in self.fields.columns.keys() & every.keys():
             raise SchemaError(
                 f"field {self.fields.names[name]!r:.80}: the column {name!r} is made already; "
@@ -150,7 +158,7 @@ def _model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, 
     if heads is None and wants_maps:
         raise SchemaError(
             "columns: expected a model with attention, found one without; leave out the attn_ "
-            "columns"
+            "columns and icr"
         )
     try:
         return config.num_hidden_layers, heads or 1, config.hidden_size
@@ -194,6 +202,17 @@ def check_model(model: PreTrainedModel, wants_maps: bool) -> None:
         )
     if model.training:
         raise ValueError("model: expected evaluation mode, found training mode; call model.eval()")
+
+
+def check_contexts(questions: Sequence[EncodedQuestion], schema: Schema) -> None:
+    """Raise SchemaError if attention on contexts is kept, and no prompt has its context."""
+    contexts = [one.context for one in questions if one.question.get("context")]
+    wanted = [name for name in schema.columns if name in ON_CONTEXT]
+    if wanted and contexts and not any(n_tokens for _, n_tokens in contexts):
+        raise SchemaError(
+            f"columns: {wanted[0]}: expected prompts with their contexts, found none in "
+            f"{len(contexts)}; write {{context}} into --prompt-template, or leave the column out"
+        )
 
 
 def check_questions(questions: Sequence[Question], decoding: Decoding) -> bool:

@@ -65,8 +65,8 @@ class Takes:
 
     # called with the states (B, T, d) of an entry, which they leave as they are
     states: defaultdict[int, list[Take]] = field(default_factory=lambda: defaultdict(list))
-    # called with the maps (B, H, T, T) of an entry, which are theirs
-    maps: dict[int, Take] = field(default_factory=dict)
+    # called with the maps (B, H, T, T) of an entry, which are theirs; with none they are dropped
+    maps: defaultdict[int, list[Take]] = field(default_factory=lambda: defaultdict(list))
     # called with what comes from a place, which they leave as it is
     others: dict[Place, Take] = field(default_factory=dict)
 
@@ -173,13 +173,13 @@ def _check_maps(model: PreTrainedModel, maps: Any) -> None:
     if n_maps != n_layers or len(maps) != n_layers:
         raise SchemaError(
             f"columns: expected attention maps of {n_layers} layers, found {n_maps}; leave out the "
-            "attn_ columns"
+            "attn_ columns and icr"
         )
     for layer, attention in enumerate(maps, 1):
         if attention.ndim != 4 or attention.shape[1] != n_heads:
             raise SchemaError(
                 f"columns: expected attention maps of {n_heads} heads, found shape "
-                f"{tuple(attention.shape)} in layer {layer}; leave out the attn_ columns"
+                f"{tuple(attention.shape)} in layer {layer}; leave out the attn_ columns and icr"
             )
 
 
@@ -195,7 +195,7 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     watched: dict[Place, Callable[[Tensor], Tensor | None]] = {**takes.others}
     for entry, place in places.states.items():
         if entry in takes.states:
-            watched[place] = partial(_take_states, takes.states[entry])
+            watched[place] = partial(_hand_over, takes.states[entry])
     for entry, place in places.maps.items():
         watched[place] = partial(_take_map, takes.maps[entry])
     others = [entry for entry in takes.states if entry not in places.states]
@@ -211,20 +211,20 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
             f"{len(missed)} that were not run"
         )
     for entry in others:
-        _take_states(takes.states[entry], out.hidden_states[entry])
+        _hand_over(takes.states[entry], out.hidden_states[entry])
     for entry in takes.maps.keys() - places.maps.keys():
-        takes.maps[entry](out.attentions[entry])
+        _hand_over(takes.maps[entry], out.attentions[entry])
     return out
 
 
-def _take_states(takes: Sequence[Take], states: Tensor) -> None:
+def _hand_over(takes: Sequence[Take], values: Tensor) -> None:
     for take in takes:
-        take(states)
+        take(values)
 
 
-def _take_map(take: Take, maps: Tensor) -> Tensor:
+def _take_map(takes: Sequence[Take], maps: Tensor) -> Tensor:
     """Hand over a map, and give nothing in its place."""
-    take(maps)
+    _hand_over(takes, maps)
     return maps.new_empty(0)
 
 

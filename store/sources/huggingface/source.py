@@ -44,7 +44,12 @@ from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.collectors import HalfRangeError
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import STOP_RULE, Decoding, generate_answers, stop_rule
-from store.sources.huggingface.kept import Kept, check_model, check_questions
+from store.sources.huggingface.kept import (
+    Kept,
+    check_contexts,
+    check_model,
+    check_questions,
+)
 from store.sources.huggingface.load import (
     EAGER,
     attention,
@@ -131,6 +136,7 @@ class HuggingFaceSource:
             model.config.get_text_config(), model.dtype, self.grader.columns
         )
         self.is_given = check_questions([one.question for one in questions], decoding)
+        check_contexts(questions, self.schema)
         self.left_out = LeftOut()
         self.verdicts: Counter[str] = Counter()
         self.forward_attention = EAGER if kept.needs_maps else implementation_of(model)
@@ -273,9 +279,14 @@ class HuggingFaceSource:
         """The rows of answers; what the model gave for them is freed when this returns."""
         with self._timed("second pass"), attention(self.model, self.forward_attention):
             traces = [answer.tokens for answer in answers]
-            prompt_lens = [len(answer.prompt) for answer in answers]
             computed = run_forward(
-                self.model, traces, prompt_lens, self.layers, self.top_k, self.schema.columns
+                self.model,
+                traces,
+                [len(answer.prompt) for answer in answers],
+                self.layers,
+                self.top_k,
+                self.schema.columns,
+                [answer.context for answer in answers],
             )
         return list(zip(answers, map(self._row, answers, computed), strict=True))
 

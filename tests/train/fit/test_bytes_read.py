@@ -34,6 +34,7 @@ NEEDED = {  # tokens and layers; of others the answer's tokens, if any, and all 
     "drift": (1, 6),
     "prompt_state": (1, ALL),
     "first_logprob": (1, ALL),
+    "attention_entropy": (1, 1),
 }
 OF_STATES = ("act_conv", "act_vit", "gnn_det_lstm", "gvae_lstm")
 OF_ATTENTION = ("attn_logdet", "lapeigvals", "llm_check", "sink_probe")

@@ -98,7 +98,7 @@ def make_source(
         return {name: settings.pop(name) for name in names if name in settings}
 
     answers = taken("max_new_tokens", "stop")
-    kept = Kept(**taken("layers", "columns", "top_k"))
+    kept = Kept(**taken("layers", "columns", "top_k", "has_context"))
     decoding = replace(decoding or Decoding(), **answers)
     prompts = Prompts(tokenizer, model, template, chat, decoding.max_new_tokens)
     encoded = [prompts.encode(question) for question in questions]

@@ -219,13 +219,15 @@ def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
         build_source(llama, tokenizer, layers=layers)
 
 
-@pytest.mark.parametrize("name", sorted(build_schema(1, 1, 1, 1).columns.keys() - {"context"}))
+@pytest.mark.parametrize("name", sorted(build_schema(1, 1, 1, 1).columns))
 def test_a_column_alone_is_what_it_is_among_all(llama, tokenizer, name):
     """Leaving columns out changes nothing in the others."""
     every = ["default", *NOT_BY_DEFAULT]
-    whole = [row for _, row in build_source(llama, tokenizer, columns=every).rows()]
+    questions = [question | {"context": "12"} for question in QUESTIONS]
+    asked = {"questions": questions, "template": "{context}+{question}", "has_context": True}
+    whole = [row for _, row in build_source(llama, tokenizer, columns=every, **asked).rows()]
     for (_, found), row in zip(
-        build_source(llama, tokenizer, columns=[name]).rows(), whole, strict=True
+        build_source(llama, tokenizer, columns=[name], **asked).rows(), whole, strict=True
     ):
         assert_same(found, {key: row[key] for key in dict.fromkeys(["question_id", name])})
 

@@ -21,6 +21,7 @@ from store.sources.huggingface.collectors import (
     Layout,
     StateColumns,
 )
+from store.sources.huggingface.context_attention import ON_CONTEXT
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.kept import build_schema
 from store.sources.huggingface.predictions import find_additions, find_lens
@@ -33,10 +34,11 @@ KINDS = (
 )
 TRACES = [[1, 5, 9, 3, 20, 7, 8], [1, 6, 2], [1, 30, 31, 32, 33], [1, 4]]
 PROMPT_LENS = [4, 1, 3, 1]
+CONTEXTS = [(1, 3), (-1, 0), (0, 2), (0, 1)]  # first token, and how many
 COLUMNS = [
     name
     for name in build_schema(L, H, D, 5).columns
-    if name.startswith(("hs_", "hidden_", "attn_", "attentions", "lens_"))
+    if name.startswith(("hs_", "hidden_", "attn_", "attentions", "lens_", "icr"))
     or name in ("logprob", "entropy", "topk_logprob", "topk_id", "eos_logprob")
 ]
 
@@ -84,7 +86,35 @@ def strong_edges(maps, prompt_len):
     return {"attn_edge_ends": torch.tensor(ends), "attn_edges": torch.stack(edges)}
 
 
-def expected_columns(states, maps, logits, prompt_len):
+def expected_on_context(maps, start, n):
+    """The columns of attention on a context, (T, L, H) each, by loops over tokens and heads."""
+    columns = {name: torch.full((maps.shape[2], *maps.shape[:2]), math.nan) for name in ON_CONTEXT}
+    for t in range(maps.shape[2] if n else 0):
+        for layer in range(maps.shape[0]):
+            rows = maps[layer, :, t, start : start + n].double()  # (H, C)
+            whole = torch.cat([rows, 1 - rows.sum(1, keepdim=True)], dim=1).clamp(min=0)
+            for head, row in enumerate(rows):
+                mass = row.sum()
+                shares = (row / mass)[row > 0]
+                cosines = [
+                    row @ other / (row.norm() * other.norm()).clamp(min=1e-300)
+                    for other in (*rows[:head], *rows[head + 1 :])
+                ]
+                reference = whole.mean(0)
+                middle = (whole[head] + reference) / 2
+                terms = [torch.xlogy(p, p / middle) for p in (whole[head], reference)]
+                found = {
+                    "attn_cmass": mass,
+                    "attn_centropy": -(shares * shares.log()).sum(),
+                    "attn_ccosine": sum(cosines) / (H - 1),
+                    "attn_cjs": (sum(terms).nansum() / 2).clamp(min=0).sqrt(),
+                }
+                for name, value in found.items():
+                    columns[name][t, layer, head] = value
+    return columns
+
+
+def expected_columns(states, maps, logits, prompt_len, context):
     """The columns of states and maps by their definitions, in float32."""
     n = len(states)
     previous = torch.full((n, *maps.shape[:2]), math.nan)
@@ -101,6 +131,8 @@ def expected_columns(states, maps, logits, prompt_len):
         "attn_pmass": reductions.prompt_mass(maps, prompt_len),
         "attn_amass": maps[..., prompt_len:].sum(dim=3).permute(2, 0, 1),
         "attn_prev": previous,
+        "attn_entropy": torch.distributions.Categorical(maps).entropy().permute(2, 0, 1),
+        **expected_on_context(maps, *context),
         "attentions": maps.permute(2, 3, 0, 1).reshape(n * n, *maps.shape[:2]),
         **strong_edges(maps, prompt_len),
         "eos_logprob": logits[-1].double().softmax(dim=-1)[[2, 3]].sum().log(),
@@ -110,10 +142,11 @@ def expected_columns(states, maps, logits, prompt_len):
 @pytest.mark.parametrize("layers", [[1, 2, 3], [2]], ids=["all", "one"])
 def test_columns_are_those_of_what_transformers_collects(model, layers):
     """Whatever the architecture and the padding, to half a unit of float16."""
-    rows = run_forward(model, TRACES, PROMPT_LENS, layers, 5, COLUMNS)
-    for row, trace, prompt_len in zip(rows, collected(model, layers), PROMPT_LENS, strict=True):
+    rows = run_forward(model, TRACES, PROMPT_LENS, layers, 5, COLUMNS, CONTEXTS)
+    given = zip(collected(model, layers), PROMPT_LENS, CONTEXTS, strict=True)
+    for row, (trace, *lengths) in zip(rows, given, strict=True):
         assert row.keys() == set(COLUMNS)
-        for name, values in expected_columns(*trace, prompt_len).items():
+        for name, values in expected_columns(*trace, *lengths).items():
             found = torch.as_tensor(row[name]).float()
             torch.testing.assert_close(found, values.float(), rtol=1e-3, atol=2e-6, equal_nan=True)
             assert found.shape == values.shape, name
@@ -251,7 +284,7 @@ def test_half_precision_models(dtype):
     model = build("llama", dtype)
     rows = run_forward(model, TRACES, PROMPT_LENS, [1, 2, 3], 5, COLUMNS)
     for row, trace, prompt_len in zip(rows, collected(model, [1, 2, 3]), PROMPT_LENS, strict=True):
-        expected = expected_columns(*trace, prompt_len)
+        expected = expected_columns(*trace, prompt_len, (-1, 0))
         assert torch.equal(torch.as_tensor(row["hidden_states"]), expected["hidden_states"])
         for name in ("attn_mean", "attn_colsum", "attn_amass", "hs_mean"):
             torch.testing.assert_close(

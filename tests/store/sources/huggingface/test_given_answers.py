@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import building
+import numpy as np
 import pytest
 from building import assert_same, build_prompts, make_source
 from character_tokenizer import build_tokenizer
@@ -452,6 +453,45 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
     assert "one text" in provenance["decoding"]["given"]
     assert provenance["prompt_template"] == "{question}"
     assert provenance["label_rule"].startswith("as given with the responses")
+
+
+def test_attention_on_the_context_is_that_of_its_tokens(extract, ragtruth):
+    """By the offsets of the prompt's text; of a record without a context in its prompt it is NaN,
+    the rest of its columns are there."""
+    columns = "tokens,attn_cmass,attn_centropy,attn_entropy,attentions,icr"
+    assert extract("t.zarr", ragtruth, "--columns", columns) == 1
+    offsets = byte_level()(PROMPT, return_offsets_mapping=True)["offset_mapping"]
+    start = PROMPT.index(CONTEXT)
+    inside = [a < start + len(CONTEXT) and b > start for a, b in offsets]
+    assert 0 < sum(inside) < len(inside)
+    for row in TraceStore.open("t.zarr"):
+        n = len(row["tokens"])
+        maps = row["attentions"].reshape(n, n, *row["attentions"].shape[1:]).astype(np.float64)
+        on_context = maps[:, : len(inside)][:, inside]
+        np.testing.assert_allclose(row["attn_cmass"], on_context.sum(1), atol=2e-3)
+        assert row["icr"].shape == (n, 3)
+    write_lines(
+        "q.jsonl",
+        {"question_id": "a", "question": "the", "context": "cat", "response": "mat"},
+        {"question_id": "b", "question": "the", "response": "mat"},
+    )
+    assert extract("u.zarr", "q.jsonl", "--columns", columns) == 0
+    with_context, without = TraceStore.open("u.zarr")
+    assert np.isfinite(with_context["attn_cmass"]).all()
+    assert np.isnan(without["attn_centropy"]).all()
+    assert np.isfinite(without["attn_entropy"]).all()
+
+
+def test_attention_on_a_context_that_is_nowhere_is_refused(extract, capsys):
+    """Where no record has one, and where no prompt has it."""
+    record = {"question_id": "a", "question": "the", "response": "mat"}
+    asked = ["--columns", "attn_cmass"]
+    assert extract("t.zarr", write_lines("q.jsonl", record), *asked) == 2
+    assert "attn_cmass: expected questions with a context, found none" in capsys.readouterr().err
+    write_lines("q.jsonl", record | {"context": "cat"})
+    assert extract("t.zarr", "q.jsonl", *asked, "--prompt-template", "{question}") == 2
+    assert "expected prompts with their contexts, found none in 1" in capsys.readouterr().err
+    assert not Path("t.zarr").exists()
 
 
 def test_what_the_records_know_becomes_columns(extract, ragtruth, capsys):
