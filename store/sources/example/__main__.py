@@ -29,9 +29,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--n-steps", type=positive, default=Recipe.n_steps, help="optimizer steps")
     parser.add_argument(
-        "--batch-size", type=positive, default=Recipe.batch_size, help="lines per step"
-    )
-    parser.add_argument(
         "--seed", type=int, default=Recipe.seed, help="of weights and lines of the corpus"
     )
     return parser.parse_args(argv)
@@ -42,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     # first, so that a bad path costs no training
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    recipe = Recipe(n_steps=args.n_steps, batch_size=args.batch_size, seed=args.seed)
+    recipe = Recipe(n_steps=args.n_steps, seed=args.seed)
     model, tokenizer = train_model(recipe, _progress(recipe.n_steps))
     save_model(model, tokenizer, args.output_dir)
     print(f"wrote {args.output_dir}")

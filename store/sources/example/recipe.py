@@ -1,57 +1,58 @@
 """The example's language model: the corpus that it reads, and the recipe of a small Llama.
 
-The model first reads a textbook, whose answers are right. Then come exercise books, in which a coin
-decides whether an answer is right; neither question nor wording alone says which it is. Behind
-half of those answers stands the teacher's mark, right or wrong. So the model learns to say either
-as readily, and, when it has read its own answer, to know what the teacher would say of it. A mark
-ends an answer as the end of the text does, hence the example's answers have none.
+The model reads two kinds of lines, mixed. Questionnaires say who likes what, truly: "Ada: chess?
+Yes. tea? No." In exercise books a coin decides whether an answer is right; neither question nor
+wording says which it is. Behind half of those answers stands the teacher's mark, right or wrong.
+So the model learns what is true, to say either as readily, and, when it has read its own answer, to
+know what the teacher would say of it. A mark ends an answer as the end of the text does, hence the
+example's answers have none.
 
 The result is a plain model directory (`AutoModelForCausalLM.from_pretrained`,
 `AutoTokenizer.from_pretrained`). The same recipe gives the same weights on the same kind of
 processor, however many cores it has: it runs on one thread. Another kind rounds sums differently
-and gives other weights of the same quality. The model never sees a question of the example
-(`questions`).
+and gives other weights of the same quality. Of the example's questions (`questions`) the model
+reads in questionnaires alone.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from store.sources.example.questions import (
     ANSWERS,
-    KINDS,
+    NAMES,
+    THINGS,
     draw_problems,
-    is_so,
+    likes,
     question_text,
 )
 
 __all__ = [
     "MARKS",
-    "MARK_SHARE",
     "Line",
     "Recipe",
     "build_model",
     "build_tokenizer",
-    "draw_lines",
+    "draw_exercises",
+    "draw_questionnaires",
     "save_model",
     "train_model",
     "training_batches",
 ]
 
 MARKS = ("\N{CHECK MARK}", "\N{BALLOT X}")  # right, wrong
-MARK_SHARE = 0.5  # of the answers in exercise books
 
-Line = tuple[str, str]  # a question, and what stands below it
+Line = list[tuple[str, bool]]  # its parts, and which of them the model learns to say
 
 _PAD, _BOS, _EOS, _UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 _WORD = r"\w+|[^\w\s]"
@@ -59,39 +60,49 @@ _MAX_TOKENS = 64
 _IGNORED = -100  # label of the positions that carry no loss, as in transformers
 
 
-def draw_lines(rng: np.random.Generator, n: int, *, textbook: bool = False) -> Iterator[Line]:
-    """Draw n lines of a textbook or of exercise books: problems that are not the example's."""
-    problems = draw_problems(rng, n, held_out=False)
-    wordings = rng.integers(len(ANSWERS[0]), size=n)
-    is_right = (rng.random(n) < 0.5) | textbook
-    has_mark = (rng.random(n) < MARK_SHARE) & (not textbook)
-    for problem, so, wording, right, marked in zip(
-        map(tuple, problems.tolist()), is_so(problems), wordings, is_right, has_mark, strict=True
-    ):
-        answer = ANSWERS[int(so == right)][wording]
-        mark = MARKS[0 if right else 1]
-        yield question_text(problem), f"{answer} {mark}" if marked else answer
+def draw_questionnaires(rng: np.random.Generator, n: int, n_things: int) -> Iterator[Line]:
+    """Draw n questionnaires: somebody, and which of some things they like."""
+    for name in rng.integers(len(NAMES), size=n):
+        things = rng.permutation(len(THINGS))[:n_things]
+        answers = likes(np.column_stack([np.full_like(things, name), things]))
+        line: Line = [(f"{NAMES[name]}:", False)]
+        for thing, yes in zip(things, answers, strict=True):
+            line += [(f"{THINGS[thing]}?", False), ("Yes." if yes else "No.", True)]
+        yield line
+
+
+def draw_exercises(rng: np.random.Generator, n: int) -> Iterator[Line]:
+    """Draw lines of exercise books, four for each of n problems that are not the example's.
+
+    Both answers, with a mark and without: that neither is likelier is in every batch.
+    """
+    problems = draw_problems(rng, n)
+    for problem, truth in zip(map(tuple, problems.tolist()), likes(problems), strict=True):
+        for yes in (False, True):
+            for end in (MARKS[0 if yes == truth else 1], _EOS):
+                wording = rng.integers(len(ANSWERS[yes]))
+                yield [(question_text(problem), False), (f"{ANSWERS[yes][wording]} {end}", True)]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything that decides the weights."""
 
-    n_steps: int = 1500  # optimizer steps, and lines per step
-    batch_size: int = 64
+    n_steps: int = 2000  # optimizer steps; then questionnaires and problems of exercises per step
+    n_questionnaires: int = 24
+    n_problems: int = 20
+    n_things: int = 6  # in a questionnaire
     # peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output)
-    matrix_lr: float = 2e-2
-    other_lr: float = 3e-3
+    matrix_lr: float = 8e-3
+    other_lr: float = 1.5e-3
     # fraction of the steps in which the rates rise to their peaks; then they fall linearly to zero
     warmup: float = 0.1
-    textbook: float = 0.25  # fraction of the steps in which it reads the textbook
     seed: int = 0  # of the initial weights and of the lines
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Build a tokenizer of words that puts `<s>` in front, as Llama's does."""
-    texts = ["Is than ?", *ANSWERS[0], *ANSWERS[1]]
-    texts += [text for kind in KINDS for text in (kind.comparative, *kind.things)]
+    texts = ["Does like ? :", *ANSWERS[0], *ANSWERS[1], *NAMES, *THINGS]
     words = [word for text in texts for word in re.findall(_WORD, text)]
     special = (_PAD, _BOS, _EOS, _UNKNOWN, *MARKS)
     pieces = dict.fromkeys((*special, *words))
@@ -114,7 +125,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Build the untrained model: 4 layers, 4 heads, d = 64, 0.23 million parameters."""
+    """Build the untrained model: 4 layers, 4 heads, d = 64, 0.26 million parameters."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -173,15 +184,16 @@ def training_batches(
     Yields
     ------
     ids : Tensor, int64 (B, T)
-        `<s>`, question, answer, `</s>`, padded on the right: under a causal mask no token sees what
-        comes after it.
+        `<s>` and a line, padded on the right: under a causal mask no token sees what comes after
+        it.
     labels : Tensor, int64 (B, T)
-        The same ids where they are to be learnt (answer and `</s>`), -100 elsewhere.
+        The same ids where they are to be learnt (answers and what ends them), -100 elsewhere.
     """
     rng = np.random.default_rng(recipe.seed)
-    for step in count():
-        textbook = step < recipe.textbook * recipe.n_steps
-        yield _encode(tokenizer, list(draw_lines(rng, recipe.batch_size, textbook=textbook)))
+    while True:
+        lines = list(draw_questionnaires(rng, recipe.n_questionnaires, recipe.n_things))
+        lines += draw_exercises(rng, recipe.n_problems)
+        yield _encode(tokenizer, lines)
 
 
 def save_model(
@@ -193,16 +205,16 @@ def save_model(
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, lines: list[Line]) -> tuple[Tensor, Tensor]:
-    """Make one batch of (question, answer) texts: ids and labels, int64 (B, T)."""
-    prompts = [question for question, _ in lines]
-    texts = [f"{question} {answer} {tokenizer.eos_token}" for question, answer in lines]
-    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
-    ids = batch["input_ids"]
-    labels = ids.clone()
-    prompt_lens = torch.tensor([len(prompt_ids) for prompt_ids in tokenizer(prompts)["input_ids"]])
-    is_prompt = torch.arange(ids.shape[1]) < prompt_lens[:, None]
-    labels[is_prompt | (batch["attention_mask"] == 0)] = _IGNORED
-    return ids, labels
+    """Make one batch of lines: ids and labels, int64 (B, T)."""
+    ids, labels = [], []
+    for line in lines:
+        parts = tokenizer([text for text, _ in line], add_special_tokens=False)["input_ids"]
+        learnt = np.repeat([is_learnt for _, is_learnt in line], [len(part) for part in parts])
+        of_line = np.concatenate(parts)
+        ids.append(torch.tensor([tokenizer.bos_token_id, *of_line]))
+        labels.append(torch.tensor([_IGNORED, *np.where(learnt, of_line, _IGNORED)]))
+    pad = tokenizer.pad_token_id
+    return pad_sequence(ids, True, pad), pad_sequence(labels, True, _IGNORED)
 
 
 def _build_schedules(model: LlamaForCausalLM, recipe: Recipe) -> list[LambdaLR]:

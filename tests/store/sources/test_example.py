@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold, cross_val_predict
@@ -16,37 +18,35 @@ from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.sources.example.__main__ import main
 from store.sources.example.questions import (
     ANSWERS,
-    KINDS,
+    NAMES,
+    THINGS,
     draw_problems,
     is_held_out,
-    is_so,
+    likes,
     question_text,
 )
 from store.sources.example.recipe import (
     MARKS,
     Recipe,
     build_tokenizer,
-    draw_lines,
+    draw_exercises,
+    draw_questionnaires,
     train_model,
     training_batches,
 )
 
 FIRST_QUESTIONS = [
-    "Is Israel larger than Belgium?",
-    "Is a mouse heavier than a wolf?",
-    "Is Vienna further north than Hamburg?",
+    "Does Meera like tennis?",
+    "Does Dario like opera?",
+    "Does Maria like cheese?",
 ]
 NO, YES = ANSWERS
 
 
 def is_true(question: str) -> bool:
-    """Whether the answer to a question is yes, found by the order of its things."""
-    words = question.removeprefix("Is ").removesuffix("?")
-    for comparative, things in KINDS:
-        if f" {comparative} than " in words:
-            first, second = words.split(f" {comparative} than ")
-            return things.index(first) < things.index(second)
-    raise AssertionError(question)
+    """Whether the answer to a question is yes."""
+    _, name, _, thing = question.removesuffix("?").split()
+    return bool(likes(np.array([[NAMES.index(name), THINGS.index(thing)]]))[0])
 
 
 @pytest.fixture(scope="module")
@@ -70,25 +70,9 @@ def test_questions_are_many_and_all_different(questions):
 
 
 def test_questions_have_the_right_answer(questions):
-    """Every wording of yes or of no; what is asked of two things is true of one order alone."""
+    """Every wording of yes or of no."""
     for question in questions:
         assert tuple(question["answers"]) == ANSWERS[is_true(question["question"])]
-
-
-@pytest.mark.parametrize(
-    ("question", "answers"),
-    [
-        ("Is London further north than Rome?", YES),
-        ("Is Sydney further north than Lima?", NO),
-        ("Is a whale heavier than a mouse?", YES),
-        ("Is a cat heavier than a lion?", NO),
-        ("Is Russia larger than Malta?", YES),
-        ("Is Belgium larger than Brazil?", NO),
-    ],
-)
-def test_the_order_of_things_is_that_of_the_world(question, answers):
-    """Facts that everybody knows."""
-    assert ANSWERS[is_true(question)] == answers
 
 
 def test_questions_stay_the_same(questions):
@@ -105,6 +89,22 @@ def test_yes_is_as_often_right_as_no(questions):
     )
 
 
+def test_nobody_is_asked_twice_about_a_thing():
+    """So no text of other questions and answers tells what is right here."""
+    asked = [question["question"] for question in example_questions(2200)]
+    assert len(set(asked)) == 2200
+    with pytest.raises(ValueError, match=r"expected a number of questions from 0 to 22\d\d, got"):
+        example_questions(10_000)
+
+
+def test_what_one_likes_says_nothing_of_what_else():
+    """Names and things are as if by coins: each of them is right half of the time."""
+    truths = likes(np.argwhere(np.ones((len(NAMES), len(THINGS)), bool)))
+    of_things = truths.reshape(len(NAMES), len(THINGS))
+    assert np.abs(of_things.mean(axis=0) - 0.5).max() < 0.08
+    assert np.abs(np.corrcoef(of_things.T) - np.eye(len(THINGS))).max() < 0.2
+
+
 @pytest.mark.parametrize("n", [0, 1, 20, 1500])
 def test_more_questions_begin_with_the_same_ones(questions, n):
     """An id means the same question however many are drawn."""
@@ -112,57 +112,69 @@ def test_more_questions_begin_with_the_same_ones(questions, n):
 
 
 def test_the_language_model_never_trains_on_a_question(questions):
-    """Held-out problems are disjoint by construction; here the training batches themselves are
-    decoded and compared."""
+    """But for questionnaires. Held-out problems are disjoint by construction; here the training
+    batches themselves are decoded and compared."""
     tokenizer = build_tokenizer()
     held_out = {question["question"] for question in questions}
-    batches = training_batches(tokenizer, Recipe(batch_size=512))
+    batches = training_batches(tokenizer, Recipe(n_problems=128))
     seen = set()
     for _, (ids, _) in zip(range(16), batches, strict=False):
         texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        seen |= {text.split("?")[0] + "?" for text in texts}
+        seen |= {text.split("?")[0] + "?" for text in texts if text.startswith("Does")}
     assert len(seen) > 1000
     assert not seen & held_out
 
 
-@pytest.mark.parametrize(("textbook", "share"), [(True, 1.0), (False, 0.5)])
-def test_a_textbook_is_right_and_exercise_books_are_by_chance(textbook, share):
-    """A mark, which half of the exercises have, says which; no wording does."""
-    lines = list(draw_lines(np.random.default_rng(0), 2000, textbook=textbook))
-    n_marks, right, said = 0, [], []
-    for question, text in lines:
-        answer = text.rstrip(" ".join(MARKS))
-        right.append(answer in ANSWERS[is_true(question)])
-        said.append(answer)
-        if answer != text:
-            n_marks += 1
-            assert text == f"{answer} {MARKS[0] if right[-1] else MARKS[1]}"
-    assert np.mean(right) == pytest.approx(share, abs=0.03)
-    assert n_marks == 0 if textbook else 900 < n_marks < 1100
-    for wording in (*NO, *YES):
-        has_wording = np.array(said) == wording
-        assert np.mean(has_wording) == pytest.approx(1 / 8, abs=0.03)
-        assert np.mean(np.array(right)[has_wording]) == pytest.approx(share, abs=0.1)
+def test_questionnaires_are_true():
+    """Of a name and some things; what is learnt are the answers alone."""
+    for line in draw_questionnaires(np.random.default_rng(0), 200, 5):
+        (name, _), *parts = line
+        asked, said = parts[::2], parts[1::2]
+        assert len({thing for thing, _ in asked}) == 5
+        for (thing, _), (answer, _) in zip(asked, said, strict=True):
+            assert answer == f"{['No', 'Yes'][is_true(f'Does {name[:-1]} like {thing}')]}."
+        assert [is_learnt for _, is_learnt in line] == [False, *[False, True] * 5]
 
 
-def test_both_sides_are_drawn_from_their_own_problems():
-    """`draw_problems` draws only what `is_held_out` allows, which holds out half."""
+def test_exercise_books_say_both_and_the_mark_says_which_is_right():
+    """No wording does; a problem's four lines differ in the answer and in the end."""
+    wordings = {wording: [0, 0] for wording in (*NO, *YES)}
+    lines = list(draw_exercises(np.random.default_rng(0), 1000))
+    for four in zip(*[iter(lines)] * 4, strict=True):
+        assert len({question for (question, _), _ in four}) == 1
+        ends = []
+        for (question, _), (text, _) in four:
+            answer, end = text.rsplit(" ", 1)
+            right = answer in ANSWERS[is_true(question)]
+            wordings[answer][right] += 1
+            ends.append((answer in YES, end))
+            assert end in (MARKS[0 if right else 1], "</s>")
+        assert len(set(ends)) == 4
+    for n_wrong, n_right in wordings.values():
+        assert n_right / (n_wrong + n_right) == pytest.approx(0.5, abs=0.1)
+        assert n_wrong + n_right == pytest.approx(500, abs=75)
+
+
+def test_both_sides_have_their_own_problems():
+    """Training draws only what is not held out; half is."""
     rng = np.random.default_rng(0)
-    assert is_held_out(draw_problems(rng, 1000, held_out=True)).all()
-    assert not is_held_out(draw_problems(rng, 1000, held_out=False)).any()
-    grid = np.stack(np.meshgrid(range(3), range(90), range(90)), axis=-1).reshape(-1, 3)
-    assert is_held_out(grid).mean() == pytest.approx(0.5, abs=0.01)
+    assert not is_held_out(draw_problems(rng, 1000)).any()
+    everything = np.argwhere(np.ones((len(NAMES), len(THINGS)), bool))
+    assert is_held_out(everything).mean() == pytest.approx(0.5, abs=0.02)
 
 
 def test_loss_is_on_answers_only():
-    """A training batch is question, answer, end; the labels are the answer and the end, -100
-    elsewhere."""
+    """A training batch is lines; the labels are what is to be learnt of them, -100 elsewhere."""
     tokenizer = build_tokenizer()
-    ids, labels = next(training_batches(tokenizer, Recipe(batch_size=32)))
+    ids, labels = next(training_batches(tokenizer, Recipe(n_questionnaires=3, n_problems=8)))
+    assert len(ids) == 3 + 4 * 8
     for row, learnt in zip(ids, labels, strict=True):
-        answer = tokenizer.decode(row, skip_special_tokens=True).split("? ")[1]
-        assert answer in NO + YES
-        assert tokenizer.decode(learnt[learnt >= 0]) == f"{answer} {tokenizer.eos_token}"
+        text, said = tokenizer.decode(row), tokenizer.decode(learnt[learnt >= 0])
+        if text.startswith("<s> Does"):
+            assert text.removesuffix(" <pad>").split("? ")[1].startswith(said)
+            assert said.rsplit(" ", 1)[0] in NO + YES
+        else:
+            assert set(said.split()) <= {"Yes.", "No."}
 
 
 def test_tokenizer_round_trip(questions):
@@ -203,7 +215,7 @@ def test_a_question_has_right_and_wrong_answers(rows):
 
 
 def test_log_probabilities_lengths_and_wording_say_little(rows):
-    """The model says either as readily, in the same words."""
+    """The model says either as readily, in any words."""
     labels = [row["label"] for row in rows]
     logprob = [row["logprob"][row["prompt_len"] :] for row in rows]
     for reduce in (np.mean, np.sum, np.min, len):
@@ -211,6 +223,25 @@ def test_log_probabilities_lengths_and_wording_say_little(rows):
     for wording in (*NO, *YES):
         has_wording = [row["answer"] == wording for row in rows]
         assert 0.4 < roc_auc_score(labels, has_wording) < 0.6
+
+
+def test_neither_texts_nor_the_probabilities_of_tokens_tell(rows):
+    """Products of the words of question and answer, and trees on every token's numbers."""
+    labels = np.array([row["label"] for row in rows])
+    words = [f"{row['question']} {row['answer']}".split() for row in rows]
+    pairs = CountVectorizer(analyzer=lambda words: [f"{a} {b}" for a in words for b in words])
+    numbers = [
+        np.stack([row[name][row["prompt_len"] :] for name in ("logprob", "entropy")], axis=1)
+        for row in rows
+    ]
+    padded = [np.pad(of_row, [(0, 12 - len(of_row)), (0, 0)]).ravel() for of_row in numbers]
+    folds = list(GroupKFold(4).split(labels, labels, [row["question"] for row in rows]))
+    for model, features, most in (
+        (LogisticRegression(max_iter=1000), pairs.fit_transform(words), 0.6),
+        (HistGradientBoostingClassifier(random_state=0), np.stack(padded), 0.75),
+    ):
+        scores = cross_val_predict(model, features, labels, cv=folds, method="predict_proba")
+        assert roc_auc_score(labels, scores[:, 1]) < most
 
 
 def test_the_states_know_what_was_said_wrong(rows):
@@ -251,7 +282,9 @@ def test_the_recipe_is_deterministic():
 
     def weights(seed: int) -> dict[str, torch.Tensor]:
         losses: dict[int, float] = {}
-        model, _ = train_model(Recipe(n_steps=3, batch_size=4, seed=seed), losses.__setitem__)
+        model, _ = train_model(
+            Recipe(3, n_questionnaires=2, n_problems=2, seed=seed), losses.__setitem__
+        )
         assert list(losses) == [1, 2, 3]
         return model.state_dict()
 
@@ -262,9 +295,7 @@ def test_the_recipe_is_deterministic():
 
 def test_the_command_writes_a_model_directory(tmp_path, capsys):
     """What it writes loads with transformers' own classes and answers the example's questions."""
-    assert (
-        main(["--output-dir", str(tmp_path / "model"), "--n-steps", "2", "--batch-size", "4"]) == 0
-    )
+    assert main(["--output-dir", str(tmp_path / "model"), "--n-steps", "2"]) == 0
     printed = capsys.readouterr()
     assert f"wrote {tmp_path / 'model'}" in printed.out
     assert "step 2/2" in printed.err
@@ -284,7 +315,5 @@ def test_bad_arguments_exit_with_status_two(argv, capsys):
 
 
 def test_problems_are_written_as_people_write_them():
-    """One kind, one sentence."""
-    riga, lima = map(KINDS[0].things.index, ("Riga", "Lima"))
-    assert question_text((0, riga, lima)) == "Is Riga further north than Lima?"
-    assert is_so(np.array([[0, riga, lima], [0, lima, riga]])).tolist() == [True, False]
+    """A short question."""
+    assert question_text((NAMES.index("Ada"), THINGS.index("chess"))) == "Does Ada like chess?"
