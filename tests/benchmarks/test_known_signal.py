@@ -7,7 +7,10 @@ from benchmarks.known_signal import earlier_rows, judge
 from benchmarks.signals import SIGNALS, told_by
 from benchmarks.tables import read_table
 
-ATTENTION = {"attn_mean", "attn_diag", "attn_colsum", "attn_pmass", "attn_prev"}
+ATTENTION = {
+    *("attn_mean", "attn_diag", "attn_colsum", "attn_prev"),
+    *("attn_pmass", "attn_cmass", "attn_amass"),
+}
 
 
 def rows(store, **areas):

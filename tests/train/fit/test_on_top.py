@@ -109,7 +109,7 @@ def test_detectors_begin_at_zero(name):
     """The last layer gives 0, so the first scores are those of the baseline; the layers before it
     keep their weights."""
     shapes = {"hs_last": (3, 8), "hidden_states": (3, 8), "attn_mean": (3,), "topk_logprob": (4,)}
-    shapes |= {"topk_id": (4,), "attentions": (3, 2), "attn_edges": (3, 2)}
+    shapes |= {"icr": (3,), "topk_id": (4,), "attentions": (3, 2), "attn_edges": (3, 2)}
     settings = asdict(Config(gnn_hidden=4, latent_dim=4, lstm_hidden=4, num_lstm_layers=1))
     detector = DETECTORS[name].build(shapes, settings)
     before = {key: value.clone() for key, value in detector.state_dict().items()}

@@ -37,7 +37,7 @@ def test_a_default_is_not_called_chosen(make_store, labels, tmp_path, capsys):
         "lr": (0.002, "user"),
     }
     chosen, _, others = shown(capsys).partition("Chosen on validation: ")[2].partition(". Given: ")
-    assert others.startswith("halunet layer 1, lr 0.002. Fixed: halunet scale standard; sizes of")
+    assert others.startswith("halunet layer 1, lr 0.002. Fixed: halunet scale standard.")
     assert "halunet" not in chosen
 
 

@@ -456,8 +456,8 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
 
 
 def test_attention_on_the_context_is_that_of_its_tokens(extract, ragtruth):
-    """By the offsets of the prompt's text; of a record without a context in its prompt it is NaN,
-    the rest of its columns are there."""
+    """By the offsets of the prompt's text; of a record without a context it is NaN, the rest of its
+    columns are there."""
     columns = "tokens,attn_cmass,attn_centropy,attn_entropy,attentions,icr"
     assert extract("t.zarr", ragtruth, "--columns", columns) == 1
     offsets = byte_level()(PROMPT, return_offsets_mapping=True)["offset_mapping"]
@@ -472,10 +472,11 @@ def test_attention_on_the_context_is_that_of_its_tokens(extract, ragtruth):
         assert row["icr"].shape == (n, 3)
     write_lines(
         "q.jsonl",
-        {"question_id": "a", "question": "the", "context": "cat", "response": "mat"},
+        {"question_id": "a", "question": "the cat?", "context": "cat", "response": "mat"},
         {"question_id": "b", "question": "the", "response": "mat"},
     )
-    assert extract("u.zarr", "q.jsonl", "--columns", columns) == 0
+    asked = ["--columns", columns, "--prompt-template", "{question}"]
+    assert extract("u.zarr", "q.jsonl", *asked) == 0
     with_context, without = TraceStore.open("u.zarr")
     assert np.isfinite(with_context["attn_cmass"]).all()
     assert np.isnan(without["attn_centropy"]).all()
