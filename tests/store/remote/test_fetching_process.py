@@ -65,10 +65,8 @@ def test_it_comes_with_the_first_reader_and_goes_with_the_last(url, rows, tmp_pa
         reader.kill()
     os.kill(process, signal.SIGKILL)
     wait_until(lambda: not fetchers(cache_dir))
-    began = time.monotonic()
     assert_batch(TraceStore.open(url, 10**8, cache_dir=cache_dir).read(range(8)), expected)
     assert_batch(store.read(range(8)), expected)
-    assert time.monotonic() - began < 5
     del store
     wait_until(lambda: not fetchers(cache_dir))
     assert not (cache_dir / "fetcher.socket").exists()
