@@ -130,6 +130,7 @@ CONTROLS: Registry[Probe | TextProbe | TableProbe] = Registry(
         "prompt_state": "models.controls:PROMPT_STATE",
         "answer_length": "models.controls:ANSWER_LENGTH",
         "answer_text": "models.question_only:ANSWER_TEXT",
+        "question_answer": "models.question_only:QUESTION_ANSWER",
         "answer_context": "models.answer_context:ANSWER_CONTEXT",
         "metadata": "models.metadata:METADATA",
     }

@@ -1,4 +1,4 @@
-"""The controls that read one text: `question_only` the question, and nothing of the answer.
+"""The controls that read texts: `question_only` the question, and nothing of the answer.
 
 It reads the TF-IDF of words and of character 1- to 5-grams (of a long text those of its ends), and
 a few counts. It is a logistic regression, or where that is better on validation by more than a
@@ -17,6 +17,9 @@ and the iterations of the network are chosen on validation.
 
 `answer_text` reads the wording of the answer: words, signs and pairs of these, by the regression
 alone. Where it ranks as well as a detector, right and wrong answers are worded differently.
+
+`question_answer` reads both in one, with products of words: what is right to say to what. Where it
+ranks as well as a detector, texts are enough to know, without any state.
 """
 
 import re
@@ -40,6 +43,7 @@ from models.regularisation import choose_strength, rescaled_losses
 
 __all__ = [
     "ANSWER_TEXT",
+    "QUESTION_ANSWER",
     "QUESTION_ONLY",
     "SINGLE",
     "FittedTextProbe",
@@ -213,9 +217,9 @@ class FittedTextProbe(Fitted):
 
 @dataclass(frozen=True)
 class TextProbe:
-    """A control that reads a column of text; it is fitted, saved and asked as a `Probe` is."""
+    """A control that reads columns of text as one; it is fitted, saved, asked as a `Probe` is."""
 
-    columns: tuple[str]
+    columns: tuple[str, ...]
     sees: str  # as of `Probe`
     kinds: tuple[str, ...]  # of terms, of `ANALYSERS`
     has_products: bool = True  # whether it may take squares
@@ -350,3 +354,4 @@ def factorise(
 
 QUESTION_ONLY = TextProbe(("question",), "question", ("characters", "words"))
 ANSWER_TEXT = TextProbe(("answer",), "wording", ("wording",), has_products=False)
+QUESTION_ANSWER = TextProbe(("question", "answer"), "both", ("wording",))

@@ -157,7 +157,9 @@ def read_features(
     `Table`. Raises DataError for infinite numbers, which `LayerFeatures` find as they read.
     """
     if isinstance(probe, TextProbe):
-        return read_table(probe.columns, data, split).columns[probe.columns[0]]
+        table = read_table(probe.columns, data, split)
+        texts = zip(*map(table.texts, probe.columns), strict=True)
+        return np.array(["\n".join(of_row) for of_row in texts], dtype=object)
     if isinstance(probe, TableProbe):
         optional = [role for role in probe.optional if not missing_columns(data, [role])]
         return read_table([*probe.columns, *optional], data, split)

@@ -10,13 +10,18 @@ __all__ = ["FEW", "OF_ANSWER", "Case", "case_of", "sees"]
 
 FEW = 30  # traces of a class, and questions, below which intervals and p values promise too much
 OF_QUESTION = ("question", "prompt")  # what a control sees that reads what was asked
-OF_ANSWER = {"wording": "the wording", "texts": "the likeness of the texts"}  # of the answer's text
+OF_ANSWER = {  # of one that reads the answer's text
+    "wording": "the wording",
+    "both": "the texts of question and answer",
+    "texts": "the likeness of the texts",
+}
 
 Known = Literal[
     "nothing",  # no control could read the question
     "data tells",  # a control is not beaten
-    "more than texts",  # all are, of which the hardest reads the answer's text
-    "answers count",  # all are, and it does not read the answer
+    "detector fails",  # nor is it here, but a baseline knows more than the detector
+    "more than texts",  # all are, of which one reads question and answer
+    "answers count",  # all are, of which one reads the question
 ]
 
 
@@ -36,23 +41,26 @@ def case_of(results: Results) -> Case | None:
     verdict = results.verdict
     if verdict is None:
         return None
-    known = what_is_known(results, verdict.control)
+    known = what_is_known(results, verdict.baseline, verdict.control)
     is_beyond = abs(verdict.baseline.difference) > verdict.margin
     what_next = what_is_next(results, verdict, known)
     return Case(known, what_next, "beyond" if is_beyond else "below")
 
 
-def what_is_known(results: Results, control: Contrast | None) -> Known:
-    if control is not None and control.finding != "better":
-        return "data tells"
-    if control is not None and sees(control.rival) in OF_ANSWER:
-        return "more than texts"
+def what_is_known(results: Results, baseline: Contrast, control: Contrast | None) -> Known:
+    if control is None:
+        return "nothing"
+    if control.finding != "better":
+        return "detector fails" if baseline.finding == "worse" else "data tells"
     # texts that are all empty rank nothing
-    reads_question = any(
-        entry.control and entry.test.ranks and sees(name) in OF_QUESTION
+    seen = {
+        sees(name)
         for name, entry in results.baselines.items()
-    )
-    return "answers count" if control is not None and reads_question else "nothing"
+        if entry.control and entry.test.ranks
+    }
+    if seen.isdisjoint(OF_QUESTION):
+        return "nothing"
+    return "more than texts" if "both" in seen else "answers count"
 
 
 def what_is_next(results: Results, verdict: Verdict, known: Known) -> str:

@@ -39,7 +39,8 @@ NEEDED = {  # tokens and layers; of others the answer's tokens, if any, and all 
 OF_STATES = ("act_conv", "act_vit", "gnn_det_lstm", "gvae_lstm")
 OF_ATTENTION = ("attn_logdet", "lapeigvals", "llm_check", "sink_probe")
 # the question's text alone; all the question's tokens may be nodes, and one needs no states at all
-OF_TEXTS = {"question_only", "answer_text", "answer_context", "metadata"}  # no loader reads them
+# no loader reads them
+OF_TEXTS = {"question_only", "answer_text", "question_answer", "answer_context", "metadata"}
 OF_OTHERS = {"majority", "semantic_entropy_probe_prompt"}  # nothing, and `hs_prompt`
 METHODS_READ = sorted(METHODS.keys() - OF_TEXTS - OF_OTHERS)
 AWKWARD = [(-1, 4), (0, 16), (16, 0), (40, 4), (12, 9), (1, 0)]  # prompt_len, answer_len

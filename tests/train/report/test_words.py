@@ -145,22 +145,44 @@ def test_without_a_control_of_the_question_nothing_is_said_of_answers(is_constan
     assert in_words("verdict", results) == none
 
 
+READERS = ("question_only", "question_answer")
+
+
 @pytest.mark.parametrize(
-    "control, reads",
-    [("answer_text", "the wording"), ("answer_context", "the likeness of the texts")],
+    "control, reads, others, words",
+    [
+        ("answer_text", "the wording", READERS, "More than texts counts"),
+        ("answer_context", "the likeness of the texts", READERS, "More than texts counts"),
+        ("answer_text", "the wording", READERS[:1], "Answers do count"),
+    ],
 )
-def test_of_a_control_that_reads_answers_it_is_not_said_that_it_does_not(control, reads):
-    """Whatever is found of it, and without another that reads the question."""
-    for finding, words in (
-        ("better", "More than texts counts: "),
-        ("undecided", "This data cannot show what a detector knows of answers beyond their text: "),
+def test_of_a_control_that_reads_answers_it_is_not_said_that_it_does_not(
+    control, reads, others, words
+):
+    """More than texts is claimed only where one reads question and answer together."""
+    for finding, first in (
+        ("better", words),
+        ("undecided", "This data cannot show what a detector knows of answers beyond their text"),
     ):
         results = make_verdict(control=finding)
         results.verdict.control.rival = control
-        results.baselines = make_entries(dict.fromkeys(("entropy", control), 0.5))
+        results.baselines = make_entries(dict.fromkeys(("entropy", control, *others), 0.5))
+        for name in others:
+            results.baselines[name].test.auroc_ci = [0.4, 0.6]
         text = in_words("verdict", results)
-        assert f"{words}{control}, which reads {reads} alone, reaches AUROC .500" in text
+        assert f"{first}: {control}, which reads {reads} alone, reaches AUROC .500" in text
         assert text.startswith("This data") == (finding == "undecided")
+
+
+def test_where_a_baseline_knows_more_the_data_is_not_to_blame():
+    """A detector that no control is shown to be below, but a probe is better."""
+    results = make_verdict(control="undecided")
+    results.verdict.baseline.finding = "worse"
+    first, second, third = in_words("verdict", results).splitlines()
+    assert first.startswith("The best detector, saplma, is worse than")
+    assert second.startswith("No detector shows that it knows of answers: question_only, which")
+    assert second.endswith("and saplma is not shown to be better by more than .01.")
+    assert third.startswith("Next, use ")
 
 
 def test_controls_say_what_they_see():

@@ -24,7 +24,7 @@ from train.run.results import read_results, read_run
 
 DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm", "saplma"]
 SETTINGS = [*SMALL, "--seed", "1"]  # of `finished`
-OF_TEXTS = ["question_only", "answer_text", "answer_context"]
+OF_TEXTS = ["question_only", "answer_text", "question_answer", "answer_context"]
 COMPARED = [*BASELINES, "prompt_state", "answer_length"]
 
 

@@ -23,6 +23,15 @@ def made_up(i, label):
     return {"answer": f"It is {NUMBERS[i][label]}.", "context": context}
 
 
+def known(i, label):
+    """Neither the question nor the answer tells: what is right to say to what does."""
+    yes = bool(i % 2) != bool(label)
+    return {
+        "question": f"Is {'snow' if i % 2 else 'coal'} white ({i})?",
+        "answer": ["No", "Yes"][yes],
+    }
+
+
 def annotated(i, label):
     return {"answer": NEUTRAL, "annotator": "eve" if label else ("ann", "bob")[i % 2]}
 
@@ -41,7 +50,7 @@ def build(folder, leak, seed=0):
         states = (rng.normal(size=(2, 4)) + 0.7 * label).tolist()
         record = {"id": f"{seed}-{i}", "hs": states, "label": label, "question": f"What is {i}?"}
         lines.append(
-            json.dumps({"model": "x", "task": ["qa", "sum"][i % 2], **leak(i, told), **record})
+            json.dumps({"model": "x", "task": ["qa", "sum"][i % 2], **record, **leak(i, told)})
         )
     file, out = folder / f"{seed}.jsonl", folder / f"{leak.__name__}-{seed}.zarr"
     file.write_text("\n".join(lines) + "\n")
@@ -64,8 +73,13 @@ def first_sentence(out):
     [
         (
             hedged,
-            "answer_text",
-            "of answers beyond their text: answer_text, which reads the wording",
+            "question_answer",
+            "of answers beyond their text: question_answer, which reads the texts",
+        ),
+        (
+            known,
+            "question_answer",
+            "of answers beyond their text: question_answer, which reads the texts",
         ),
         (
             made_up,
