@@ -32,7 +32,9 @@ def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
         passing = iter(range(dice.randrange(most)))
         bucket.proxy.slow_s = 30.0
         bucket.proxy.faults = lambda *_, n=passing: "slow" if next(n, None) is None else None
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            arguments, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed_ctrl_c
+        )
         while process.poll() is None and not any(fault for _, _, fault in bucket.proxy.seen):
             time.sleep(0.01)
         is_asked = number % 2
@@ -47,6 +49,11 @@ def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
     push(path, objects)
     pull(objects, copy)
     assert_rows(copy, 7)
+
+
+def heed_ctrl_c():
+    """A shell has what it starts in the background ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def environment_of(bucket):
