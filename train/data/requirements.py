@@ -114,12 +114,14 @@ def open_data(config: Config, path: Path) -> Work:
     asked = read_questions(store, config)
     parts, remarks = [], []
     for one in settings_of_splits(store, config):
+        value = f"{config.split} {one.hold_out!r:.80}"
         try:
             splits = read_splits(store, one, asked)
+            if config.hold_out == EACH:
+                remarks += remarks_on_seen(splits, value)
         except OneClassError as error:
             if config.hold_out != EACH or one.hold_out is None:
                 raise
-            value = f"{config.split} {one.hold_out!r:.80}"
             remarks.append(f"there is no run without {value}: {error.found}")
             continue
         check_batch(splits, store, config.batch_size)
@@ -134,6 +136,28 @@ def open_data(config: Config, path: Path) -> Work:
         read_values(store, config.strata, "--strata", data.splits.test)
     read_second_labels(store, config.second_label, data.splits.test)
     return Work(config, names_that_learn(names, data), parts, remarks)
+
+
+def remarks_on_seen(splits: Splits, value: str) -> list[str]:
+    """How many traces of a value that is left out have questions that training has seen.
+
+    Raises OneClassError where the others lack a class.
+    """
+    is_new = splits.new_in_test()
+    n_new, n_seen = int(is_new.sum()), int(np.sum(~is_new))
+    n_positive = int(splits.labels_of("test")[is_new].sum())
+    if not 0 < n_positive < n_new:
+        counts = f"{n_positive} hallucinations and {n_new - n_positive} right answers"
+        why = f"besides {count(n_seen, 'trace')} whose questions training has seen"
+        found = f"test would have {counts} {why}"
+        raise OneClassError(f"{value}: expected both classes; {found}", found)
+    if not n_seen:
+        return []
+    traces = f"{n_seen} of {count(len(is_new), 'trace')}"
+    return [
+        f"{value} left out: AUROCs without {traces} whose questions training has seen; the report "
+        "of the run without it has all"
+    ]
 
 
 def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:

@@ -76,6 +76,11 @@ class Splits:
         distinct, counts = np.unique(np.concatenate(questions), return_counts=True)
         return distinct[counts > 1].tolist()
 
+    def new_in_test(self) -> NDArray[np.bool_]:
+        """Of each row of test (n_test,) whether its question has no row in train or val."""
+        keys = self.asked.keys
+        return ~np.isin(keys[self.test], keys[np.concatenate([self.train, self.val])])
+
     def digest(self) -> str:
         """Equal for the same rows in the same splits."""
         digest = hashlib.sha256()

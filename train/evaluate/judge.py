@@ -6,7 +6,7 @@ NumPy arrays in, records out. Thresholds and the best of a group are chosen on v
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
-from train.evaluate.calibrate import keep_promise, measure_recalibrated
+from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
 from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
 from train.evaluate.metrics import (
@@ -108,20 +108,24 @@ def judge(
 ) -> Entry:
     """Metrics of validation and test; what is chosen or recalibrated for a run is so on validation.
 
-    `risk` is the share of hallucinations that another threshold is to let through at most. It is of
-    test: validation, which has chosen, would promise too much.
+    Metrics are means over the runs, each at its own threshold and temperature. Those in the entry
+    are of the mean score, which `predict` and `evaluate` use. `risk` is the share of hallucinations
+    that another threshold of the mean score is to let through at most. It is of test: validation,
+    which has chosen, would promise too much.
     """
     val, test = frame.val, frame.test
     runs = test.scores[name]
     thresholds = [youden_threshold(val.labels, scores) for scores in val.scores[name]]
+    mean_score = val.mean(name)
+    threshold = youden_threshold(val.labels, mean_score)
     on_val = mean_metrics(val.labels, val.scores[name], thresholds)
     fitted = [
         measure_recalibrated(val.labels, of_val, test.labels, run)
         for of_val, run in zip(val.scores[name], runs, strict=True)
     ]
+    chosen = {"threshold": threshold, "temperature": fit_temperature(val.labels, mean_score)}
     if risk is not None:
-        for numbers, run in zip(fitted, runs, strict=True):
-            numbers |= keep_promise(test.labels, run, test.questions, risk, frame.seed)
+        chosen |= keep_promise(test.labels, test.mean(name), test.questions, risk, frame.seed)
     on_test = with_intervals(
         mean_metrics(test.labels, runs, thresholds, fitted),
         test.labels,
@@ -129,7 +133,11 @@ def judge(
         test.questions,
         frame.seed,
     )
-    return Entry(val=on_val, test=on_test, **vars(facts))
+    return Entry(
+        val=replace(on_val, threshold=threshold),
+        test=replace(on_test, **cast(dict[str, Any], chosen)),
+        **vars(facts),
+    )
 
 
 def count_splits(splits: Splits) -> SplitCounts:

@@ -59,6 +59,7 @@ Key = TypeVar("Key")
 Interval = list[float]  # low and high end, of 95%
 Rule = Mapping[str, Any]  # of a field: its range, and what is expected
 SHARE: Rule = {"range": (0, 1), "expected": "a number from 0 to 1"}
+OF_A_SCORE: Rule = {"is_averaged": False}  # means nothing for other scores than those it is of
 SEED: Rule = {"range": (0, np.inf), "expected": "an integer of at least 0"}
 
 
@@ -66,6 +67,7 @@ SEED: Rule = {"range": (0, np.inf), "expected": "an integer of at least 0"}
 class Metrics:
     """Metrics of one method on one split, means over its trainings.
 
+    Thresholds and temperature are those of the mean score; the mean over splits has none.
     Of several trainings with the AUROC of each; of several splits with that of each split. The
     intervals of F1, MCC and accuracy, and the AUROC on the run's own test split, are of a run that
     is tested on another store. Recall is at 1, 5 and 10% false positives. A temperature
@@ -89,7 +91,7 @@ class Metrics:
     mcc: float | None = None
     accuracy: float | None = None
     aurc: float | None = None
-    threshold: float | None = None
+    threshold: float | None = field(default=None, metadata=OF_A_SCORE)
     auroc_runs: list[float] | None = None
     auroc_splits: list[float] | None = None
     auroc_sd: float | None = None
@@ -106,13 +108,13 @@ class Metrics:
     recall_at_5_ci: Interval | None = None
     recall_at_10_ci: Interval | None = None
     fpr_at_95_ci: Interval | None = None
-    temperature: float | None = None
+    temperature: float | None = field(default=None, metadata=OF_A_SCORE)
     temperature_ece: float | None = None
     temperature_brier: float | None = None
     isotonic_ece: float | None = None
     isotonic_brier: float | None = None
     risk: float | None = None
-    risk_threshold: float | None = None
+    risk_threshold: float | None = field(default=None, metadata=OF_A_SCORE)
     answered: float | None = None
     wrong_answered: float | None = None
     own_test_auroc: float | None = None
@@ -139,7 +141,7 @@ class TokenMetrics:
     f1: float | None = None
     span_f1: float | None = None
     iou: float | None = None
-    threshold: float | None = None
+    threshold: float | None = field(default=None, metadata=OF_A_SCORE)
     trace_auroc: float | None = None
     auroc_ci: Interval | None = None
     auprc_ci: Interval | None = None
@@ -439,7 +441,9 @@ class Transfer:
 
 @dataclass
 class LeftOut:
-    """A value that training left out: its traces, and how many of them are tested in domain."""
+    """A value that training left out: its traces whose questions training has not seen, and how
+    many of them are tested in domain.
+    """
 
     value: str
     test: Counts
@@ -615,7 +619,8 @@ def checked(kind: Any, value: object, place: str, rule: Rule | None = None) -> A
 def mean_record(records: Sequence[Record]) -> Record:
     """The mean of each number that all records have; what is a text or no number is the first's.
 
-    A field that one of them lacks, or that is a list, has its default.
+    A field that one of them lacks, or that is a list, has its default; so has a threshold or a
+    temperature, unless all have the same.
     """
     first = records[0]
     return replace(first, **dict(means(records)))  # type: ignore[type-var]  # a dataclass
@@ -624,7 +629,8 @@ def mean_record(records: Sequence[Record]) -> Record:
 def means(records: Sequence[Record]) -> Iterator[tuple[str, Any]]:
     for one in fields(records[0]):  # type: ignore[arg-type]  # it is a dataclass
         values = [getattr(record, one.name) for record in records]
-        if all(type(value) in (int, float) for value in values):
+        is_averaged = one.metadata.get("is_averaged", True) or len(set(values)) == 1
+        if is_averaged and all(type(value) in (int, float) for value in values):
             yield one.name, float(np.mean(values))
         elif not isinstance(values[0], str):
             yield one.name, None

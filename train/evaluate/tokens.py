@@ -82,7 +82,7 @@ def describe_tokens(truth: TokenTruth) -> TokenCounts:
 def judge_tokens(
     val: Sequence[TokenScores], test: Sequence[TokenScores], truth: dict[str, TokenTruth], seed: int
 ) -> TokenMetrics:
-    """Metrics of the scores of tokens, means over training runs.
+    """Metrics of the scores of tokens, means over training runs; the threshold is of their mean.
 
     `val` and `test` have the scores (n_tokens,) of all tokens of the split for each run; tokens
     whose score is not finite are left out, and counted. `truth` is that of `read_token_truth`.
@@ -95,6 +95,8 @@ def judge_tokens(
                 return TokenMetrics(left_out=f"{split} split: scores of one class of tokens only")
     runs = [judge_run(*scores, truth) for scores in zip(val, test, strict=True)]
     metrics = mean_record(runs)
+    val_truth, mean_scores = without_missing(np.mean(val, axis=0), truth["val"])
+    metrics.threshold = best_f1_threshold(val_truth.labels, mean_scores)
     kept = [without_missing(scores, truth["test"]) for scores in test]
     questions = kept[0][0].questions[kept[0][0].traces]
     of_runs = kept[0][0].labels, np.array([scores for _, scores in kept]), questions

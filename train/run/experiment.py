@@ -103,7 +103,11 @@ def run_experiment(
     results = replace(first.results, config=asdict(config))
     if config.hold_out == EACH:
         results.transfer = [
-            judge_left_out(str(one.data.config.hold_out), one.results, one.frame, first.frame)
+            judge_left_out(
+                str(one.data.config.hold_out),
+                one.frame.test.take(np.flatnonzero(one.data.splits.new_in_test())),
+                first.frame,
+            )
             for one in others
         ]
         of_others = [

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.metrics import f1_score
 
 from train.evaluate.calibrate import (
     controlled_risk,
@@ -12,6 +13,10 @@ from train.evaluate.calibrate import (
     risk_threshold,
     share_let_through,
 )
+from train.evaluate.frame import Frame
+from train.evaluate.judge import judge
+from train.evaluate.metrics import youden_threshold
+from train.evaluate.results import Facts
 
 
 def draw(n, seed, factor=1.0):
@@ -79,3 +84,27 @@ def test_a_promise_is_tried_on_other_questions():
     same = controlled_risk(labels, scores, questions, found["risk_threshold"])
     assert same["risk"] != found["risk"]
     assert found["answered"] == pytest.approx(same["answered"], abs=0.05)
+
+
+def test_what_is_chosen_of_several_seeds_is_of_their_mean_score():
+    """Thresholds and temperature; the promise is of that scorer, F1 the mean over the seeds."""
+    rng = np.random.default_rng(0)
+    n = 800
+    labels = rng.integers(0, 2, n)
+    runs = np.array([expit(width * (labels + rng.normal(size=n))) for width in (0.5, 2, 5)])
+    keys = np.array([f"q{i // 2}" for i in range(n)], dtype=object)
+    splits = np.repeat(["val", "test"], n // 2).astype(object)
+    frame = Frame(np.arange(n).astype(str).astype(object), splits, labels, keys, {"a": runs}, 1)
+    entry = judge(frame, "a", Facts(parameters=0, seconds=0.0), risk=0.2)
+    val, test = frame.val, frame.test
+    threshold = youden_threshold(val.labels, val.mean("a"))
+    assert entry.val.threshold == entry.test.threshold == threshold
+    assert entry.test.temperature == fit_temperature(val.labels, val.mean("a"))
+    promised = keep_promise(test.labels, test.mean("a"), test.questions, 0.2, seed=1)
+    assert {name: getattr(entry.test, name) for name in promised} == promised
+    own = [youden_threshold(val.labels, scores) for scores in val.scores["a"]]
+    of_seeds = [
+        f1_score(test.labels, run >= t) for run, t in zip(test.scores["a"], own, strict=True)
+    ]
+    assert entry.test.f1 == pytest.approx(np.mean(of_seeds))
+    assert threshold != pytest.approx(np.mean(own))

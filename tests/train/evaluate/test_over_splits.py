@@ -94,6 +94,7 @@ def test_entries_are_means_over_the_splits():
         assert 0 <= low <= entry.test.auroc <= high <= 1
         assert entry.seconds == 2.5
         assert entry.runs is entry.C is None
+        assert entry.test.threshold is entry.val.threshold is None
     assert {name: entry.control for name, entry in found.baselines.items()} == {
         "c": False,
         "d": True,

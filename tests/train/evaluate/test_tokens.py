@@ -136,6 +136,8 @@ def test_everything_of_a_method():
         truth[split] = make_truth([np.append(-1, one) for one in traces])
         scores[split] = [labels + rng.normal(size=len(labels)) for _ in range(2)]
     entry = judge_tokens(scores["val"], scores["test"], truth, 0)
+    mean_scores = np.mean(scores["val"], axis=0)[truth["val"].places]
+    assert entry.threshold == best_f1_threshold(truth["val"].labels, mean_scores)
     expected = {"auroc": [], "f1": [], "trace_auroc": []}
     for val, test in zip(scores["val"], scores["test"], strict=True):
         of_labelled = test[truth["test"].places]

@@ -4,7 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from runs import SMALL, call, fail, train
+from runs import SMALL, call, fail, read_csv, train
+from sklearn.metrics import roc_auc_score
+
+from store.traces.question_split import join_questions
+from train.data.questions import NOT_ASKED
+from train.data.splits import Splits
 
 FLAGS = ["--models=saplma", "--split=answer_len", "--hold-out=each"]
 
@@ -97,3 +102,47 @@ def test_a_column_of_one_value_is_one_line(parts, tmp_path, capsys):
     flags = ["--store", parts, "--output-dir", tmp_path / "o", *SMALL, *FLAGS]
     line = fail(capsys, *flags, "--split=question_id")
     assert "--hold-out each: expected 2 to 50 values of column 'question_id', found 150" in line
+
+
+def test_questions_that_training_has_are_no_test(store_writer, tmp_path, capsys):
+    """Half the questions of one value are all those of another: the figures are of the others, and
+    what is missing is said."""
+
+    def change(number, row):
+        row["answer_len"] = 3 + number // 2 % 3
+        if row["answer_len"] == 5:
+            row["question_id"] = f"q{number // 12 * 3}"
+
+    columns = ["question_id", "label", "hs_last", "answer_len"]
+    labels = np.random.default_rng(0).integers(0, 2, 450)
+    path = store_writer(tmp_path / "s.zarr", labels, columns, change)
+    out = tmp_path / "out"
+    results = train(path, out, *FLAGS)
+    one, other = results["transfer"]
+    assert (one["value"], other["value"]) == ("3", "4")
+    assert (one["test"]["rows"], other["test"]["rows"]) == (74, 150)
+    assert one["test"]["questions"] == 37
+    lines = read_csv((out / "split-without-3" / "scores.csv").read_text()).values()
+    seen = {line["question_id"] for line in lines if line["split"] != "test"}
+    new = [line for line in lines if line["split"] == "test" and line["question_id"] not in seen]
+    area = roc_auc_score(
+        [int(line["label"]) for line in new], [float(line["saplma"]) for line in new]
+    )
+    assert one["methods"]["saplma"]["auroc"] == pytest.approx(area)
+    printed = " ".join(capsys.readouterr().err.split())
+    for remark in (
+        "answer_len '3' left out: AUROCs without 76 of 150 traces whose questions training has "
+        "seen",
+        "there is no run without answer_len '5': test would have 0 hallucinations and 0 right "
+        "answers besides 150 traces whose questions training has seen",
+    ):
+        assert remark in printed
+        assert any(one.startswith(remark) for one in results["remarks"])
+
+
+def test_questions_are_known_by_their_text():
+    ids, texts = ["a", "b", "c", "d"], ["x", "y", "x", "z"]
+    keys = np.array(join_questions(ids, texts, []), dtype=object)
+    asked = NOT_ASKED._replace(keys=keys)
+    splits = Splits(*map(np.array, ([0], [1], [2, 3])), np.ones(4), np.arange(4), 0, asked=asked)
+    assert splits.new_in_test().tolist() == [False, True]
