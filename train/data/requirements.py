@@ -111,6 +111,7 @@ def open_data(config: Config, path: Path) -> Work:
     check_replaced(names, unsplit)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
+    check_filter(store, config.where)
     asked = read_questions(store, config)
     parts, remarks = [], []
     for one in settings_of_splits(store, config):
@@ -134,6 +135,15 @@ def open_data(config: Config, path: Path) -> Work:
         read_values(store, config.strata, "--strata", data.splits.test)
     read_second_labels(store, config.second_label, data.splits.test)
     return Work(config, names_that_learn(names, data), parts, remarks)
+
+
+def check_filter(store: TraceStore, where: str | None) -> None:
+    """Raise DataError for a filter that keeps no trace."""
+    if where is not None and not len(store.where(where)):
+        raise DataError(
+            f"{store.path}: --where {where!r:.80} kept 0 of {count(len(store), 'trace')}; "
+            "expected a filter that keeps traces of both classes"
+        )
 
 
 def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:
