@@ -67,4 +67,30 @@ def test_imputed_traces_lack_what_others_have():
     """A number that no trace of train has is not missing in any one of them."""
     train = torch.from_numpy(np.array([[[1.0, np.nan]], [[np.nan, np.nan]], [[2.0, np.nan]]]))
     test = torch.from_numpy(np.array([[[1.0, 5.0]], [[np.nan, 5.0]], [[1.0, np.nan]]]))
-    assert count_imputed({"train": train, "val": train[:1], "test": test}) == 2
+    assert count_imputed({"train": train, "val": train[:1], "test": test}, LENGTHS) == 2
+
+
+class Learner(Probe):
+    learns_from = ("score",)
+
+
+def states_and_score(batch):
+    states = batch.fixed("hs_last").float()
+    score = batch.fixed("score").float()[:, None, None]
+    return torch.cat([states, score.expand(-1, states.shape[1], 1)], dim=2)
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_what_is_only_learned_from_is_not_imputed(by_layer, make_store, labels):
+    """Each third trace has no score: a probe that reads it lacks it, one that learns from it
+    does not."""
+
+    def leave_out(number, row):
+        row["score"] = np.nan if number % 3 == 0 else row["score"]
+
+    data = open_data(make_store(labels, change=leave_out))
+    counts = []
+    for kind in (Probe, Learner):
+        probe = kind(("hs_last",), states_and_score, optional=("score",), by_layer=by_layer)
+        counts.append(score_probe("states", probe, data)[0].facts.traces_with_missing_numbers)
+    assert counts == [sum(labels[::3] != -1), None]
