@@ -1,11 +1,13 @@
 """Fitting probes on a store: what is read, and what the results say of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from models import FittedProbe, Probe
-from store import TraceStore
+from models import PROBES, FittedProbe, Probe
+from store import Column, Schema, StoreWriter, TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.splits import read_splits
@@ -70,27 +72,26 @@ def test_imputed_traces_lack_what_others_have():
     assert count_imputed({"train": train, "val": train[:1], "test": test}, LENGTHS) == 2
 
 
-class Learner(Probe):
-    learns_from = ("score",)
-
-
-def states_and_score(batch):
-    states = batch.fixed("hs_last").float()
-    score = batch.fixed("score").float()[:, None, None]
-    return torch.cat([states, score.expand(-1, states.shape[1], 1)], dim=2)
+@pytest.fixture
+def some_without_entropy(tmp_path, labels):
+    """Data of two named layers, of which each third trace has no entropy."""
+    rng = np.random.default_rng(0)
+    of_states = Column("float32", item_shape=(2, 4), axis_names=("layers", "hidden"))
+    names = {"question_id": "utf8", "label": "int8", "semantic_entropy": "float32"}
+    schema = Schema({name: Column(kind) for name, kind in names.items()} | {"hs_last": of_states})
+    with StoreWriter.create(tmp_path / "entropy.zarr", schema) as writer:
+        for i, label in enumerate(labels.tolist()):
+            row = {
+                "question_id": f"q{i}",
+                "label": label,
+                "hs_last": rng.random((2, 4), np.float32),
+            }
+            writer.append(f"t{i}", row | {"semantic_entropy": rng.random() if i % 3 else np.nan})
+    return open_data(tmp_path / "entropy.zarr")
 
 
 @pytest.mark.parametrize("by_layer", [False, True])
-def test_what_is_only_learned_from_is_not_imputed(by_layer, make_store, labels):
-    """Each third trace has no score: a probe that reads it lacks it, one that learns from it
-    does not."""
-
-    def leave_out(number, row):
-        row["score"] = np.nan if number % 3 == 0 else row["score"]
-
-    data = open_data(make_store(labels, change=leave_out))
-    counts = []
-    for kind in (Probe, Learner):
-        probe = kind(("hs_last",), states_and_score, optional=("score",), by_layer=by_layer)
-        counts.append(score_probe("states", probe, data)[0].facts.traces_with_missing_numbers)
-    assert counts == [sum(labels[::3] != -1), None]
+def test_what_is_only_learned_from_is_not_imputed(by_layer, some_without_entropy):
+    probe = replace(PROBES["semantic_entropy_probe"], by_layer=by_layer)
+    scored, _ = score_probe("semantic_entropy_probe", probe, some_without_entropy)
+    assert scored.facts.traces_with_missing_numbers is None
