@@ -179,7 +179,8 @@ class Probe:
     # answer, "texts" side by side or "fields"; the words on its results follow
     sees: str = ""
     targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from no labels of tokens
-    # of `optional`, what has to be there to fit the probe; scores do not need it
+    # of `optional`, what has to be there to fit the probe; scores do not need it. `features` has
+    # them last, a number each
     learns_from: ClassVar[tuple[str, ...]] = ()
 
     def fit(

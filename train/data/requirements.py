@@ -111,6 +111,7 @@ def open_data(config: Config, path: Path) -> Work:
     check_replaced(names, unsplit)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
+    check_filter(store, config.where)
     asked = read_questions(store, config)
     parts, remarks = [], []
     for one in settings_of_splits(store, config):
@@ -158,6 +159,15 @@ def remarks_on_seen(splits: Splits, value: str) -> list[str]:
         f"{value} left out: AUROCs without {traces} whose questions training has seen; the report "
         "of the run without it has all"
     ]
+
+
+def check_filter(store: TraceStore, where: str | None) -> None:
+    """Raise DataError for a filter that keeps no trace."""
+    if where is not None and not len(store.where(where)):
+        raise DataError(
+            f"{store.path}: --where {where!r:.80} kept 0 of {count(len(store), 'trace')}; "
+            "expected a filter that keeps traces of both classes"
+        )
 
 
 def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:

@@ -305,7 +305,8 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores, most: float = 1.0
     over the last floor(most * n) numbers up to n, as LM-Polygraph has it with `max_rejection`.
 
     Unlike `aurc` it reads no threshold: the right answers are the language model's, not those of a
-    detector. Equal scores count as their mean.
+    detector. Equal scores count as their mean. Where so few may be left out that not even perfect
+    scores gain, it is 0.
     """
     check_scores(labels, scores)
     right = 1.0 - labels
@@ -316,7 +317,8 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores, most: float = 1.0
     if len(counts) == 1:
         return 0.0  # equal scores, without the rounding that would show as -.000
     gain = _area_of_lowest(expected, most) - random
-    return float(gain / (_area_of_lowest(np.sort(right)[::-1], most) - random))
+    ideal = _area_of_lowest(np.sort(right)[::-1], most) - random
+    return 0.0 if np.isclose(ideal, 0) else float(gain / ideal)
 
 
 def _area_of_lowest(qualities: Scores, most: float) -> float:

@@ -550,8 +550,17 @@ def as_json(value: object) -> Any:
 
 
 def json_text(value: object) -> str:
-    """A record as the text of a JSON file."""
-    return json.dumps(as_json(value), indent=1, allow_nan=False)
+    """A record as the text of a JSON file; a number that is not finite is null."""
+    return json.dumps(without_infinite(as_json(value)), indent=1, allow_nan=False)
+
+
+def without_infinite(value: Any) -> Any:
+    """What JSON has, with None for NaN and infinity, which it has not."""
+    if isinstance(value, dict):
+        return {key: without_infinite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_infinite(one) for one in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def from_json(kind: type[Record], content: object, place: str = "") -> Record:

@@ -63,7 +63,7 @@ class LayerFeatures:
         _, layer = index
         data = self.data.reading(self.probe, [layer])
         numbers = compute_features(self.name, self.probe, data, self.split, self.rows)[:, 0]
-        is_missing = numbers.isnan()
+        is_missing = without_targets(numbers, self.probe).isnan()
         known = self.known.setdefault(layer, ~is_missing.all(dim=0))
         self.incomplete.update(self.rows[(is_missing & known).any(1).numpy()].tolist())
         return numbers
@@ -111,7 +111,7 @@ def describe_fit(
     if not isinstance(probe, Probe) or not isinstance(fitted, FittedProbe):
         return facts
     # replaced by the mean over train
-    facts.traces_with_missing_numbers = count_imputed(features) or None
+    facts.traces_with_missing_numbers = count_imputed(features, probe) or None
     n_alternatives = len(fitted.val_auroc)
     if probe.alternatives:
         facts.alternative = probe.alternatives[fitted.alternative]
@@ -122,12 +122,18 @@ def describe_fit(
     return facts
 
 
-def count_imputed(features: Features) -> int:
-    """Number of traces that lack a number which some trace of train has, of the numbers read."""
+def count_imputed(features: Features, probe: Probe) -> int:
+    """Number of traces that lack a number which some trace of train has, of the numbers scored."""
     if isinstance(features["train"], LayerFeatures):
         return len(features["train"].incomplete)
-    known = ~features["train"].isnan().all(dim=0)  # (A, k)
-    return sum(int((split.isnan() & known).any((1, 2)).sum()) for split in features.values())
+    is_missing = {split: without_targets(one, probe).isnan() for split, one in features.items()}
+    known = ~is_missing["train"].all(dim=0)  # (A, k)
+    return sum(int((one & known).any((1, 2)).sum()) for one in is_missing.values())
+
+
+def without_targets(numbers: torch.Tensor, probe: Probe) -> torch.Tensor:
+    """Features (..., k) without those behind that are only learned from, which nothing imputes."""
+    return numbers[..., : numbers.shape[-1] - len(probe.learns_from)]
 
 
 def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Features:

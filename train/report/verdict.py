@@ -34,6 +34,7 @@ class Case:
     # at chance", "control not beaten" and "one training"
     next: str
     p_of: Literal["beyond", "below"]  # a difference beyond or below the margin
+    above: str | None  # the control whose interval on test is the furthest above the detector's
 
 
 def case_of(results: Results) -> Case | None:
@@ -44,7 +45,20 @@ def case_of(results: Results) -> Case | None:
     known = what_is_known(results, verdict.baseline, verdict.control)
     is_beyond = abs(verdict.baseline.difference) > verdict.margin
     what_next = what_is_next(results, verdict, known)
-    return Case(known, what_next, "beyond" if is_beyond else "below")
+    above = control_above(results, verdict.detector)
+    return Case(known, what_next, "beyond" if is_beyond else "below", above)
+
+
+def control_above(results: Results, detector: str) -> str | None:
+    """The control whose interval of the AUROC is the furthest above all of the detector's."""
+    lows = {
+        name: entry.test.auroc_ci[0]
+        for name, entry in results.baselines.items()
+        if entry.control and entry.test.auroc_ci
+    }
+    interval = results.models[detector].test.auroc_ci
+    best = max(lows, key=lows.__getitem__, default=None)
+    return best if best and interval and lows[best] > interval[1] else None
 
 
 def what_is_known(results: Results, baseline: Contrast, control: Contrast | None) -> Known:

@@ -181,6 +181,15 @@ def test_prr_of_half_leaves_out_at_most_half():
     assert prediction_rejection_ratio(LABELS, SMOOTH, most=0.5) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 1], [1, 0, 0]])
+def test_prr_is_0_where_too_few_may_be_left_out(labels):
+    """Half of 2 or 3 rows leaves the mean of all, which no score changes."""
+    labels = np.array(labels)
+    found = measure(labels, labels * 0.5, 0.5)
+    assert found.prr == pytest.approx(1)
+    assert found.prr_half == 0
+
+
 @with_and_without_ties
 def test_rates_are_those_of_the_roc_curve(scores):
     """The largest recall with so few false positives, and the reverse; None with too few rows."""

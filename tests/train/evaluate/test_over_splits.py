@@ -25,6 +25,7 @@ from train.evaluate.results import (
     WrongValueError,
     as_json,
     from_json,
+    json_text,
 )
 
 
@@ -209,6 +210,17 @@ def test_results_are_read_as_they_were_written():
     assert "tokens" not in written
     assert written["baselines"]["d"]["control"] is True
     assert "control" not in written["baselines"]["c"]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, np.float64(-np.inf)])
+def test_a_number_that_is_not_finite_is_null(number):
+    """The others are written, and read again without it."""
+    results = make_run(0)
+    results.models["a"].test.prr = number
+    written = json.loads(json_text(results))
+    assert written["models"]["a"]["test"]["prr"] is None
+    results.models["a"].test.prr = None
+    assert from_json(Results, written) == results
 
 
 @pytest.mark.parametrize(

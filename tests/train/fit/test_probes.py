@@ -1,11 +1,13 @@
 """Fitting probes on a store: what is read, and what the results say of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from models import FittedProbe, Probe
-from store import TraceStore
+from models import PROBES, FittedProbe, Probe
+from store import Column, Schema, StoreWriter, TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.splits import read_splits
@@ -67,4 +69,29 @@ def test_imputed_traces_lack_what_others_have():
     """A number that no trace of train has is not missing in any one of them."""
     train = torch.from_numpy(np.array([[[1.0, np.nan]], [[np.nan, np.nan]], [[2.0, np.nan]]]))
     test = torch.from_numpy(np.array([[[1.0, 5.0]], [[np.nan, 5.0]], [[1.0, np.nan]]]))
-    assert count_imputed({"train": train, "val": train[:1], "test": test}) == 2
+    assert count_imputed({"train": train, "val": train[:1], "test": test}, LENGTHS) == 2
+
+
+@pytest.fixture
+def some_without_entropy(tmp_path, labels):
+    """Data of two named layers, of which each third trace has no entropy."""
+    rng = np.random.default_rng(0)
+    of_states = Column("float32", item_shape=(2, 4), axis_names=("layers", "hidden"))
+    names = {"question_id": "utf8", "label": "int8", "semantic_entropy": "float32"}
+    schema = Schema({name: Column(kind) for name, kind in names.items()} | {"hs_last": of_states})
+    with StoreWriter.create(tmp_path / "entropy.zarr", schema) as writer:
+        for i, label in enumerate(labels.tolist()):
+            row = {
+                "question_id": f"q{i}",
+                "label": label,
+                "hs_last": rng.random((2, 4), np.float32),
+            }
+            writer.append(f"t{i}", row | {"semantic_entropy": rng.random() if i % 3 else np.nan})
+    return open_data(tmp_path / "entropy.zarr")
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_what_is_only_learned_from_is_not_imputed(by_layer, some_without_entropy):
+    probe = replace(PROBES["semantic_entropy_probe"], by_layer=by_layer)
+    scored, _ = score_probe("semantic_entropy_probe", probe, some_without_entropy)
+    assert scored.facts.traces_with_missing_numbers is None

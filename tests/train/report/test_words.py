@@ -11,6 +11,7 @@ from train.evaluate.results import (
     Counts,
     Epoch,
     Explained,
+    Metrics,
     PairedTest,
     SplitsSummary,
     StrataRecord,
@@ -202,6 +203,27 @@ def test_few_traces_decide_nothing(few):
     text = in_words("verdict", make_verdict(**few))
     assert "The test split is too small for a verdict" in text
     assert "better" not in text
+
+
+@pytest.mark.parametrize(
+    "control, sees",
+    [("question_only", "does not read answers"), ("answer_text", "reads the wording alone")],
+)
+def test_few_traces_name_a_control_above_the_detector(control, sees):
+    """Nothing of one whose interval meets the detector's, nor of a baseline above it."""
+    results = make_verdict(rows=40)
+    results.baselines |= make_entries({control: 0.5})
+    results.models["saplma"].test = Metrics(0.5, auroc_ci=[0.4, 0.6])
+    results.baselines["entropy"].test = Metrics(0.9, auroc_ci=[0.8, 0.95])
+    results.baselines["answer_length"].test = Metrics(0.7, auroc_ci=[0.6, 0.8])
+    assert "On test" not in in_words("verdict", results)
+    results.baselines[control].test = Metrics(0.8, auroc_ci=[0.61, 0.9])
+    lines = in_words("verdict", results).splitlines()
+    assert len(lines) == 3
+    assert lines[1].endswith(
+        f"the best baseline. On test, all the interval of {control}, which {sees}, lies above that "
+        "of saplma: AUROC .800 [.610, .900] against .500 [.400, .600]."
+    )
 
 
 def test_what_the_test_set_could_show_is_said():

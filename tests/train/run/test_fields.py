@@ -91,3 +91,10 @@ def test_a_wrong_filter_is_one_line(store_path, tmp_path, capsys):
     flags = ["--models=saplma", "--where", "language = en"]
     line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
     assert "language = ^en; write 'en'" in line
+
+
+@pytest.mark.parametrize("split", [[], ["--split=language", "--hold-out=each"]])
+def test_a_filter_that_keeps_no_trace_is_one_line(split, store_path, tmp_path, capsys):
+    flags = ["--models=saplma", "--where", "language = 'fr'", *split]
+    line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
+    assert f"--where \"language = 'fr'\" kept 0 of {2 * N} traces" in line
