@@ -47,7 +47,7 @@ def most_attended(maps: Tensor) -> Attended:
     mean = maps.mean(dim=1, dtype=torch.float32)
     is_later = torch.ones_like(mean[0], dtype=torch.bool).triu(1)
     attention, tokens = mean.masked_fill(is_later, -1).topk(min(MOST, mean.shape[2]), dim=2)
-    return tokens, attention, attention >= 0
+    return tokens, attention, attention > 0  # 0 outside a sliding window
 
 
 def icr_scores(before: Tensor, after: Tensor, attended: Attended) -> Tensor:
