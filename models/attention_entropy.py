@@ -6,7 +6,7 @@ into a probability, and finds its sign.
 
 There the best of the first, the middle and the last blocks is shown, by its AUROC on all data, and
 the first one stands out on HaluEval-QA; here it is the lowest layer of the store. That is the first
-block unless layers were left out, or the embedding kept (`--layers 1-` leaves it out).
+block unless layers were left out, or the embedding kept (`--layers 1:` leaves it out).
 """
 
 from torch import Tensor

@@ -9,10 +9,11 @@ Larger means a hallucination by the paper. That score alone is `haloscope_projec
 call direct projection. In `haloscope` the training states whose score is above a threshold are then
 taken for hallucinations, and an MLP d - 1024 - 1 with ReLU learns to tell them from the others.
 
-Labels of training traces are not used for either. Those of validation choose the layer and k from
-1 to 10, as there, by the score, and the threshold, of five quantiles of the training scores (there
-38), by the MLP. The regression only turns the MLP's logit, or the square root of the score, into a
-probability. It finds the sign of the score, which the authors' code takes from validation.
+No label of a training trace decides what the MLP learns. Those of validation choose, as there, the
+layer, k from 1 to 10, and whether a high or a low score means a hallucination, all by the score,
+and the threshold, of five quantiles of the training scores (there 38), by the MLP. Labels of
+training traces only fit the regression that turns the MLP's logit, or the square root of the score,
+into a probability; its sign is theirs, which of `haloscope_projection` is the direction.
 
 Theirs is the state of the last token behind the question and the answer, or what attention or the
 feed-forward part adds. The MLP is trained as there (SGD with momentum .9, a learning rate of .05
@@ -20,7 +21,7 @@ that falls by a cosine, weight decay 3e-4, 50 epochs of batches of 512), but on 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,15 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from models.probe import Features, FittedProbe, Probe, check_numbers, to_numpy
-from models.quadratic import Floats, Forms, Labels, QuadraticProbe, of_last_states, score_states
+from models.quadratic import (
+    FittedQuadratic,
+    Floats,
+    Forms,
+    Labels,
+    QuadraticProbe,
+    of_last_states,
+    score_states,
+)
 
 __all__ = [
     "HALOSCOPE",
@@ -70,6 +79,14 @@ def best_subspace(train: Floats, labels: Labels, val: Floats, val_labels: Labels
     found = [subspace(pca, k) for k in range(1, 1 + len(pca.components_))]
     areas = [roc_auc_score(val_labels, score_states(val, forms)) for forms in found]
     return found[int(np.argmax(np.abs(np.array(areas) - 0.5)))]
+
+
+def direct(fitted: FittedQuadratic, val: Floats, labels: Labels) -> FittedQuadratic:
+    """The score itself, in the direction that is right on validation, whatever train says."""
+    plain = replace(fitted, weight=np.ones(1), bias=0.0)
+    area = float(roc_auc_score(labels, plain.score(val)))
+    sign = 1.0 if area >= 0.5 else -1.0
+    return replace(plain, weight=np.array([sign]), val_auroc=(max(area, 1 - area),))
 
 
 def train_classifier(states: Floats, is_member: NDArray[np.bool_]) -> Classifier:
@@ -145,6 +162,7 @@ class MembershipProbe(Probe):
         for i in range(train.shape[1]):
             states, val_states = to_numpy(train, i), to_numpy(val, i)
             first = self.projection.fit_alternative(states, train_labels, val_states, val_labels)
+            first = direct(first, val_states, val_labels)
             if first.val_auroc[0] > max(areas, default=-1):
                 layer, membership, numbers = i, first, (states, val_states)
             areas += first.val_auroc
@@ -174,13 +192,14 @@ class MembershipProbe(Probe):
         `train` and `val`, (n, d), are without NaN.
         """
         scores = membership.score(train)
-        found = []
-        for threshold in np.quantile(scores, QUANTILES):
-            classifier = train_classifier(train, scores > threshold)
-            logits, val_logits = classify(train, classifier), classify(val, classifier)
-            on_logit = self.fit_alternative(logits, labels, val_logits, val_labels)
-            found.append((classifier, on_logit))
-        return max(found, key=lambda one: one[1].val_auroc)
+        found = [
+            train_classifier(train, scores > threshold)
+            for threshold in np.quantile(scores, QUANTILES)
+        ]
+        val_logits = [classify(val, one) for one in found]
+        best = int(np.argmax([roc_auc_score(val_labels, one[:, 0]) for one in val_logits]))
+        logits = classify(train, found[best])
+        return found[best], self.fit_alternative(logits, labels, val_logits[best], val_labels)
 
     def load(self, saved: Mapping[str, Any]) -> FittedMembership:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""

@@ -3,7 +3,8 @@
 With mean m and covariance S of the training states of a layer, MD(x) = sqrt((x - m)' S^-1 (x - m)):
 the further a state is from all of train, the likelier a hallucination (Lee et al., 2018,
 arXiv:1807.03888). The relative distance of Ren et al. (2023, arXiv:2209.15558) subtracts MD_0, the
-distance to a background. Larger means a hallucination in both.
+distance to a background; theirs is of squares, here as in LM-Polygraph each distance is a root.
+Larger means a hallucination in both.
 
 `mahalanobis` learns from states without labels. The background of LM-Polygraph is a general corpus,
 which a store has not: in `relative_mahalanobis` m and S are of the right answers of train, and
@@ -11,9 +12,12 @@ those of all of train are the background.
 
 There the states are means over the answer's tokens at one layer, and a multiple of the identity is
 added to S until it can be inverted. Here they are of the last token (each token's own where tokens
-are scored), validation chooses the layer, and S is that of probabilistic principal components
-(Tipping and Bishop, 1999): exact for d up to 256; beyond, 256 axes have their own variances, and
-all others share their mean.
+are scored), validation chooses the layer, and S is like that of probabilistic principal components
+(Tipping and Bishop, 1999): r axes have their own variances, and all others share one. Of n states,
+in the relative distance the right ones, r is the least of 256, d and n / 2. So S is exact only for
+d up to 256 and n of at least 2 d. The shared variance is what the r axes leave, divided by
+min(n, d) - r, not by d - r: with n < d that is more than the mean over all other axes. No variance
+is below a millionth of the largest.
 """
 
 import numpy as np

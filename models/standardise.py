@@ -96,7 +96,9 @@ class Standardise(nn.Module):
 
 
 class Unfitted(nn.Module):
-    """States as they are, or each normalised over its dimensions; with `fills` NaN becomes 0.
+    """States as they are, or each normalised over its dimensions.
+
+    With `fills` NaN is 0 before a state is normalised, so that its other numbers stay.
 
     Shapes
     ------
@@ -109,7 +111,9 @@ class Unfitted(nn.Module):
         self.fills = fills
 
     def forward(self, values: Tensor) -> Tensor:
-        scaled: Tensor = self.norm(values.float())
+        values = values.float()
+        known = values.nan_to_num(0.0, torch.inf, -torch.inf) if self.fills else values
+        scaled: Tensor = self.norm(known)
         return scaled.nan_to_num(0.0, torch.inf, -torch.inf) if self.fills else scaled
 
 

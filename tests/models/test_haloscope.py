@@ -62,7 +62,7 @@ def test_the_classifier_is_an_mlp_of_standardised_states():
 
 
 def test_it_learns_from_the_score_and_not_from_labels(rows, monkeypatch):
-    """Other labels of training traces give the same classifier; they only find a sign."""
+    """Other labels of training traces, also all the opposite, give the same classifier."""
     monkeypatch.setattr("models.haloscope.N_EPOCHS", 10)
     features, labels = rows
     probe = PROBES["haloscope"]
@@ -74,6 +74,10 @@ def test_it_learns_from_the_score_and_not_from_labels(rows, monkeypatch):
     assert fitted.n_parameters() == 1024 * 6 + 2 * 1024 + 2
     loaded = probe.load(fitted.to_dict())
     np.testing.assert_array_equal(loaded.logits(val), fitted.logits(val))
-    some = np.r_[labels[:350], 1 - labels[350:400]]
-    again = probe.fit(features[:400], some, val, val_labels)
-    np.testing.assert_array_equal(again.hidden, fitted.hidden)
+    for n_right in (350, 0):
+        some = np.r_[labels[:n_right], 1 - labels[n_right:400]]
+        again = probe.fit(features[:400], some, val, val_labels)
+        assert again.alternative == fitted.alternative
+        assert again.val_auroc == fitted.val_auroc
+        for name in ("hidden", "hidden_bias", "output"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))

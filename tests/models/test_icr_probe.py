@@ -29,3 +29,14 @@ def test_the_formula(build, pack, traces, set_answer):
             hidden = normed(hidden)
             hidden = np.where(hidden > 0, hidden, 0.01 * hidden)
     np.testing.assert_allclose(found, hidden[:, 0], atol=1e-5)
+
+
+def test_the_embedding_that_is_kept_hides_no_layer(build, pack, traces):
+    """Its scores are NaN; normalised by themselves, those of the other layers still count."""
+    detector = build("icr_probe", input_scale="norm").eval()
+    kept = [one | {"icr": one["icr"].clone()} for one in traces[2:5]]
+    for one in kept:
+        one["icr"][:, 0] = torch.nan
+    features = detector.encode(pack(kept))
+    assert features.isfinite().all()
+    assert (features.std(1) > 0.5).any()

@@ -136,6 +136,16 @@ def test_scales_by_name(fills):
         build_scale("other", 2, 4)
 
 
+def test_a_missing_number_leaves_the_others_of_its_state():
+    """Normalised by itself, a state without its first number is one whose first number is 0."""
+    states = torch.tensor([[torch.nan, 0.1, 0.4, 0.2], [torch.nan, 0.3, 0.1, 0.6]])
+    found = build_scale("norm", 4)(states)
+    torch.testing.assert_close(found, torch.nn.functional.layer_norm(states.nan_to_num(), (4,)))
+    assert build_scale("norm", 4)(torch.tensor([[torch.inf, 1.0, 2.0, 3.0]])).tolist() == [
+        [0.0] * 4
+    ]
+
+
 def test_a_gate_finds_the_layer_that_counts():
     """Before training it weighs all layers alike; the weights add up to the number of layers."""
     states = torch.randn(64, 3, 4, generator=torch.Generator().manual_seed(0))

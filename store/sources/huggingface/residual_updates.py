@@ -11,10 +11,13 @@ z subtracts the mean over the K tokens and divides by their standard deviation, 
 code (the paper has a softmax of w, and a as it is). Small: the layer moved what it attended to;
 large: its feed-forward part added something else.
 
-Different from the authors' code: attention to the chat template counts like any other, and all
-heads count, as in the paper. A token with fewer than K to attend to has these; the score of the
-first token is 0. As there, the state of the last layer is that of transformers, behind the final
-norm of most models.
+Different from the authors' code: attention to all tokens up to t counts, as in the paper. There a
+token of the answer keeps only its attention to tokens of the answer, one of the user's text only
+that to the user's text, and the chat template none: the rest is set to 0 before the most attended
+are chosen. So of the answer's tokens the prompt counts here and not there. All heads count too,
+as in the paper. A token that attends to fewer than K, in a sliding window or early in a trace, has
+these; the score of the first token is 0. As there, the state of the last layer is that of
+transformers, behind the final norm of most models.
 
 Axes: B traces, T tokens, L layers that are kept, d hidden size.
 """
@@ -47,7 +50,7 @@ def most_attended(maps: Tensor) -> Attended:
     mean = maps.mean(dim=1, dtype=torch.float32)
     is_later = torch.ones_like(mean[0], dtype=torch.bool).triu(1)
     attention, tokens = mean.masked_fill(is_later, -1).topk(min(MOST, mean.shape[2]), dim=2)
-    return tokens, attention, attention >= 0
+    return tokens, attention, attention > 0  # 0 outside a sliding window
 
 
 def icr_scores(before: Tensor, after: Tensor, attended: Attended) -> Tensor:

@@ -19,6 +19,7 @@ def loop_over_tokens(before, after, maps):
     scores = []
     for t, row in enumerate(maps.mean(0)):
         chosen = np.argsort(-row[: t + 1], kind="stable")[:20]
+        chosen = chosen[row[chosen] > 0]
         change = after[t] - before[t]
         projected = [change @ before[j] / np.linalg.norm(before[j]) for j in chosen]
         shares = [
@@ -78,6 +79,23 @@ def test_the_column_is_that_of_the_states_and_maps_of_transformers(kind):
         for number, layer in ((1, 1), (2, 3)):
             expected = loop_over_tokens(states[layer - 1], states[layer], maps[layer - 1])
             np.testing.assert_allclose(row["icr"][:, number], expected, atol=1e-4)
+
+
+def test_tokens_outside_a_sliding_window_do_not_count():
+    """Alone or padded in a batch, a trace has the score of the tokens in its window."""
+    model = build_model("mistral", sliding_window=8, **IDS)
+    traces = [[1, *range(4, 34)], [1, *range(4, 39), *range(4, 14)]]
+    together = run_forward(model, traces, [4, 4], [1, 2], 5, ["icr"])
+    for row, trace in zip(together, traces, strict=True):
+        (alone,) = run_forward(model, [trace], [4], [1, 2], 5, ["icr"])
+        np.testing.assert_allclose(row["icr"], alone["icr"], atol=1e-4)
+        with torch.no_grad():
+            out = model(torch.tensor([trace]), output_hidden_states=True, output_attentions=True)
+        states = [one[0].double().numpy() for one in out.hidden_states]
+        maps = [one[0].double().numpy() for one in out.attentions]
+        for layer in (1, 2):
+            expected = loop_over_tokens(states[layer - 1], states[layer], maps[layer - 1])
+            np.testing.assert_allclose(row["icr"][:, layer - 1], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
