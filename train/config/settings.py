@@ -170,8 +170,8 @@ class Config:
         '300"; see docs/filters.md (default: all)'
     )
     join_questions: bool = option(
-        "take question ids of the same text, but for case, white space and punctuation, for one "
-        "question",
+        "take question ids of the same text and context, but for case, white space and "
+        "punctuation, for one question",
         True,
     )
     near_duplicates: float | None = option(

@@ -1,6 +1,9 @@
-"""Which traces ask the same question: by id, by normalised text, and by similar text on request."""
+"""Which traces ask the same question: by id, by normalised text, and by similar text on request.
 
-import hashlib
+Texts are the same where question and context are.
+"""
+
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +12,13 @@ from numpy.typing import NDArray
 
 from store import TraceStore
 from store.extras import needs_extra
-from store.read.whole_columns import QUESTION, QUESTION_ID, question_texts, read_texts
+from store.read.whole_columns import (
+    QUESTION,
+    QUESTION_ID,
+    digest_text,
+    question_texts,
+    read_texts,
+)
 from store.traces.question_split import join_questions
 from train.config import Config
 
@@ -23,7 +32,7 @@ class Questions(NamedTuple):
     """The question of each trace, texts (n_rows,)."""
 
     ids: Texts  # as the store has them; without a column `question_id` those of the traces
-    texts: Texts  # digests of the normalised texts; "" without a text
+    texts: Texts  # digests of the normalised question and context; "" without a question
     keys: Texts  # equal for traces of one question: the id of the first of them
 
     @property
@@ -41,18 +50,27 @@ def read_questions(store: TraceStore, config: Config) -> Questions:
     ids = read_texts(store, QUESTION_ID) if has_ids else list(store.ids)
     column = config.replaced.get(QUESTION, QUESTION)
     texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
-    alike = []
-    if config.near_duplicates is not None and any(texts):
-        row_by_text = {text: row for row, text in enumerate(texts) if text}
-        rows = list(row_by_text.values())
-        pairs = find_near_duplicates(list(row_by_text), config.near_duplicates)
-        alike = [(rows[i], rows[j]) for i, j in pairs]
-    found = (ids, [digest(text) for text in texts], join_questions(ids, texts, alike))
+    alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)
+    found = (ids, [digest_text(text) for text in texts], join_questions(ids, texts, alike))
     return Questions(*(np.array(one, dtype=object) for one in found))
 
 
-def digest(text: str) -> str:
-    return text and hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def find_alike(texts: Sequence[str], similarity: float) -> list[tuple[int, int]]:
+    """Pairs of rows whose questions are similar, of one context; texts as `question_texts`."""
+    rows: defaultdict[str, dict[str, int]] = defaultdict(dict)  # question -> context -> a row
+    for row, text in enumerate(texts):
+        question, _, context = text.partition("\n")
+        if question:
+            rows[question][context] = row
+    if not rows:
+        return []
+    of_question = list(rows.values())
+    return [
+        (of_question[i][context], of_question[j][context])
+        for i, j in find_near_duplicates(list(rows), similarity)
+        for context in of_question[i]
+        if context in of_question[j]
+    ]
 
 
 def find_near_duplicates(texts: Sequence[str], similarity: float) -> list[tuple[int, int]]:

@@ -176,7 +176,7 @@ def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:
         seeds = range(config.seed, config.seed + config.splits)
         return [replace(config, seed=seed, splits=1) for seed in seeds]
     values = read_values(store, str(config.split), "--split", store.where(config.where or ""))
-    distinct = sorted({str(value) for value in values})
+    distinct = sorted({str(value) for value in values} - {""})
     if not 2 <= len(distinct) <= MAX_LEFT_OUT:
         raise DataError(
             f"{store.path}: --hold-out {EACH}: expected 2 to {MAX_LEFT_OUT} values of column "

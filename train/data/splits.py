@@ -31,6 +31,7 @@ __all__ = [
     "Splits",
     "all_as_test",
     "check_batch",
+    "is_missing",
     "label_column",
     "read_second_labels",
     "read_splits",
@@ -249,8 +250,8 @@ def own_split(
     proportions of the usual split; or a CSV file with the columns
     `trace_id` or `question_id`, and `split`, whose other rows are in no split; or, to hold out a
     value, a column of text or integers: the rows of the value `hold_out` are then test, the others
-    train and val by question and `seed`, in the proportions of the usual split. `is_used` (n_rows,)
-    are the rows whose split matters, the labelled ones.
+    train and val by question and `seed`, in the proportions of the usual split. Rows without a
+    value are in no split. `is_used` (n_rows,) are the rows whose split matters, the labelled ones.
 
     Raises DataError for a column that is not there, or of another kind; other words; a value that
     no row has; a file all of whose ids no row has; and StoreError for a file that cannot be read.
@@ -261,7 +262,9 @@ def own_split(
     if hold_out is not None:
         return OwnSplit(hold_out_value(store, split, values, hold_out, seed, asked.keys))
     values = np.array([SPELLINGS.get(value, value) for value in values.tolist()], dtype=object)
-    for row in np.flatnonzero(is_used & ~np.isin(values, SPLITS))[:1]:
+    is_word = np.isin(values, SPLITS)
+    is_wrong = ~is_word & ~is_missing(values) if is_word.any() else ~is_word
+    for row in np.flatnonzero(is_used & is_wrong)[:1]:
         raise DataError(
             f"{store.path}: --split: column {split!r}, trace {store.ids[row]!r}: expected one of "
             f"{', '.join(SPLITS)}, found {str(values[row])!r:.80}; give a column of these words, "
@@ -274,7 +277,11 @@ def own_split(
 
 
 def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int64]) -> NDArray:
-    """Values (n,) of a column of text, integers or booleans; raises DataError for any other."""
+    """Values (n,) of a column of text, integers or booleans; raises DataError for any other.
+
+    A column of float64 with whole numbers, as `merge` writes integers of some stores alone, is one
+    of integers, and "" where it has NaN.
+    """
     columns = store.schema.columns
     if column not in columns:
         raise DataError(
@@ -284,13 +291,27 @@ def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int6
     found = columns[column]
     if found.is_text:
         return np.array(store.read(rows, columns=[column]).texts(column), dtype=object)
-    if not found.is_single or not re.fullmatch(r"u?int\d+|bool", found.dtype):
+    values = store.read(rows, columns=[column]).fixed(column).numpy() if found.is_single else None
+    if values is not None and found.dtype == "float64" and are_whole(values):
+        return np.array(["" if np.isnan(one) else int(one) for one in values], dtype=object)
+    if values is None or not re.fullmatch(r"u?int\d+|bool", found.dtype):
         raise DataError(
             f"{store.path}: {flag}: expected column {column!r} of text or one integer a trace, "
             f"found {found.dtype} {'ragged' if found.axis else list(found.item_shape)}; "
             "choose another column"
         )
-    return store.read(rows, columns=[column]).fixed(column).numpy()
+    return values
+
+
+def are_whole(values: NDArray) -> bool:
+    """Whether numbers (n,) are whole, but for NaN, of which not all are."""
+    numbers = values[~np.isnan(values)]
+    return bool(len(numbers) and np.all(np.isfinite(numbers) & (numbers == np.trunc(numbers))))
+
+
+def is_missing(values: NDArray) -> NDArray[np.bool_]:
+    """Where `read_values` found none, (n,)."""
+    return np.array([value == "" for value in values.tolist()], dtype=bool)
 
 
 def read_second_labels(
@@ -315,17 +336,18 @@ def read_second_labels(
 def hold_out_value(
     store: TraceStore, column: str, values: NDArray, hold_out: str, seed: int, questions: Texts
 ) -> Texts:
-    """Test are the rows of a value; the others are split by question."""
+    """Test are the rows of a value; the others that have one are split by question."""
     texts = np.array([str(value) for value in values], dtype=object)
-    is_held_out = texts == hold_out
+    is_held_out = (texts == hold_out) & ~is_missing(values)
     if not is_held_out.any():
-        distinct = sorted(set(texts.tolist()))
+        distinct = sorted({*texts.tolist()} - {""})
         more = ", ..." if len(distinct) > N_SHOWN else ""
         raise DataError(
             f"{store.path}: --hold-out: expected a value of column {column!r}, one of "
             f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {hold_out!r:.80}"
         )
-    return np.where(is_held_out, "test", sides_of(questions, seed))
+    sides = np.where(is_held_out, "test", sides_of(questions, seed))
+    return np.where(is_missing(values), "", sides)
 
 
 def sides_of(questions: Texts, seed: int) -> Texts:

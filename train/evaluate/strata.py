@@ -33,6 +33,7 @@ class Strata:
     by: str  # what they are of, in words: a column, or groups of like score of a control
     stratum: NDArray[np.int64]  # int64 (n,): equal for rows of one stratum
     control: str | None = None  # whose score was cut
+    n_outside: int = 0  # rows of none: each is alone in a stratum, and makes no pair
 
     def summary(self, labels: Labels) -> StrataRecord:
         """Their number, and the pairs of a hallucination and a right answer within them."""
@@ -42,16 +43,21 @@ class Strata:
         return StrataRecord(
             by=self.by,
             control=self.control,
-            strata=len(np.unique(self.stratum)),
+            strata=len(np.unique(self.stratum)) - self.n_outside,
             strata_with_both_classes=int(np.sum(positives * negatives > 0)),
             pairs=int(n_pairs),
             share_of_pairs=n_pairs / float(labels.sum() * (1 - labels).sum()),
         )
 
 
-def strata_of(by: str, values: NDArray) -> Strata:
-    """One stratum for each distinct value (n,)."""
-    return Strata(by, np.unique(values, return_inverse=True)[1])
+def strata_of(by: str, values: NDArray, is_outside: NDArray[np.bool_] | None = None) -> Strata:
+    """One stratum for each distinct value (n,), but for the rows that are outside (n,)."""
+    outside = np.zeros(len(values), bool) if is_outside is None else is_outside
+    n_outside = int(outside.sum())
+    stratum = np.empty(len(values), np.int64)
+    stratum[outside] = np.arange(n_outside)
+    stratum[~outside] = n_outside + np.unique(values[~outside], return_inverse=True)[1]
+    return Strata(by, stratum, n_outside=n_outside)
 
 
 def cut_by(name: str, val: Scores, test: Scores) -> Strata:

@@ -21,7 +21,7 @@ from train.data.requirements import (
     find_remarks,
     reader_of,
 )
-from train.data.splits import read_second_labels, read_values
+from train.data.splits import is_missing, read_second_labels, read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
@@ -235,7 +235,7 @@ def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> S
     column = data.config.strata
     if column is not None:
         values = read_values(data.store, column, "--strata", data.splits.test)
-        return strata_of(f"values of {column}", values)
+        return strata_of(f"values of {column}", values, is_missing(values))
     if control is None:
         return None
     return cut_by(control, frame.val.mean(control), frame.test.mean(control))

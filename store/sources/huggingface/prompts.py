@@ -282,9 +282,16 @@ class Prompts:
         try:
             return render(self.template, template_values(question))
         except KeyError as error:
+            where = f"question {question['question_id']!r}"
+            if error.args == ("context",):  # a record's empty context is read as none
+                raise PromptError(
+                    f"{where}: expected a context for {{context}} of the prompt template, found "
+                    "an empty one or none; give the record one, leave it out, or use a prompt "
+                    "template without {context}"
+                ) from error
             raise PromptError(
-                f"question {question['question_id']!r}: expected the field {error} of the prompt "
-                "template, found none; give it one, or a prompt template without it"
+                f"{where}: expected the field {error} of the prompt template, found none; "
+                "give it one, or a prompt template without it"
             ) from error
 
     def _check(self, question: Question, ids: list[int], n_prompt: int) -> None:

@@ -7,11 +7,11 @@ from store import Column, Schema, StoreWriter, TraceStore
 from store.traces.question_split import side_of_question, split_of_question
 from train.config import Config, check_config
 from train.data.requirements import find_split_remarks
-from train.data.splits import BY_QUESTION, read_splits
-from train.errors import ConfigError, TrainError, store_errors
+from train.data.splits import BY_QUESTION, read_splits, read_values
+from train.errors import ConfigError, DataError, TrainError, store_errors
 
 WORDS = ["train", "train", "val", "test"]
-TEXTS = ("fold", "data", "empty", "official", "spelled")
+TEXTS = ("fold", "data", "empty", "official", "spelled", "gaps")
 N = 240
 
 
@@ -21,6 +21,7 @@ def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "s.zarr"
     columns = {name: Column("utf8") for name in ("question_id", *TEXTS)}
     columns |= {name: Column("int8") for name in ("label", "year")}
+    columns |= {name: Column("float64") for name in ("merged", "share")}
     columns |= {"state": Column("float32", item_shape=(2,))}
     with StoreWriter.create(path, Schema(columns)) as writer:
         for i in range(N):
@@ -28,6 +29,8 @@ def store(tmp_path_factory):
             row |= {"data": f"set {i // 2 % 3}", "year": i // 2 % 5, "label": i % 7 % 2}
             row |= {"official": ("train", "test")[i // 2 % 2]}
             row |= {"spelled": row["fold"].replace("val", "validation")}
+            row |= {"gaps": row["fold"] if i // 2 % 7 else "", "share": i / N}
+            row |= {"merged": float(row["year"]) if i // 2 % 7 else np.nan}
             row |= {"state": np.zeros(2, np.float32)}
             if i % 20 == 0:
                 row |= {"label": -1, "fold": "unknown"}
@@ -99,6 +102,28 @@ def test_the_rows_of_a_value_are_held_out(store, column, value):
     values = [f"set {i // 2 % 3}" if column == "data" else f"{i // 2 % 5}" for i in range(N)]
     assert placed(splits) == {i: "test" if values[i] == value else side for i, side in kept.items()}
     assert splits.by == f"column {column}, {value} held out"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"split": "merged", "hold_out": "4"}, {"split": "gaps"}], ids=["NaN", "empty"]
+)
+def test_rows_without_a_value_are_left_out_and_counted(store, settings):
+    """A merged store has NaN, and empty text, where one of the stores lacks the column."""
+    full = {"split": "year", "hold_out": "4"} if "hold_out" in settings else {"split": "fold"}
+    expected = {i: side for i, side in placed(read(store, **full)).items() if i // 2 % 7}
+    splits = read(store, **settings)
+    assert placed(splits) == expected
+    n_outside = len(labelled()) - len(expected)
+    (remark,) = find_split_remarks(splits)
+    assert f"{n_outside} labelled traces are in no split of column" in remark
+
+
+def test_floats_with_gaps_are_integers_if_whole(store):
+    """Read as integers, and nothing where there is NaN; no other float is a value."""
+    found = read_values(store, "merged", "--strata", np.arange(20))
+    assert found.tolist() == [i // 2 % 5 if i // 2 % 7 else "" for i in range(20)]
+    with pytest.raises(DataError, match="found float64"):
+        read_values(store, "share", "--strata", np.arange(20))
 
 
 def test_train_and_val_keep_their_proportion():

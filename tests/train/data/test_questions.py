@@ -19,12 +19,16 @@ N = 500
 WIDTH = 384
 
 
-def write(path, ids, texts, labels, states=None):
+def write(path, ids, texts, labels, states=None, contexts=None):
     columns = {"question_id": Column("utf8"), "question": Column("utf8"), "label": Column("int8")}
     columns |= {"hs_last": Column("float16", item_shape=(1, WIDTH))}
     states = np.zeros((len(ids), 1, WIDTH), np.float16) if states is None else states
+    given = [ids, texts, labels, states]
+    if contexts is not None:
+        columns["context"] = Column("utf8")
+        given.append(contexts)
     with StoreWriter.create(path, Schema(columns)) as writer:
-        for i, row in enumerate(zip(ids, texts, labels, states, strict=True)):
+        for i, row in enumerate(zip(*given, strict=True)):
             writer.append(f"t{i}", dict(zip(columns, row, strict=True)))
     return path
 
@@ -84,6 +88,30 @@ def test_copies_in_another_store_are_no_test(runs, copies, tmp_path, capsys):
     splits = [line["split"] for line in read_csv(text).values()]
     assert splits == [split_of_question(f"q{i}", 0) for i in range(N)]
     assert lines[-1].startswith(f"{N - tested} traces are of questions that the run was trained or")
+
+
+def test_one_question_of_many_documents(tmp_path):
+    """Traces ask the same of the same context, as it is compared; some have no context."""
+    ids = [f"q{i}" for i in range(6)]
+    contexts = ["A river rose.", "A mayor left.", "a  RIVER rose", "", "", "A storm came."]
+    texts = ["Summarize the document in one sentence."] * 5 + [""]
+    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 3, contexts=contexts))
+    joined = read_questions(store, Config())
+    assert joined.keys.tolist() == ["q0", "q1", "q0", "q3", "q3", "q5"]
+    bare = TraceStore.open(write(tmp_path / "bare.zarr", ids, texts, [0, 1] * 3))
+    assert read_questions(bare, Config()).texts[3] == joined.texts[3]
+
+
+def test_similar_questions_of_one_context(tmp_path):
+    """A long context makes no two questions alike, and another one keeps them apart."""
+    pytest.importorskip("datasketch", reason="pip install '.[duplicates]'")
+    asked = "Which of the many rivers of the country is the longest"
+    texts = [asked, asked + "s", asked + "s", "Who was mayor?"]
+    contexts = ["One. " * 99, "One. " * 99, "Two. " * 99, "One. " * 99]
+    ids = ["a", "b", "c", "d"]
+    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 2, contexts=contexts))
+    found = read_questions(store, Config(near_duplicates=0.9))
+    assert found.keys.tolist() == ["a", "a", "c", "d"]
 
 
 def test_near_duplicates_on_request(tmp_path, monkeypatch):

@@ -72,6 +72,20 @@ def test_without_a_pair_there_is_no_number():
     assert strata.summary(labels).pairs == 0
 
 
+def test_rows_without_a_value_are_in_no_stratum():
+    """They make no pair, and are not counted."""
+    labels, scores, stratum = draw(4)
+    is_outside = np.arange(len(labels)) % 5 == 0
+    kept = ~is_outside
+    values = np.where(is_outside, "", stratum.astype(object))
+    strata = strata_of("kind", values, is_outside)
+    area, _ = judge_within(frame_of(labels, scores), "x", strata)
+    assert area == pytest.approx(by_loops(labels[kept], scores[kept], stratum[kept]))
+    whole = strata_of("kind", stratum[kept]).summary(labels[kept])
+    assert strata.summary(labels).strata == whole.strata
+    assert strata.summary(labels).pairs == whole.pairs
+
+
 def test_deciles_are_of_validation():
     """Whatever the test scores are, and equal scores stay together."""
     val = np.arange(100) / 100

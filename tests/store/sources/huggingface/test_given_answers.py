@@ -19,6 +19,7 @@ from store.cli.main import main
 from store.errors import SchemaError
 from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.prompts import PromptError, Prompts, encode_questions
+from store.sources.questions import read_questions
 
 build_model = partial(building.build_model, max_position_embeddings=256)
 CHAT = (
@@ -202,6 +203,19 @@ def test_a_context_that_cannot_be_cut_is_named_and_not_counted():
         "question 's': expected the context word for word in the question, or {context} in the "
         "prompt template, found neither"
     ]
+
+
+def test_a_record_with_an_empty_context_is_named_with_a_cure(tmp_path):
+    """A template with {context} has nothing to say of it; the others are encoded."""
+    path = tmp_path / "q.jsonl"
+    records = [ask(context="") | {"question_id": "empty"}, ask(context="the cat")]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    prompts = build_prompts(byte_level(), "{context}\n{question}")
+    encoded = encode_questions(read_questions(path), prompts)
+    assert [one.question["question_id"] for one in encoded.questions] == ["q"]
+    (message,) = encoded.skipped.messages
+    assert message.startswith("question 'empty': expected a context for {context} of the prompt")
+    assert "found an empty one or none; give the record one, leave it out, or use" in message
 
 
 def test_examples_come_before_the_question():
