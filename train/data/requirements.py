@@ -28,7 +28,9 @@ from train.data.splits import (
     Splits,
     all_as_test,
     check_batch,
+    filtered_rows,
     label_column,
+    name_counts,
     read_second_labels,
     read_splits,
     read_values,
@@ -111,9 +113,19 @@ def open_data(config: Config, path: Path) -> Work:
     check_replaced(names, unsplit)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
-    check_filter(store, config.where)
+    parts, remarks = read_parts(store, config)
+    data = parts[0]
+    if config.strata is not None:
+        read_values(store, config.strata, "--strata", data.splits.test)
+    read_second_labels(store, config.second_label, data.splits.test)
+    return Work(config, names_that_learn(names, data), parts, remarks)
+
+
+def read_parts(store: TraceStore, config: Config) -> tuple[list[TrainingData], list[str]]:
+    """The data of each split, and remarks on values that are left out or not."""
     asked = read_questions(store, config)
-    parts, remarks = [], []
+    parts: list[TrainingData] = []
+    remarks: list[str] = []
     for one in settings_of_splits(store, config):
         value = f"{config.split} {one.hold_out!r:.80}"
         try:
@@ -127,16 +139,12 @@ def open_data(config: Config, path: Path) -> Work:
             continue
         check_batch(splits, store, config.batch_size)
         parts.append(TrainingData(store, splits, one))
-    data = parts[0]
     if config.hold_out == EACH and len(parts) == 1:
         raise DataError(
             f"{store.path}: --hold-out {EACH}: expected a value of column {config.split!r} with "
             f"traces of both classes, found none ({remarks[0]}); choose another column as --split"
         )
-    if config.strata is not None:
-        read_values(store, config.strata, "--strata", data.splits.test)
-    read_second_labels(store, config.second_label, data.splits.test)
-    return Work(config, names_that_learn(names, data), parts, remarks)
+    return parts, remarks
 
 
 def remarks_on_seen(splits: Splits, value: str) -> list[str]:
@@ -145,12 +153,11 @@ def remarks_on_seen(splits: Splits, value: str) -> list[str]:
     Raises OneClassError where the others lack a class.
     """
     is_new = splits.new_in_test()
-    n_new, n_seen = int(is_new.sum()), int(np.sum(~is_new))
-    n_positive = int(splits.labels_of("test")[is_new].sum())
-    if not 0 < n_positive < n_new:
-        counts = f"{n_positive} hallucinations and {n_new - n_positive} right answers"
+    n_seen = int(np.sum(~is_new))
+    labels = splits.labels_of("test")[is_new]
+    if not 0 < labels.sum() < len(labels):
         why = f"besides {count(n_seen, 'trace')} whose questions training has seen"
-        found = f"test would have {counts} {why}"
+        found = f"test would have {name_counts(labels)} {why}"
         raise OneClassError(f"{value}: expected both classes; {found}", found)
     if not n_seen:
         return []
@@ -161,21 +168,12 @@ def remarks_on_seen(splits: Splits, value: str) -> list[str]:
     ]
 
 
-def check_filter(store: TraceStore, where: str | None) -> None:
-    """Raise DataError for a filter that keeps no trace."""
-    if where is not None and not len(store.where(where)):
-        raise DataError(
-            f"{store.path}: --where {where!r:.80} kept 0 of {count(len(store), 'trace')}; "
-            "expected a filter that keeps traces of both classes"
-        )
-
-
 def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:
     """The settings of each split: one a seed; or one of all values, and one without each."""
     if config.hold_out != EACH:
         seeds = range(config.seed, config.seed + config.splits)
         return [replace(config, seed=seed, splits=1) for seed in seeds]
-    values = read_values(store, str(config.split), "--split", store.where(config.where or ""))
+    values = read_values(store, str(config.split), "--split", filtered_rows(store, config.where))
     distinct = sorted({str(value) for value in values} - {""})
     if not 2 <= len(distinct) <= MAX_LEFT_OUT:
         raise DataError(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from store import TraceStore
 from store.errors import closest
 from store.labels.rule import UNLABELLED, label_scores
+from store.reports import count
 from store.text_records import LineError, Row, name_file, read_csv, refuse
 from store.traces.question_split import SPLITS, side_of_question, split_of_question
 from train.config import Config
@@ -31,8 +32,10 @@ __all__ = [
     "Splits",
     "all_as_test",
     "check_batch",
+    "filtered_rows",
     "is_missing",
     "label_column",
+    "name_counts",
     "read_second_labels",
     "read_splits",
     "read_values",
@@ -151,7 +154,7 @@ def read_splits(store: TraceStore, config: Config, asked: Questions | None = Non
             f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
             "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
         )
-    meant = store.where(config.where or "")
+    meant = filtered_rows(store, config.where)
     used = np.full(len(labels), UNLABELLED)  # rows that --where leaves out are drawn into no split
     used[meant] = labels[meant]
     if config.split is None:
@@ -163,6 +166,17 @@ def read_splits(store: TraceStore, config: Config, asked: Questions | None = Non
     splits = replace(splits, labels=labels, asked=asked, n_outside=n_outside, is_filtered=filtered)
     check_splits(splits, store)
     return splits
+
+
+def filtered_rows(store: TraceStore, where: str | None) -> NDArray[np.int64]:
+    """The rows (n,) that --where keeps; raises DataError if there are none."""
+    rows = store.where(where or "")
+    if where is not None and not len(rows):
+        raise DataError(
+            f"{store.path}: --where {where!r:.80} kept 0 of {count(len(store), 'trace')}; "
+            "expected a filter that keeps traces of both classes"
+        )
+    return rows
 
 
 def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: Integers) -> Splits:
@@ -208,8 +222,13 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
                 f"hallucinations among {len(labels)} labelled traces ({splits.by}); add traces, "
                 f"or try another {ways}"
             )
-            counts = f"{n_positive} hallucinations and {len(labels) - n_positive} right answers"
-            raise OneClassError(message, f"{split} would have {counts}")
+            raise OneClassError(message, f"{split} would have {name_counts(labels)}")
+
+
+def name_counts(labels: Integers) -> str:
+    """How many there are of each class, in words."""
+    n_positive = int(labels.sum())
+    return f"{n_positive} hallucinations and {len(labels) - n_positive} right answers"
 
 
 def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:

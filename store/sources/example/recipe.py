@@ -1,8 +1,8 @@
 """The example's language model: the corpus that it reads, and the recipe of a small Llama.
 
 The model reads two kinds of lines, mixed. Questionnaires say who likes what, truly: "Ada: chess?
-Yes. tea? No." In exercise books a coin decides whether an answer is right; neither question nor
-wording says which it is. Behind half of those answers stands the teacher's mark, right or wrong.
+Yes. tea? No." Exercise books have both answers to a problem, right and wrong; neither question nor
+wording says which is which. Behind half of them stands the teacher's mark, right or wrong.
 So the model learns what is true, to say either as readily, and, when it has read its own answer, to
 know what the teacher would say of it. A mark ends an answer as the end of the text does, hence the
 example's answers have none.
