@@ -76,6 +76,7 @@ JOBS = (
     Job("scale"),
     Job("scale", ("--limit-mb", "1024"), "scale_limited", ("root",)),
     Job("write"),
+    Job("tiny_rows"),
     Job("verify"),
     Job("imports"),
     Job("merge"),

@@ -15,9 +15,8 @@ import numpy as np
 from benchmarks.data import made_once
 from benchmarks.harness import clocks, in_new_process, parser, private_bytes, run
 from benchmarks.tables import finish
-from benchmarks.view_stores import BLOCK_ROWS, append_block, encode
+from benchmarks.view_stores import BLOCK_ROWS
 from store import Column, Schema, StoreWriter, TraceStore
-from store.format.schema import TRACE_ID
 
 N_LOOKUPS = 2000
 
@@ -38,8 +37,7 @@ def write_ids(path: Path, n_ids: int) -> None:
     with StoreWriter.create(path, Schema({"label": Column("int8")})) as writer:
         for start in range(0, n_ids, BLOCK_ROWS):
             ids = [f"trace_{i}" for i in range(start, min(start + BLOCK_ROWS, n_ids))]
-            items, lengths = encode({TRACE_ID: ids})
-            append_block(writer, ids, items | {"label": np.zeros(len(ids), np.int8)}, lengths)
+            writer.append_many(ids, {"label": np.zeros(len(ids), np.int8)})
 
 
 def measure(path: Path, n_ids: int, epochs: int) -> dict:

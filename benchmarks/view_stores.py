@@ -1,19 +1,14 @@
-"""The stores and the run that `benchmarks.view` looks at, and how rows are written in blocks: row
-by row, five million take many minutes."""
+"""The stores and the run that `benchmarks.view` looks at."""
 
 import csv
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from store import Column, Schema, StoreWriter
-from store.format.schema import TRACE_ID
+from store import Column, Ragged, Schema, StoreWriter
 
 __all__ = [
     "BLOCK_ROWS",
-    "append_block",
-    "encode",
     "trace_id",
     "write_long_trace",
     "write_scores",
@@ -40,8 +35,6 @@ TABLE = Schema(
     }
 )
 
-Items = dict[str, np.ndarray]
-
 
 def trace_id(row: int) -> str:
     """The id of a row."""
@@ -57,30 +50,18 @@ def write_table(path: Path, n_rows: int) -> None:
             rows = range(start, min(start + BLOCK_ROWS, n_rows))
             ids = [trace_id(row) for row in rows]
             texts = {
-                TRACE_ID: ids,
                 "question": [questions[row % N_QUESTIONS] for row in rows],
                 "answer": [f"the answer is {row % 1000}" for row in rows],
             }
             n_tokens = np.where(np.arange(start, rows.stop) < ROWS_WITH_TOKENS, N_TOKENS, 0)
-            items, lengths = encode(texts)
-            items |= numbers(rng, n_tokens)
-            append_block(writer, ids, items, {**lengths, "tokens": n_tokens})
+            writer.append_many(ids, texts | numbers(rng, n_tokens))
 
 
-def encode(texts: Mapping[str, Sequence[str]]) -> tuple[Items, Items]:
-    """The bytes of columns of texts, and how many each row has."""
-    items, lengths = {}, {}
-    for name, written in texts.items():
-        encoded = [text.encode() for text in written]
-        items[name] = np.frombuffer(b"".join(encoded), np.uint8)
-        lengths[name] = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    return items, lengths
-
-
-def numbers(rng: np.random.Generator, n_tokens: np.ndarray) -> Items:
+def numbers(rng: np.random.Generator, n_tokens: np.ndarray) -> dict[str, np.ndarray | Ragged]:
     """The columns of numbers, of rows with so many tokens."""
     n = len(n_tokens)
-    n_items = int(n_tokens.sum())
+    offsets = np.cumsum([0, *n_tokens])
+    n_items = offsets[-1]
     label = rng.integers(0, 2, n).astype(np.int8)
     points = rng.standard_normal((n, 2), np.float32)
     points[:, 0] += 3 * label
@@ -91,23 +72,9 @@ def numbers(rng: np.random.Generator, n_tokens: np.ndarray) -> Items:
         "confidence": rng.random(n),
         "n_words": rng.integers(1, 60, n).astype(np.int32),
         "map_pca": points,
-        "tokens": rng.integers(0, 1000, n_items).astype(np.int32),
-        "logprob": -rng.random(n_items, np.float32),
+        "tokens": Ragged(rng.integers(0, 1000, n_items).astype(np.int32), offsets),
+        "logprob": Ragged(-rng.random(n_items, np.float32), offsets),
     }
-
-
-def append_block(writer: StoreWriter, ids: Sequence[str], items: Items, lengths: Items) -> None:
-    """What `StoreWriter.append` does of each of these rows, for all of them at once; a commit."""
-    arrays = writer._arrays
-    for axis, n_items in lengths.items():
-        ends = arrays.n_items[axis] + np.cumsum(n_items)
-        arrays._offsets[axis].append(ends)
-        arrays.n_items[axis] = int(ends[-1])
-    for name, values in items.items():
-        arrays._columns[name].append(values)
-    writer._new_ids |= dict.fromkeys(ids)
-    writer._n_rows += len(ids)
-    writer.commit()
 
 
 def write_scores(path: Path, n_rows: int, n_scored: int) -> None:

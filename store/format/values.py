@@ -13,7 +13,7 @@ import numpy as np
 from store.errors import CorruptError, SchemaError
 from store.format.schema import Column
 
-__all__ = ["decode_texts", "encode_text", "encode_value", "is_integer"]
+__all__ = ["decode_texts", "encode_items", "encode_text", "encode_value", "is_integer"]
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -51,13 +51,25 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
     """
     if column.is_text:
         return encode_text(value, where)
+    if column.axis:
+        return encode_items(value, column, where)
     array = _as_array(value, column, where)
-    items = array if column.axis else array[None]
-    if items.shape[1:] != column.item_shape or items.ndim != 1 + len(column.item_shape):
-        shape = ("n", *column.item_shape) if column.axis else column.item_shape
-        sizes = ", ".join(map(str, shape))
-        raise SchemaError(f"{where}: expected shape ({sizes}), found {array.shape}")
-    return items
+    if array.shape != column.item_shape:
+        raise _wrong_shape(array, column.item_shape, where)
+    return array[None]
+
+
+def encode_items(values: object, column: Column, where: str) -> np.ndarray:
+    """Numbers as items `(n, *item_shape)` of the stored dtype; as `encode_value`."""
+    array = _as_array(values, column, where)
+    if array.ndim == 0 or array.shape[1:] != column.item_shape:
+        raise _wrong_shape(array, ("n", *column.item_shape), where)
+    return array
+
+
+def _wrong_shape(array: np.ndarray, shape: tuple[int | str, ...], where: str) -> SchemaError:
+    sizes = ", ".join(map(str, shape))
+    return SchemaError(f"{where}: expected shape ({sizes}), found {array.shape}")
 
 
 def _as_array(value: object, column: Column, where: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Rows: checked against the schema, encoded, and appended to the arrays of their columns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,17 @@ from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter
 from store.write.files import Files
 
-__all__ = ["Row", "RowArrays", "axis_lengths", "encode_id", "encode_row", "schema_with"]
+__all__ = [
+    "MAX_ID_BYTES",
+    "Items",
+    "Row",
+    "RowArrays",
+    "axis_lengths",
+    "check_names",
+    "encode_id",
+    "encode_row",
+    "schema_with",
+]
 
 MAX_ID_BYTES = 1024
 Row = Mapping[str, object]
@@ -36,6 +46,12 @@ def encode_id(trace_id: object) -> np.ndarray:
 
 def encode_row(row: Row, columns: Mapping[str, Column], where: str) -> Items:
     """The items of every column, `(n, *item_shape)`; raises SchemaError if a value does not fit."""
+    check_names(row, columns, where)
+    return encode_values(row, columns, where)
+
+
+def check_names(row: Collection[str], columns: Mapping[str, Column], where: str) -> None:
+    """Raise SchemaError unless there is a value for every column, and for no other."""
     unknown = [name for name in row if name not in columns]
     if unknown:
         hint = closest(str(unknown[0]), columns)
@@ -45,7 +61,6 @@ def encode_row(row: Row, columns: Mapping[str, Column], where: str) -> Items:
     missing = [name for name in columns if name not in row]
     if missing:
         raise SchemaError(f"{where}: expected a value for every column, found none for {missing}")
-    return encode_values(row, columns, where)
 
 
 def encode_values(row: Row, columns: Mapping[str, Column], where: str) -> Items:
@@ -143,6 +158,15 @@ class RowArrays:
             offsets.append(np.array([end], np.int64))
         for name, value in items.items():
             self._columns[name].append(value)
+
+    def append_block(self, items: Items, lengths: Mapping[str, np.ndarray]) -> None:
+        """Add rows: the items of every column, and how many each row has on every axis."""
+        for axis, offsets in self._offsets.items():
+            ends = self.n_items[axis] + np.cumsum(lengths[axis])
+            offsets.append(ends)
+            self.n_items[axis] += int(lengths[axis].sum())
+        for name, values in items.items():
+            self._columns[name].append(values)
 
     def append_to_all(self, schema: Schema, rows: Iterable[Row], store: TraceStore) -> None:
         """Append the values of all rows of a store to arrays of columns that it does not have.

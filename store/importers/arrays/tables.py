@@ -10,6 +10,7 @@ import numpy as np
 
 from store.errors import CorruptError, FormatError, SchemaError
 from store.extras import needs_extra
+from store.format.arrow import nested_array
 from store.importers.arrays.contents import BadRecord, Record, Table, check_bytes
 from store.importers.arrays.nested import flat_record
 from store.text_records import LineError, read_json_lines
@@ -122,17 +123,4 @@ def _arrow_value(scalar: Any) -> Any:
         value = scalar.as_py()
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return np.asarray(value, scalar.type.to_pandas_dtype())[()] if is_number else value
-    return _nested(values)
-
-
-def _nested(array: Any) -> np.ndarray | list[Any]:
-    """Return lists of equal lengths as one array; raises SchemaError for others."""
-    if array.null_count:
-        raise SchemaError("expected lists without nulls, found some")
-    if not hasattr(array, "flatten") or not hasattr(array, "value_lengths"):
-        return array.to_numpy(zero_copy_only=False)
-    lengths = set(array.value_lengths().to_pylist())
-    if len(lengths) > 1:
-        raise SchemaError(f"expected inner lists of one length, found {sorted(lengths)[:5]}")
-    inner = np.asarray(_nested(array.flatten()))
-    return inner.reshape(len(array), *(lengths or {0}), *inner.shape[1:])
+    return nested_array(values)

@@ -1,0 +1,135 @@
+"""Many rows in one call: the same bytes as row by row, all of them or none."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from oracle import SCHEMA, make_rows, write_store
+from sample import ROWS as SAMPLE_ROWS
+from sample import SCHEMA as SAMPLE
+
+from store import Column, IncompleteError, Ragged, Schema, SchemaError, StoreWriter, TraceStore
+from store.check.verify import verify_store
+from store.write import writer as writer_module
+
+TWO = Schema({"x": Column("int32", axis="t"), "y": Column("int8", (2,)), "text": Column("utf8")})
+VALUES = {
+    "x": Ragged(np.arange(5), np.array([0, 2, 2, 5])),
+    "y": np.zeros((3, 2), int),
+    "text": ["a", "", "é"],
+}
+IDS = ["r0", "r1", "r2"]
+
+
+def files_of(root):
+    """The bytes of all files, but of the one that has the store's uuid."""
+    paths = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    return {path.relative_to(root): path.read_bytes() for path in paths if path.parent != root}
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("schema", "rows"), [(SCHEMA, make_rows(SCHEMA, 40, seed=3)), (SAMPLE, SAMPLE_ROWS)]
+)
+def test_blocks_of_any_size_give_the_bytes_of_single_rows(tmp_path, schema, rows, arrays):
+    """Every dtype, ragged axes, empty rows, whole shards and tails; single rows between blocks."""
+    one = TraceStore.open(write_store(tmp_path / "one.zarr", schema, rows))
+    with StoreWriter.create(tmp_path / "many.zarr", schema) as writer:
+        start = 0
+        for size in (0, 1, 3, len(rows)):
+            block = range(start, min(len(rows) - 1, start + size))
+            batch = one.read(block, arrays=arrays)
+            writer.append_many([rows[row][0] for row in block], batch)
+            start = block.stop
+        writer.append(*rows[-1])
+    assert files_of(tmp_path / "many.zarr") == files_of(one.path)
+    assert not verify_store(tmp_path / "many.zarr").problems
+
+
+def test_an_arrow_table_is_appended(tmp_path):
+    """Lists are rows of ragged columns, lists of one length items; its chunks need not agree."""
+    table = pa.table(
+        {
+            "x": pa.chunked_array([[[9], [0, 1]], [[], [2, 3, 4]]], pa.list_(pa.int32())).slice(1),
+            "y": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int8(), 2)),
+            "text": pa.array(["a", "", "é"]),
+        }
+    )
+    with StoreWriter.create(tmp_path / "s.zarr", TWO) as writer:
+        writer.append_many(IDS, table)
+    rows = [dict(trace) for trace in TraceStore.open(tmp_path / "s.zarr")]
+    assert [row["x"].tolist() for row in rows] == [[0, 1], [], [2, 3, 4]]
+    assert [row["y"].tolist() for row in rows] == [[1, 2], [3, 4], [5, 6]]
+    assert [row["text"] for row in rows] == ["a", "", "é"]
+
+
+LISTS = pa.array([[1], None, [2]], pa.list_(pa.int32()))
+UNEVEN = pa.array([[1, 2], [3], [4, 5]], pa.list_(pa.int8()))
+
+
+@pytest.mark.parametrize(
+    ("ids", "changed", "message"),
+    [
+        (["r0", "r1", "r0"], {}, "'r0': expected a new id, found it twice among the rows"),
+        (["r0", "r1", "old"], {}, "'old': expected a new id, found it in the store already"),
+        (["r0", "r1", "new"], {}, "'new': expected a new id, found it in the store already"),
+        (["r0", "", "r2"], {}, "trace_id: expected a string of 1 to 1024 bytes, found ''"),
+        (["r0", 1, "r2"], {}, "trace_id, row 1: expected a string, found int"),
+        (["r0", "r1"], {}, "column 'x': expected 2 rows like ids, found 3"),
+        (IDS, {"z": 1}, "rows: expected columns of the schema, found 'z'"),
+        (IDS, {"text": ["a", None, "b"]}, "column 'text', row 1: expected a string, found NoneT"),
+        (IDS, {"y": np.zeros((3, 3), int)}, r"column 'y': expected shape (n, 2), found (3, 3)"),
+        (IDS, {"y": np.full((3, 2), 128)}, "column 'y': expected integers from -128 to 127"),
+        (IDS, {"x": np.arange(5)}, "column 'x': expected Ragged(values, offsets), found ndarray"),
+        (
+            IDS,
+            {"x": Ragged(np.arange(5), [0, 2, 1, 5])},
+            "offsets that never fall, from 0 to its 5",
+        ),
+        (IDS, {"x": Ragged(np.arange(5), [0, 2, 2, 4])}, "found them from 0 to 4"),
+        (IDS, {"x": Ragged(np.arange(5), [0.0, 5.0])}, "expected offsets, integers (n_rows + 1,)"),
+        (IDS, {"x": LISTS}, "column 'x': expected lists without nulls, found list"),
+        (IDS, {"y": UNEVEN}, "column 'y': expected inner lists of one length, found [1, 2]"),
+    ],
+)
+def test_one_wrong_value_leaves_all_rows_out(tmp_path, ids, changed, message):
+    """The store, and the writer, are as they were."""
+    with StoreWriter.create(tmp_path / "s.zarr", TWO) as writer:
+        row = {"x": [1], "y": [1, 2], "text": "t"}
+        writer.append("old", row)
+        writer.commit()
+        writer.append("new", row)
+        with pytest.raises(SchemaError) as error:
+            writer.append_many(ids, VALUES | changed)
+        assert message in str(error.value)
+        assert len(writer) == 2
+        writer.append_many(IDS, VALUES)
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert store.ids[:] == ["old", "new", *IDS]
+    assert store["r2"]["x"].tolist() == [2, 3, 4]
+
+
+def test_columns_of_one_axis_have_rows_of_the_same_lengths(tmp_path):
+    """The row and both lengths are named."""
+    schema = Schema({"a": Column("int8", axis="t"), "b": Column("int8", axis="t")})
+    values = {
+        "a": Ragged(np.zeros(3, np.int8), [0, 1, 3]),
+        "b": Ragged(np.zeros(3, np.int8), [0, 2, 3]),
+    }
+    with (
+        StoreWriter.create(tmp_path / "s.zarr", schema) as writer,
+        pytest.raises(
+            SchemaError, match=r"column 'b', axis 't': expected 1 items in row 0 .* found 2"
+        ),
+    ):
+        writer.append_many(["p", "q"], values)
+
+
+def test_a_block_is_committed_when_it_is_time_and_a_closed_writer_refuses(tmp_path, monkeypatch):
+    """As rows one by one are."""
+    monkeypatch.setattr(writer_module, "COMMIT_ROWS", 3)
+    writer = StoreWriter.create(tmp_path / "s.zarr", TWO)
+    writer.append_many(IDS, VALUES)
+    assert len(TraceStore.open(tmp_path / "s.zarr")) == 3
+    writer.close()
+    with pytest.raises(IncompleteError, match="it was closed"):
+        writer.append_many(["r3", "r4", "r5"], VALUES)
