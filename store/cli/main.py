@@ -35,6 +35,7 @@ COMMANDS = {
     "label": "score and label the traces of a store, or undo that",
     "export": "write texts and numbers of traces to a CSV, JSON lines or Parquet file",
     "extract": "make a store of a model's answers",
+    "record": "record traces of a model that vLLM serves",
     "plan": "what an extraction or a training will need: bytes, files, memory, time",
     "launch": "import or extract in parts, on many processes or machines",
     "push": "copy a store into a bucket, or append to the one that is there",

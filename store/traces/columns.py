@@ -222,6 +222,9 @@ TRACE_COLUMNS: dict[str, TraceColumn] = {
     "selfcheck_nli": _of_samples(
         "mean P(contradiction) of the answer's sentences by each other sample, 0 to 1"
     ),
+    "finish_reason": _text(
+        "why the answer ended: stop, or length", made_by=("record",), in_table=False
+    ),
     "source_file": _text("file that the trace was in", made_by=("import", "vLLM"), in_table=False),
 }
 TABLE_FIRST = ("label", "question", "answer")  # of the columns that the page's table has

@@ -190,6 +190,10 @@ class StoreWriter:
         """Rows, the uncommitted ones included."""
         return self._n_rows
 
+    def __contains__(self, trace_id: str) -> bool:
+        """Whether a row has this id, the uncommitted ones included."""
+        return trace_id in self._new_ids or trace_id in self._committed
+
     def append(self, trace_id: str, row: Row) -> None:
         """Add one row, or nothing if anything about it is wrong; it may commit (see the class).
 
@@ -209,7 +213,7 @@ class StoreWriter:
             if self._manifest.schema is not schema:  # another thread has set columns since
                 self.append(trace_id, row)
                 return
-            if trace_id in self._new_ids or trace_id in self._committed:
+            if trace_id in self:
                 raise _taken(trace_id)
             self._unusable = f"appending {where} stopped half-way"
             self._arrays.append(items, lengths)
