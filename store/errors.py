@@ -104,5 +104,6 @@ def is_no_damage(error: BaseException) -> bool:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """The known names most like `name`, as the tail of an error message ('' if there is none)."""
-    matches = difflib.get_close_matches(name, list(known), cutoff=0.5)
-    return f"; closest: {', '.join(map(repr, matches))}" if matches else ""
+    by_lower = {one.lower(): one for one in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower, cutoff=0.5)
+    return f"; closest: {', '.join(repr(by_lower[one]) for one in matches)}" if matches else ""

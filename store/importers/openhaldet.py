@@ -7,7 +7,7 @@ token before. Samples are in `03_final_scored_metadata.jsonl` beside it; before 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from store.importers.arrays.numpy_files import damage
 from store.importers.damage import DAMAGE
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row
-from store.sources.questions import Question, QuestionFile, read_question_file
+from store.sources.questions import QuestionFile, read_question_file
 from store.traces.fields import find_fields
 
 __all__ = ["OpenHalDetSource", "is_openhaldet"]
@@ -53,7 +53,10 @@ class OpenHalDetSource(FileSource):
     def __init__(self, given: Sequence[Given], options: Options, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._read = {item: _read_samples(item.path) for item in given}
-        self._samples = {item: _by_id(file.questions) for item, file in self._read.items()}
+        self._samples = {
+            item: {question["question_id"]: question for question in file.questions}
+            for item, file in self._read.items()
+        }
         questions = [*chain.from_iterable(file.questions for file in self._read.values())]
         self._has_context = any("context" in question for question in questions)
         self.fields = find_fields([one.get("fields", {}) for one in questions], options.fields)
@@ -145,10 +148,6 @@ def _read_samples(states: Path) -> QuestionFile:
             f"{states}: expected {' or '.join(SAMPLES)} beside it, found neither; copy it there"
         )
     return read_question_file(path)
-
-
-def _by_id(questions: Sequence[Question]) -> Mapping[str, Question]:
-    return {question["question_id"]: question for question in questions}
 
 
 def _head_of(given: Sequence[Given]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ most 1000 characters long.
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import NoReturn, TypeAlias
 
@@ -31,8 +31,9 @@ TOKEN = re.compile(
     | (?P<name>[A-Za-z_]\w*)
     | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | (?P<sign>==|!=|<=|>=|<>|!~|[=<>~(),])
+    | (?P<unknown>["'].*|[.\w]+|&+|\|+|.)
     )""",
-    re.VERBOSE | re.ASCII,
+    re.VERBOSE | re.ASCII | re.DOTALL,
 )
 COMPARE: Mapping[str, Callable] = {
     "==": operator.eq,
@@ -49,35 +50,56 @@ INSIDE = "inside"
 LENGTH = "len"
 EXACT_DIGITS = 20  # of whole numbers; those of 64 bits have no more
 NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
-CURES = {  # what other languages have here -> what to write
+ARITHMETIC = (
+    "there is no arithmetic: write COLUMN in (…), or add a column (docs/python.md, Write); a minus "
+    "stands right before its number"
+)
+MISSING = "write == or !=; a missing number is nan, a missing text ''"
+OPEN_QUOTE = "close the quote, or write \\ before a quote in the text"
+ROUND = "write 'in' with round brackets"
+RANGE = "write COLUMN >= LOW and COLUMN <= HIGH"
+SEARCH = "write COLUMN contains 'text'"
+STRAIGHT = "write straight quotes, ' or \""
+CURES = {  # what other languages have here, or its first character -> what to write
     "&": "write 'and'",
     "|": "write 'or'",
     "!": "write 'not', or !=",
-    '"': "close the quote, or write \\ before a quote in the text",
-    "'": "close the quote, or write \\ before a quote in the text",
+    ",": "write numbers without commas, several values as COLUMN in (…), 'and' between comparisons",
     ".": "columns have no methods; there are len(COLUMN) and COLUMN contains 'text'",
-    "[": "write 'in' with round brackets",
-    "%": "write COLUMN contains 'text'",
-    "like": "write contains 'text'",
-    "is": "write == nan for numbers, == '' for texts",
-    "between": "write COLUMN >= LOW and COLUMN <= HIGH",
-    "none": "write nan for numbers, '' for texts",
-    "null": "write nan for numbers, '' for texts",
+    "[": "items of a column cannot be chosen",
+    ":": "write ==",
+    ";": "leave it out",
+    "\xa0": "write a plain space",
+    "≠": "write !=",
+    "≤": "write <=",
+    "≥": "write >=",
+    "between": RANGE,
+    "infinity": "write inf",
+    "where": "leave it out",
+    **dict.fromkeys("\"'", OPEN_QUOTE),
+    **dict.fromkeys("“”„‘’`´«»", STRAIGHT),
+    **dict.fromkeys("+-*/%^", ARITHMETIC),
+    **dict.fromkeys(("eq", "equal", "equals"), "write =="),
+    **dict.fromkeys(("is", "isna", "isnan", "isnull", "none", "null", "na"), MISSING),
+    **dict.fromkeys(("len", "length", "size", "count"), "write len(COLUMN)"),
+    **dict.fromkeys(("like", "ilike", "has", "includes", "matches", "regex"), SEARCH),
+    **dict.fromkeys(("contains", "starts", "startswith", "ends", "endswith"), SEARCH),
 }
 BEFORE, BEHIND = 24, 16  # characters of a filter that a message shows around the place
 
 
 Rows: TypeAlias = Callable[[SingleValues], np.ndarray]  # which rows are meant: bool `(n_rows,)`
-Words: TypeAlias = tuple[Mapping[str, str], Collection[str], Collection[str]]
+# column -> "number" or "text" if it has one a row, "items" if it is ragged, "map" or "array"
+Words: TypeAlias = Mapping[str, str]
+HAVE_LENGTH = ("text", "items")
 
 
 def words_of(values: SingleValues) -> Words:
-    """The names that a filter of a store may have, as `parse_filter` takes them.
-
-    "number" or "text" for each column with one value a row, the columns of coordinates, and those
-    that have a length.
-    """
-    return values.kinds | dict.fromkeys(values.counts, "number"), values.maps, values.ragged
+    """The names that a filter of a store may have, as `parse_filter` takes them."""
+    others = dict.fromkeys(values.store.schema.stored, "array")
+    others |= dict.fromkeys(values.ragged, "items") | dict.fromkeys(values.maps, "map")
+    single = values.kinds | dict.fromkeys(values.counts, "number")
+    return single | {name: kind for name, kind in others.items() if name not in single}
 
 
 def filter_rows(values: SingleValues, text: str) -> np.ndarray | None:
@@ -85,21 +107,19 @@ def filter_rows(values: SingleValues, text: str) -> np.ndarray | None:
 
     Raises SchemaError if the filter is none, or compares a column with what it does not hold.
     """
-    rows = parse_filter(text, *words_of(values))
+    rows = parse_filter(text, words_of(values))
     return None if rows is None else rows(values)
 
 
-def parse_filter(
-    text: str, kinds: Mapping[str, str], maps: Collection[str] = (), ragged: Collection[str] = ()
-) -> Rows | None:
+def parse_filter(text: str, kinds: Words) -> Rows | None:
     """Parse a filter into a function from the values of a store to the rows that are meant.
 
-    The names are those of `words_of`. Raises SchemaError with the position of what was not
-    understood, from 0, a ^ before it, and what to write.
+    Raises SchemaError with the position of what was not understood, from 0, a ^ before it, and what
+    to write.
     """
     if len(text) > MAX_LENGTH:
         raise SchemaError(f"filter: expected at most {MAX_LENGTH} characters, found {len(text)}")
-    parser = _Parser(text, kinds, maps, ragged)
+    parser = _Parser(text, kinds)
     if parser.kind == "end":
         return None
     rows = parser.expression(0)
@@ -107,42 +127,22 @@ def parse_filter(
     return rows
 
 
-def _fail(text: str, position: int, expected: str, found: str, cure: str = "") -> NoReturn:
-    """Raise SchemaError; a ^ stands before the place in the filter."""
-    before, behind = text[max(0, position - BEFORE) : position], text[position:][:BEHIND]
-    shown = " ".join(f"{before}^{behind}".split())
-    expected = f"expected {expected}, " if expected else ""
-    cure = f"; {cure}" if cure else ""
-    raise SchemaError(f"filter, character {position}: {expected}found {found}: {shown}{cure}")
-
-
 def _tokens(text: str) -> list[tuple[str, str, int]]:
     """Kind, text and position of every token, and the end."""
     tokens = []
-    stop = len(text.rstrip())
-    position = 0
-    while position < stop:
-        match = TOKEN.match(text, position)
-        if match is None or match.lastgroup is None:
-            start = len(text) - len(text[position:].lstrip())
-            cure = CURES.get(text[start], "")
-            _fail(text, start, "", repr(text[start : start + 12]), cure)
-        tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-        position = match.end()
+    for match in TOKEN.finditer(text.rstrip()):
+        kind = str(match.lastgroup)
+        tokens.append((kind, match[kind], match.start(kind)))
     return [*tokens, ("end", "", len(text))]
 
 
 class _Parser:
     """Reads tokens from left to right, one ahead."""
 
-    def __init__(
-        self, source: str, kinds: Mapping[str, str], maps: Collection[str], ragged: Collection[str]
-    ) -> None:
+    def __init__(self, source: str, kinds: Words) -> None:
         self.source = source
         self.tokens = _tokens(source)
         self.kinds = kinds
-        self.maps = maps
-        self.ragged = ragged
         self.at = 0
 
     @property
@@ -155,13 +155,17 @@ class _Parser:
 
     @property
     def word(self) -> str:
-        """The text of a name in lower case, or of a sign; "" of anything else."""
-        return self.text.lower() if self.kind in ("name", "sign") else ""
+        """The text here in lower case; "" of a number, a text in quotes, and the end."""
+        return self.next_word(0)
 
     def next_word(self, n: int = 1) -> str:
         """The same of a later token."""
         kind, text, _ = self.tokens[min(self.at + n, len(self.tokens) - 1)]
-        return text.lower() if kind in ("name", "sign") else ""
+        return "" if kind in ("number", "text") else text.lower()
+
+    def names(self, *kinds: str) -> list[str]:
+        """The columns of these kinds."""
+        return [name for name, kind in self.kinds.items() if kind in kinds]
 
     def take(self) -> str:
         text = self.text
@@ -169,13 +173,22 @@ class _Parser:
         return text
 
     def fail(self, expected: str, cure: str = "") -> NoReturn:
+        """Raise SchemaError; a ^ stands before the place in the filter."""
         _, text, position = self.tokens[self.at]
         found = f"{text!r:.80}" if text else "the end"
-        _fail(self.source, position, expected, found, cure or CURES.get(self.word, ""))
+        before = self.source[max(0, position - BEFORE) : position]
+        shown = " ".join(f"{before}^{self.source[position:][:BEHIND]}".split())
+        cure = cure or CURES.get(self.word) or CURES.get(self.word[:1], "")
+        raise SchemaError(
+            f"filter, character {position}: expected {expected}, found {found}: {shown}"
+            f"{cure and f'; {cure}'}"
+        )
 
     def check_end(self) -> None:
         if self.kind != "end":
-            self.fail("'and', 'or' or the end")
+            is_open = self.tokens[-2][0] == "unknown" and self.tokens[-2][1][0] in "\"'"
+            cure = RANGE if self.word in COMPARE else ""
+            self.fail("'and', 'or' or the end", OPEN_QUOTE if is_open else cure)
 
     def expression(self, depth: int) -> Rows:
         if depth > MAX_DEPTH:
@@ -205,16 +218,17 @@ class _Parser:
             return self.inside()
         return self.comparison()
 
-    def sign(self, sign: str) -> None:
+    def sign(self, sign: str, cure: str = "") -> None:
         if self.kind != "sign" or self.text != sign:
-            self.fail(repr(sign))
+            self.fail(repr(sign), cure)
         self.take()
 
     def inside(self) -> Rows:
         self.take()
         self.sign("(")
-        if self.text not in self.maps:
-            known = ", ".join(self.maps) or "none; python -m store project makes one"
+        maps = self.names("map")
+        if self.text not in maps:
+            known = ", ".join(maps) or "none; python -m store project makes one"
             self.fail(f"a column of coordinates (there are: {known:.200})")
         column = self.take()
         self.sign(",")
@@ -242,28 +256,55 @@ class _Parser:
         signs = SIGNS[kind]
         sign = SPELLINGS.get(self.word, self.word)
         if sign not in signs:
-            cure = f"write {name} == 1" if self.word in ("", *WORDS) and kind == "number" else ""
-            self.fail(f"one of {' '.join(signs)} after {name!r}", cure)
+            self.fail(f"one of {' '.join(signs)} after {name!r}", self.cure_of_sign(name, kind))
         self.take()
         rows = self.listed(name, kind) if sign == "in" else self.operand(name, kind, sign)
         return _not(rows) if is_negated else rows
 
+    def cure_of_sign(self, name: str, kind: str) -> str:
+        """What to write where no sign follows a column."""
+        if self.word in COMPARE:
+            return f"texts have no order; write {name} contains 'text'"
+        if self.word == "not":
+            return "write !="
+        if self.word in ("", *WORDS, ")"):
+            return f"write {name} == 1" if kind == "number" else f"write {name} != ''"
+        return ""
+
     def column(self) -> str:
         if self.kind != "name" or (self.word in WORDS and not self.is_compared()):
-            self.fail("a column")
-        if self.text not in self.kinds:
-            cure = f"write len({self.text})" if self.text in self.ragged else ""
-            known = closest(self.text, self.kinds) or f" (there are: {', '.join(self.kinds):.200})"
-            self.fail(f"a column with one value a row{known}", cure)
+            self.fail("a column", self.cure_of_column())
+        if self.kinds.get(self.text) not in SIGNS:
+            known = self.names(*SIGNS)
+            cure = self.cure_of_name()
+            like = "" if cure else closest(self.text, known)
+            like = like or f" (there are: {', '.join(known):.200})"
+            self.fail(f"a column with one value a row{like}", cure)
         return self.take()
+
+    def cure_of_column(self) -> str:
+        """What to write where a comparison does not begin with a name."""
+        if self.kind in ("number", "text"):
+            return f"a comparison begins with a column; several values: COLUMN in (…); {RANGE}"
+        return "write 'not'" if self.word == "~" else ""
+
+    def cure_of_name(self) -> str:
+        """What to write in place of a name that has no single value."""
+        if self.text in self.kinds:
+            length = f"write len({self.text}), or " if self.kinds[self.text] == "items" else ""
+            return f"{self.text} has several: {length}add a column of one (docs/python.md, Write)"
+        if self.word in CURES:
+            return CURES[self.word]
+        if self.next_word() == "(":
+            return f"there is no function but {LENGTH} and {INSIDE}; contains takes any case"
+        return "write the column alone" if self.next_word()[:1] in (".", "[") else ""
 
     def length(self) -> tuple[str, str]:
         """`len(COLUMN)`, of which the name of the column is kept."""
         self.take()
         self.sign("(")
-        texts = {name for name, kind in self.kinds.items() if kind == "text"}
-        if self.text not in {*texts, *self.ragged}:
-            known = ", ".join(sorted({*texts, *self.ragged}))
+        if self.kinds.get(self.text) not in HAVE_LENGTH:
+            known = ", ".join(sorted(self.names(*HAVE_LENGTH)))
             self.fail(f"a column of texts, or ragged (there are: {known:.200})")
         column = self.take()
         self.sign(")")
@@ -271,7 +312,7 @@ class _Parser:
 
     def listed(self, name: str, kind: str) -> Rows:
         """`in (VALUE, VALUE)`."""
-        self.sign("(")
+        self.sign("(", ROUND)
         parts = [self.operand(name, kind, "==")]
         while self.word == ",":
             self.take()
@@ -280,10 +321,11 @@ class _Parser:
         return lambda values: reduce(np.logical_or, (rows(values) for rows in parts))
 
     def operand(self, column: str, kind: str, sign: str) -> Rows:
+        if self.kind in ("sign", "unknown") and self.text in "=<>~!":
+            self.fail(f"a value after {column!r} {sign}", f"the signs are {' '.join(SIGNS[kind])}")
         if kind == "text":
             if self.kind != "text":
-                cure = f"write '{self.text}'" if self.kind in ("name", "number") else ""
-                self.fail(f"a text in quotes after {column!r} {sign}", CURES.get(self.word, cure))
+                self.fail(f"a text in quotes after {column!r} {sign}", self.cure_of_text())
             text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])
             return lambda values: _compare_texts(values, column, sign, text)
         if self.kind == "number":
@@ -300,6 +342,12 @@ class _Parser:
             cure = "leave out the quotes" if self.kind == "text" else ""
             self.fail(f"a number or a column of numbers after {column!r} {sign}", cure)
         return lambda values: _compare_number(_numbers(values, column), sign, number)
+
+    def cure_of_text(self) -> str:
+        """What to write for a text without quotes."""
+        text = re.split(r"[\s(),]", self.source[self.tokens[self.at][2] :])[0]
+        is_word = self.kind in ("name", "number") or text[:1].isalnum()
+        return CURES.get(self.word, f"write {text!r}") if is_word else ""
 
     @staticmethod
     def of_numbers(column: str, sign: str, other: str) -> Rows:
@@ -343,46 +391,37 @@ def _compare_number(values: np.ndarray, sign: str, number: float) -> np.ndarray:
         return COMPARE[sign](values, number)
 
 
-def complete(
-    text: str, kinds: Mapping[str, str], maps: Collection[str] = (), ragged: Collection[str] = ()
-) -> list[str]:
+def complete(text: str, kinds: Words) -> list[str]:
     """What can stand at the end of a filter that is being typed, or replace its last word.
 
-    `text` is the filter up to the cursor; the names are as in `parse_filter`.
+    `text` is the filter up to the cursor.
     """
     begun = re.search(r"[A-Za-z_]\w*$", text, re.ASCII)
     word = begun[0] if begun else ""
-    try:
-        tokens = _tokens(text[: len(text) - len(word)][-MAX_LENGTH:])
-    except SchemaError:
+    tokens = _tokens(text[: len(text) - len(word)][-MAX_LENGTH:])
+    if any(kind == "unknown" for kind, _, _ in tokens):
         return []
-    return [
-        entry
-        for entry in _expected(tokens, kinds, maps, ragged)
-        if entry.startswith(word) and entry != word
-    ]
+    expected = _expected(tokens, kinds)
+    return [entry for entry in expected if entry.startswith(word) and entry != word]
 
 
-def _expected(
-    tokens: list[tuple[str, str, int]],
-    kinds: Mapping[str, str],
-    maps: Collection[str],
-    ragged: Collection[str],
-) -> Iterable[str]:
+def _expected(tokens: list[tuple[str, str, int]], kinds: Words) -> Iterable[str]:
     """What may follow tokens, judged by the last two."""
     before = [text for _, text, _ in tokens[-3:-1]]
     last_kind, last, _ = tokens[-2] if len(tokens) > 1 else ("end", "", 0)
+    columns = {name: kind for name, kind in kinds.items() if kind in SIGNS}
+    maps = [name for name, kind in kinds.items() if kind == "map"]
     if before == [INSIDE, "("]:
         return maps
     if before == [LENGTH, "("]:
-        return [*(name for name, kind in kinds.items() if kind == "text"), *ragged]
+        return [name for name, kind in kinds.items() if kind in HAVE_LENGTH]
     if last.lower() in (",", "in") or [*map(str.lower, before)] == ["in", "("] or last in maps:
         return []  # values, and polygons, which are drawn, not typed
     if last in (*COMPARE, *SPELLINGS, "~", "!~"):
-        is_number = kinds.get(before[0]) == "number"
-        return [*(name for name, kind in kinds.items() if kind == "number")] if is_number else []
-    if last_kind == "name" and last in kinds and before[0] not in COMPARE:
-        return SIGNS[kinds[last]]
+        is_number = columns.get(before[0]) == "number"
+        return [name for name, kind in columns.items() if kind == "number"] if is_number else []
+    if last_kind == "name" and last in columns and before[0] not in COMPARE:
+        return SIGNS[columns[last]]
     if last_kind == "end" or last.lower() in (*WORDS, "("):
-        return [*kinds, "not", f"{LENGTH}(", *([f"{INSIDE}("] if maps else [])]
+        return [*columns, "not", f"{LENGTH}(", *([f"{INSIDE}("] if maps else [])]
     return ["and", "or"]

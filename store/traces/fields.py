@@ -126,7 +126,7 @@ def find_fields(
 
 def _choose(present: Mapping[str, Sequence[Any]], wanted: Sequence[str] | None) -> dict[str, bool]:
     """Field -> whether it was named."""
-    plain = [name for name, found in present.items() if all(map(_is_plain, found))]
+    simple = [name for name, found in present.items() if all(map(_is_plain, found))]
     chosen: dict[str, bool] = {}
     wanted = [ALL] if wanted is None else list(wanted)
     if wanted and wanted[0].startswith("-"):
@@ -137,11 +137,14 @@ def _choose(present: Mapping[str, Sequence[Any]], wanted: Sequence[str] | None) 
         elif name.startswith("-") and name[1:] in present:
             chosen.pop(name[1:], None)
         elif name in (ALL, NONE):
-            chosen = dict.fromkeys(plain, False) if name == ALL else {}
+            chosen = dict.fromkeys(simple, False) if name == ALL else {}
         else:
+            plain = name.removeprefix("-")
+            is_column = plain.lower() in RESERVED
+            cure = "; that is a column of a trace" if is_column else closest(plain, present)
             raise NotFoundError(
                 f"--fields: expected {ALL}, {NONE} or some of {', '.join(present) or 'none'}, "
-                f"found {name!r:.80}{closest(name.removeprefix('-'), present)}"
+                f"found {name!r:.80}{cure}"
             )
     return chosen
 

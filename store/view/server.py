@@ -275,7 +275,7 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "table": some_rows,
     "find": find,
     "ids": ids,
-    "complete": lambda asked: complete(asked.text("text"), *words_of(asked.table)),
+    "complete": lambda asked: complete(asked.text("text"), words_of(asked.table)),
     "histogram": count_values,
     "map/{name}": lambda asked: asked.kept(lambda: (asked.table.points(asked.name), {})),
     "levels/{name}": colours,

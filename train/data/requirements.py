@@ -113,7 +113,7 @@ def open_data(config: Config, path: Path) -> Work:
     check_replaced(names, unsplit)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
-    parts, remarks = read_parts(store, config)
+    parts, remarks = read_parts(store, config, names)
     data = parts[0]
     if config.strata is not None:
         read_values(store, config.strata, "--strata", data.splits.test)
@@ -121,7 +121,9 @@ def open_data(config: Config, path: Path) -> Work:
     return Work(config, names_that_learn(names, data), parts, remarks)
 
 
-def read_parts(store: TraceStore, config: Config) -> tuple[list[TrainingData], list[str]]:
+def read_parts(
+    store: TraceStore, config: Config, names: Iterable[str]
+) -> tuple[list[TrainingData], list[str]]:
     """The data of each split, and remarks on values that are left out or not."""
     asked = read_questions(store, config)
     parts: list[TrainingData] = []
@@ -137,7 +139,8 @@ def read_parts(store: TraceStore, config: Config) -> tuple[list[TrainingData], l
                 raise
             remarks.append(f"there is no run without {value}: {error.found}")
             continue
-        check_batch(splits, store, config.batch_size)
+        if not DETECTORS.keys().isdisjoint(names):  # probes learn without batches
+            check_batch(splits, store, config.batch_size)
         parts.append(TrainingData(store, splits, one))
     if config.hold_out == EACH and len(parts) == 1:
         raise DataError(

@@ -47,7 +47,7 @@ Texts = NDArray[np.object_]
 BY_QUESTION = "question_id"
 KEYS = ("trace_id", "question_id")
 N_SHOWN = 10  # values that a message names
-SPELLINGS = {"validation": "val", "valid": "val", "dev": "val"}  # of a column of --split
+SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,8 @@ def own_split(
 ) -> OwnSplit:
     """The split of each row.
 
-    `split` is a column of text with the words train, val (or validation, valid, dev) and test;
+    `split` is a column of text with the words train, val (or validation, valid, dev) and test, in
+    any case;
     without val, as most data sets have it, val is drawn from train by question and `seed`, in the
     proportions of the usual split; or a CSV file with the columns
     `trace_id` or `question_id`, and `split`, whose other rows are in no split; or, to hold out a
@@ -277,16 +278,17 @@ def own_split(
     """
     if is_file(split):
         return split_by_file(Path(split), store, asked.ids)
-    values = read_values(store, split, "--split", np.arange(len(store)))
+    given = read_values(store, split, "--split", np.arange(len(store)))
     if hold_out is not None:
-        return OwnSplit(hold_out_value(store, split, values, hold_out, seed, asked.keys))
-    values = np.array([SPELLINGS.get(value, value) for value in values.tolist()], dtype=object)
+        return OwnSplit(hold_out_value(store, split, given, hold_out, seed, asked.keys))
+    lower = [str(value).strip().lower() for value in given.tolist()]
+    values = np.array([SPELLINGS.get(word, word) for word in lower], dtype=object)
     is_word = np.isin(values, SPLITS)
-    is_wrong = ~is_word & ~is_missing(values) if is_word.any() else ~is_word
+    is_wrong = ~is_word & ~is_missing(values) if is_word[is_used].any() else ~is_word
     for row in np.flatnonzero(is_used & is_wrong)[:1]:
         raise DataError(
             f"{store.path}: --split: column {split!r}, trace {store.ids[row]!r}: expected one of "
-            f"{', '.join(SPLITS)}, found {str(values[row])!r:.80}; give a column of these words, "
+            f"{', '.join(SPLITS)}, found {str(given[row])!r:.80}; give a column of these words, "
             "or --hold-out VALUE to test on the rows of one value"
         )
     if np.any(values[is_used] == "val"):

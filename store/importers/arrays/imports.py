@@ -12,7 +12,9 @@ from store.importers.arrays import open_contents
 from store.importers.arrays.axes import LOOKED_AT, advice, has_rows, untold
 from store.importers.arrays.contents import BadRecord, Contents, Record, Shape, is_single
 from store.importers.arrays.mapping import (
+    KNOWN,
     PLAIN_FLOAT,
+    TEXTS,
     WHOLE,
     Mapped,
     check_keys,
@@ -31,6 +33,8 @@ __all__ = ["SINGLE", "MapSource"]
 T = TypeVar("T")
 
 UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
+# columns of one value, which a key of this name is without being mapped
+IMPLIED = {name for name, axes in KNOWN.items() if axes == (None, ())} - {"source_file"}
 SINGLE = {
     "question_id": Column("utf8"),
     "score": Column("float32"),
@@ -49,14 +53,15 @@ class MapSource(FileSource):
     def __init__(
         self, given: Sequence[Given], mapped: Sequence[Mapped], options: Options, max_bytes: int
     ) -> None:
-        columns = [item.column for item in mapped]
-        if "question_id" in columns and TRACE_ID not in columns:
-            check_scores_of_part(options, "map trace_id, or leave out --scores")
-        self._mapped = mapped
+        self._asked = self._mapped = mapped
         self._max_bytes = max_bytes
         self._own_columns: dict[str, Column] = {}  # not known until a record is whole
         self._opened: tuple[Given, Contents] | None = None
         self._by_row = self._find_layout(given)
+        self._mapped = [*mapped, *self._implied(given)]
+        columns = [item.column for item in self._mapped]
+        if "question_id" in columns and TRACE_ID not in columns:
+            check_scores_of_part(options, "map trace_id, or leave out --scores")
         if options.scores is None:
             check_agreement(self._each(given, self._judged), options.score_threshold)
         if not self._by_row:
@@ -102,17 +107,26 @@ class MapSource(FileSource):
                 f"or have as many layers as tokens, so nothing tells one from the other; {ways}"
             )
 
+    def _implied(self, given: Sequence[Given]) -> list[Mapped]:
+        """Return the keys of the first file that are called like a column of a single value."""
+        taken = {name for item in self._asked for name in (item.column, item.key)}
+        for contents in self._each(given, lambda contents: [contents]):
+            free = {name.lower(): name for name in self._single_keys(contents) if name not in taken}
+            return [Mapped(name, free[name]) for name in free if name in IMPLIED - taken]
+        return []
+
+    def _single_keys(self, contents: Contents) -> list[str]:
+        """Return the keys with one value a trace."""
+        n_axes = int(self._by_row and not contents.is_table)
+        return [name for name, key in contents.keys.items() if is_single(key, n_axes)]
+
     def _find_fields(self, given: Sequence[Given], wanted: Sequence[str] | None) -> Fields:
         """Return what the first records have in keys of single values that are not mapped."""
         mapped = {item.key for item in self._mapped}
         records: list[Mapping[str, Any]] = []
         for contents in self._each(given, lambda contents: [contents]):
-            n_axes = int(self._by_row and not contents.is_table)
-            keys = [
-                name
-                for name, key in contents.keys.items()
-                if name not in mapped and ((wanted and name in wanted) or is_single(key, n_axes))
-            ]
+            chosen = {*self._single_keys(contents), *(wanted or ())} - mapped
+            keys = [name for name in contents.keys if name in chosen]
             found = contents.records(keys, self._by_row) if keys else ()
             records += islice(self._readable(found), LOOKED_AT - len(records))
             if len(records) == LOOKED_AT:
@@ -163,7 +177,7 @@ class MapSource(FileSource):
             self._opened = None  # the file before is let go first
             self._opened = (item, open_contents(item, self._max_bytes))
         contents = self._opened[1]
-        check_keys(self._mapped, contents)
+        check_keys(self._asked, contents)
         return contents
 
     def _each(self, given: Sequence[Given], read: Callable[[Contents], Iterable[T]]) -> Iterator[T]:
@@ -177,9 +191,8 @@ class MapSource(FileSource):
 
     def _records(self, item: Given) -> Iterator[tuple[int, Mapping[str, Any]]]:
         contents = self._open(item)
-        keys = dict.fromkeys(mapped.key for mapped in self._mapped)
-        keys |= dict.fromkeys(key for key in self.fields.names.values() if key in contents.keys)
-        return enumerate(contents.records(list(keys), self._by_row))
+        keys = dict.fromkeys([*(one.key for one in self._mapped), *self.fields.names.values()])
+        return enumerate(contents.records([k for k in keys if k in contents.keys], self._by_row))
 
     def _row(self, item: Given, record: Mapping[str, Any], i: int) -> tuple[str | None, Row]:
         if isinstance(record, BadRecord):
@@ -187,6 +200,8 @@ class MapSource(FileSource):
         row: Row = {}
         for mapped in self._mapped:
             value = record.get(mapped.key)
+            if value is None and mapped.column in TEXTS and mapped not in self._asked:
+                value = ""
             if value is not None or mapped.column not in UNLABELLED:
                 row[mapped.column] = value_of(mapped, value, self._own_columns.get(mapped.column))
         row |= self.fields.row(record)

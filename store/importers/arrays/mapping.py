@@ -28,6 +28,7 @@ __all__ = [
     "LISTS",
     "PLAIN_FLOAT",
     "RECORDS",
+    "TEXTS",
     "WHOLE",
     "Mapped",
     "check_keys",

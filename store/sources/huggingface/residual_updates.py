@@ -14,10 +14,11 @@ large: its feed-forward part added something else.
 Different from the authors' code: attention to all tokens up to t counts, as in the paper. There a
 token of the answer keeps only its attention to tokens of the answer, one of the user's text only
 that to the user's text, and the chat template none: the rest is set to 0 before the most attended
-are chosen. So of the answer's tokens the prompt counts here and not there. All heads count too,
-as in the paper. A token that attends to fewer than K, in a sliding window or early in a trace, has
-these; the score of the first token is 0. As there, the state of the last layer is that of
-transformers, behind the final norm of most models.
+are chosen. So of the answer's tokens the prompt counts here and not there: with all attention kept,
+and K = 20, their code has the scores of this one (to 1e-7). Their example sets `top_p`, by which K
+is a tenth of all tokens. All heads count too, as in the paper. A token that attends to fewer than
+K, in a sliding window or early in a trace, has these; the score of the first token is 0. As there,
+the state of the last layer is that of transformers, behind the final norm of most models.
 
 Axes: B traces, T tokens, L layers that are kept, d hidden size.
 """

@@ -29,6 +29,8 @@ def test_sglang(tmp_path):
     records = [
         {
             "text": "Kent",
+            "label": i % 2,
+            "Question": f"Where is {i}?",
             "output_ids": [7, 8],
             "meta_info": {
                 "id": f"r{i}",
@@ -45,13 +47,32 @@ def test_sglang(tmp_path):
         "hidden_states=meta_info.hidden_states[tokens,hidden],trace_id=meta_info.id,answer=text"
     )
     mapped += ",prompt_len=meta_info.prompt_tokens"
-    status, store = made(tmp_path, "r.jsonl", mapped, "--layers", "28")
+    status, store = made(tmp_path, "r.jsonl", mapped, "--layers", "28", "--fields", "all")
     assert status == 0
+    assert store.column("label").tolist() == [0, 1, 0]  # by their names
+    assert store["r1"]["question"] == "Where is 1?"
     assert np.array_equal(store["r0"]["hidden_states"][:, 0], states[0])
     assert np.array_equal(store["r1"]["hidden_states"][:, 0], states[1][:4])
     assert store.layers("hidden_states") == [28]
     assert store["r2"]["meta_info_finish_reason_type"] == "stop"  # a field
     assert store.where("n_tokens < 5").tolist() == [1]
+
+
+def test_a_label_is_no_field(tmp_path, capsys):
+    """Neither with none of them, nor where a file lacks it; it cannot be left out as one."""
+    write_lines(
+        tmp_path / "a.jsonl", *({"hs": [i, 1], "label": i % 2, "task": "a"} for i in (0, 1))
+    )
+    write_lines(tmp_path / "b.jsonl", {"hs": [2, 1], "question": "b"})
+    out = tmp_path / "o.zarr"
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    command = ["import", str(out), *files, "--map", "hs_last=hs"]
+    assert main([*command, "--fields", "all,-label"]) == 2
+    assert "found '-label'; that is a column of a trace" in capsys.readouterr().err
+    assert main([*command, "--fields", "none"]) == 0
+    store = TraceStore.open(out)
+    assert store.column("label").tolist() == [0, 1, -1]
+    assert "task" not in store.schema.columns
 
 
 @pytest.mark.parametrize("dtype", ["float32", "torch.bfloat16"])

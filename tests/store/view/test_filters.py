@@ -135,17 +135,43 @@ def test_an_empty_filter_means_all_rows(table):
         ("inside(map_pca, '0,0 1,0')", "character 16: expected 3 to 100 corners"),
         ("inside(map_pca, '0,0 1,0 nan,1')", "expected a corner x,y of finite numbers"),
         ("label == 1, label == 0", "'and', 'or' or the end, found ','"),
-        ("label == 1 && score > 0", "character 11: found '&& score > 0': label == 1 ^&&"),
+        ("label == 1 && score > 0", "character 11: expected 'and', 'or' or the end, found '&&'"),
         ("label == 1 & score > 0", "write 'and'"),
         ("label == 1 | score > 0", "write 'or'"),
         ("! label == 1", "write 'not', or !="),
         ("question == capital", "found 'capital': question == ^capital; write 'capital'"),
         ("question == 5", "write '5'"),
         ('label == "1"', 'label == ^"1"; leave out the quotes'),
-        ("question like '%a%'", "write contains 'text'"),
+        ("question like '%a%'", "question ^like '%a%'; write COLUMN contains 'text'"),
         ("question contains 5", "a text in quotes after 'question' ~"),
-        ("label is null", "write == nan for numbers, == '' for texts"),
-        ("label == None", "write nan for numbers, '' for texts"),
+        ("label is null", "write == or !=; a missing number is nan, a missing text ''"),
+        ("label == None", "found 'None': label == ^None; write == or !=; a missing number is"),
+        ("isnan(score)", "a missing number is nan"),
+        ("exact % 2 == 0", "exact ^% 2 == 0; there is no arithmetic: write COLUMN in"),
+        ("-score < 0", "character 0: expected a column, found '-': ^-score < 0; there is no arith"),
+        ("label[0] == 1", "label^[0] == 1; items of a column cannot be chosen"),
+        ("hidden_states[0] > 1", "^hidden_states[0]; hidden_states has several: write len(hidden_"),
+        ("map_pca > 0", "^map_pca > 0; map_pca has several: add a column of one (docs/python.md"),
+        ("df['label'] == 1", "found 'df': ^df['label'] == 1; write the column alone"),
+        ("abs(score) > 1", "there is no function but len and inside"),
+        ("length(question) > 1", "write len(COLUMN)"),
+        ("1 == label", "found '1': ^1 == label; a comparison begins with a column"),
+        ("0 < label < 1", "write COLUMN >= LOW and COLUMN <= HIGH"),
+        ("label > 0 < 1", "label > 0 ^< 1; write COLUMN >= LOW and COLUMN <= HIGH"),
+        ("question == 'a' or 'b'", "or ^'b'; a comparison begins with a column; several values: "),
+        ("question == “a”", "found '“': question == ^“a”; write straight quotes"),
+        ("question == 'it's'", "found 's': question == 'it'^s'; close the quote"),
+        ("question >= '2024-01-01'", "texts have no order; write question contains 'text'"),
+        ("question == 2024-01-01", "question == ^2024-01-01; write '2024-01-01'"),
+        ("question", "write question != ''"),
+        ("label not 1", "label ^not 1; write !="),
+        ("label === 1", "found '=': label ==^= 1; the signs are == != < <= > >= in"),
+        ("question =~ 'a'", "found '~': question =^~ 'a'; the signs are == != ~ !~ contains in"),
+        ("score ≥ 0", "score ^≥ 0; write >="),
+        ("label: 1", "label^: 1; write =="),
+        ("score > 1,000", "score > 1^,000; write numbers without commas"),
+        ("LABEL == 1", "closest: 'label', found 'LABEL'"),
+        ("where label == 1", "^where label == 1; leave it out"),
         ("label between 0 and 1", "write COLUMN >= LOW and COLUMN <= HIGH"),
         ("question.str.contains('a')", "columns have no methods"),
         ("exact and label == 1", "write exact == 1"),
@@ -185,12 +211,12 @@ def test_any_text_is_a_filter_or_a_schema_error(text):
 
 def test_maps_complete_a_polygon():
     """Columns of coordinates come after the bracket and nowhere else."""
-    maps = ("map_pca", "map_umap")
-    assert complete("ins", KINDS, maps) == ["inside("]
-    assert complete("inside(", KINDS, maps) == list(maps)
-    assert complete("label == 1 and inside(map_u", KINDS, maps) == ["map_umap"]
-    assert complete('inside(map_pca, "0,0 1,0 1,1") ', KINDS, maps) == ["and", "or"]
-    assert complete("inside(map_pca", KINDS, maps) == []
+    kinds = KINDS | dict.fromkeys(["map_pca", "map_umap"], "map")
+    assert complete("ins", kinds) == ["inside("]
+    assert complete("inside(", kinds) == ["map_pca", "map_umap"]
+    assert complete("label == 1 and inside(map_u", kinds) == ["map_umap"]
+    assert complete('inside(map_pca, "0,0 1,0 1,1") ', kinds) == ["and", "or"]
+    assert complete("inside(map_pca", kinds) == []
 
 
 @pytest.mark.parametrize(

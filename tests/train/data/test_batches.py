@@ -1,6 +1,8 @@
 """The split: a pure function of (question_id, seed) over labelled rows, and the batches of its
 splits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from store import Column, Schema, StoreWriter, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.requirements import check_layers, check_threshold, missing_columns
+from train.data.requirements import check_layers, check_threshold, missing_columns, open_data
 from train.data.splits import all_as_test, check_batch, read_splits, split_rows
 from train.errors import DataError
 from train.evaluate.judge import count_splits
@@ -204,7 +206,7 @@ def test_columns_of_another_kind_count_as_missing(named):
 
 
 def test_fewer_rows_than_a_batch(named):
-    """The numbers are shown, and what to lower."""
+    """The numbers are shown, and what to lower; probes have no batches."""
     splits = read_splits(named, Config())
     n = len(splits.train)
     check_batch(splits, named, n)
@@ -213,3 +215,7 @@ def test_fewer_rows_than_a_batch(named):
         match=f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}",
     ):
         check_batch(splits, named, n + 1)
+    settings = Config(models="logreg_pca", batch_size=n + 1, columns="hs_last=states")
+    assert open_data(settings, named.path).names == ["logreg_pca"]
+    with pytest.raises(DataError, match="at least one batch"):
+        open_data(replace(settings, models="saplma"), named.path)

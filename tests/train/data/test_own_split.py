@@ -28,7 +28,7 @@ def store(tmp_path_factory):
             row = {"question_id": f"q{i // 2}", "fold": WORDS[i // 2 % 4], "empty": ""}
             row |= {"data": f"set {i // 2 % 3}", "year": i // 2 % 5, "label": i % 7 % 2}
             row |= {"official": ("train", "test")[i // 2 % 2]}
-            row |= {"spelled": row["fold"].replace("val", "validation")}
+            row |= {"spelled": row["fold"].replace("val", "validation").title()}
             row |= {"gaps": row["fold"] if i // 2 % 7 else "", "share": i / N}
             row |= {"merged": float(row["year"]) if i // 2 % 7 else np.nan}
             row |= {"state": np.zeros(2, np.float32)}
@@ -185,6 +185,10 @@ def test_a_file_names_questions(store, tmp_path):
         ({"split": "data"}, "trace 't1': expected one of train, val, test, found 'set 0'"),
         ({"split": "year"}, "trace 't1': expected one of train, val, test, found '0'"),
         ({"split": "empty"}, "trace 't1': expected one of train, val, test, found ''"),
+        (
+            {"split": "gaps", "where": "gaps = ''"},
+            "trace 't1': expected one of train, val, test, found ''",
+        ),
         (
             {"split": "data", "hold_out": "set 9"},
             "--hold-out: expected a value of column 'data', one of 'set 0', 'set 1', 'set 2', "

@@ -155,19 +155,21 @@ def test_in_a_chat_the_template_decides_what_is_between(chat_template, end, betw
 @pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokens_of_the_context_are_known(kind, chat):
-    """Whether the template puts it into the prompt or the question holds it."""
+    """Whether the template puts it into the prompt or the question holds it; the first counts."""
     tokenizer = KINDS[kind]()
     tokenizer.chat_template = CHAT
     context = "the cat sat on the mat"
     for template, question in [
         ("Context: {context}\n\nQuestion: {question}\nAnswer:", "What is it?"),
         ("{question}", f"Question: the cat. {context} Question: yes"),
+        ("Context: {context}\nQuestion: {question}\nContext: {context}", "What is it?"),
     ]:
         prompts = build_prompts(tokenizer, template, chat=chat)
         asked = ask(question, context=context)
         for prompt in (prompts.encode(asked), prompts.encode(asked | give("Paris", **asked))):
             start, n = prompt.context
             assert tokenizer.decode(prompt.prompt[start : start + n]).strip() == context
+            assert context not in tokenizer.decode(prompt.prompt[:start])
     assert build_prompts(tokenizer, chat=chat).encode(ask()).context == (-1, 0)
     asked = ask("What is it?", context="the cat")  # a template that leaves it out
     assert build_prompts(tokenizer, chat=chat).encode(asked).context == (-1, 0)

@@ -64,7 +64,7 @@ def test_a_layer_that_adds_what_it_attends_to_has_a_score_of_0():
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_the_column_is_that_of_the_states_and_maps_of_transformers(kind):
-    """Of each kept layer, whatever the padding; NaN at the embedding."""
+    """Of each kept layer, whatever the padding, prompt and answer alike; NaN at the embedding."""
     model = build_model(kind, **IDS)
     traces = [[1, 5, 9, 3, 20, 7, 8], [1, 6, 2]]
     rows = run_forward(model, traces, [4, 1], [0, 1, 3], 5, ["icr"])
