@@ -30,8 +30,14 @@ from benchmarks.tables import finish, pyplot
 
 with needs_extra("train"):
     from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
-    from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
-    from train.evaluate.metrics import auroc, auroc_samples, measure, percentile_interval
+    from train.evaluate.intervals import auroc_interval, metric_intervals
+    from train.evaluate.metrics import (
+        auroc,
+        auroc_samples,
+        measure,
+        percentile_interval,
+        unmeasured_rates,
+    )
 
 SIZES = {"7/143": (7, 143), "30+30": (30, 30), "15/135": (15, 135), "744": (415, 329)}
 KINDS = ("single", "mixed", "alike")
@@ -145,22 +151,20 @@ def covered(
 
 
 def cover_metrics(args: Namespace) -> Iterator[dict]:
-    """The bootstrap intervals of the other metrics."""
+    """The intervals of the other metrics."""
     for size, kind, area in product(args.sizes, KINDS[:2], FEWER_AREAS):
         show(f"metrics: {size}, {kind}, {area}")
         rng = np.random.default_rng([args.seed, *size.encode(), 1])
         many = tuple(n * N_TRUTH // sum(SIZES[size]) for n in SIZES[size])
         truth = measure(*probabilities(SIZES[size], many, kind, area, rng)[:2], 0.5)
         found: dict[str, list[list[float]]] = {name: [] for name in METRICS}
-        for _ in range(args.simulations // 10):
+        for _ in range(args.simulations):
             rows = probabilities(SIZES[size], SIZES[size], kind, area, rng)
-            measured = measure(*rows[:2], 0.5)
-            intervals = bootstrap_rates(*rows, 0) | bootstrap_calibration(*rows, 0)
-            for name in METRICS:
-                if getattr(measured, name) is not None:
-                    found[name].append(intervals[name])
+            intervals = metric_intervals(*rows, 0)
+            for name in set(METRICS).difference(unmeasured_rates(rows.labels)):
+                found[name].append(intervals[name])
         for name in METRICS:
-            if len(found[name]) == args.simulations // 10:
+            if len(found[name]) > args.simulations / 2:  # others are too few to be shown
                 yield covered(name, size, kind, area, getattr(truth, name), found[name])
 
 
