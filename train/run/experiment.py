@@ -105,7 +105,7 @@ def run_experiment(
         results.transfer = [
             judge_left_out(
                 str(one.data.config.hold_out),
-                one.frame.test.take(np.flatnonzero(one.data.splits.new_in_test())),
+                one.frame.test,
                 first.frame,
             )
             for one in others
