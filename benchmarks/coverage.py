@@ -6,7 +6,8 @@ variance, and labels at random ("mixed") or the same for a question ("alike"). A
 says how often an interval of 95% held the truth.
 
 `--part metrics` has the other metrics, of probabilities that are too sure by half; their truth is
-that of 400,000 rows. `--part risk` finds a threshold of conformal risk control on one draw and
+that of 400,000 rows. `--part trainings` has the mean AUROC of several trainings, whose own AUROCs
+differ; its truth is the mean over all trainings and rows. `--part risk` finds a threshold of conformal risk control on one draw and
 tries it on another: the risk is the mean over the simulations. For "best of 8" the same draw had
 chosen the score first, as validation does; "halves" are found on one half of a draw and tried on
 the other. Each part has a table of its own.
@@ -150,6 +151,24 @@ def covered(
     }
 
 
+def cover_trainings(args: Namespace) -> Iterator[dict]:
+    """The interval of the mean AUROC of trainings on the same rows."""
+    for size, n_trainings, spread in product(args.sizes[-1:], (2, 3, 5), (0.1, 0.5)):
+        show(f"trainings: {size}, {n_trainings}, {spread}")
+        rng = np.random.default_rng([args.seed, n_trainings])
+        labels, questions = np.repeat([1, 0], SIZES[size]), np.arange(sum(SIZES[size]))
+        mean = distance(0.8)
+        truth = float(np.mean(norm.cdf(rng.normal(mean, spread, N_TRUTH) / np.sqrt(2))))
+        intervals = []
+        for _ in range(args.simulations):
+            means = rng.normal(mean, spread, (n_trainings, 1))
+            shared, own = rng.normal(size=len(labels)), rng.normal(size=(n_trainings, len(labels)))
+            scores = np.sqrt(0.5) * (shared + own) + means * labels
+            intervals.append(auroc_interval(labels, scores, questions))
+        what = f"{n_trainings} trainings, {spread:g} apart"
+        yield covered(what, size, "single", 0.8, truth, intervals)
+
+
 def cover_metrics(args: Namespace) -> Iterator[dict]:
     """The intervals of the other metrics."""
     for size, kind, area in product(args.sizes, KINDS[:2], FEWER_AREAS):
@@ -227,11 +246,12 @@ PARTS: dict[str, tuple[str, Callable[[Namespace], Iterator[dict]]]] = {
     "auroc": ("coverage", cover_auroc),
     "metrics": ("coverage_metrics", cover_metrics),
     "risk": ("coverage_risk", simulate_risk),
+    "trainings": ("coverage_trainings", cover_trainings),
 }
 
 OPTIONS = {
     "--simulations": (2000, "simulations a row; of slower ones a part"),
-    "--part": ("auroc", "auroc, metrics or risk"),
+    "--part": ("auroc", "auroc, metrics, risk or trainings"),
     "--sizes": (list(SIZES), "test sets, of these"),
     "--seed": (0, "seed of the draws"),
 }
