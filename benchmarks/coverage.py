@@ -6,11 +6,11 @@ variance, and labels at random ("mixed") or the same for a question ("alike"). A
 says how often an interval of 95% held the truth.
 
 `--part metrics` has the other metrics, of probabilities that are too sure by half; their truth is
-that of 400,000 rows. `--part trainings` has the mean AUROC of several trainings, whose own AUROCs
-differ; its truth is the mean over all trainings and rows. `--part risk` finds a threshold of conformal risk control on one draw and
-tries it on another: the risk is the mean over the simulations. For "best of 8" the same draw had
-chosen the score first, as validation does; "halves" are found on one half of a draw and tried on
-the other. Each part has a table of its own.
+that of 400,000 rows. `--part trainings` has the mean AUROC of several trainings that differ; its
+truth is that of all rows and trainings. `--part risk` finds a threshold of conformal risk control
+on one draw and tries it on another: the risk is the mean over the simulations. For "best of 8" the
+same draw had chosen the score first, as validation does; "halves" are found on one half of a draw
+and tried on the other. Each part has a table of its own.
 """
 
 from argparse import Namespace
