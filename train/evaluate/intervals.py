@@ -133,9 +133,8 @@ def rate_intervals(labels: Labels, scores: Scores, questions: Questions) -> dict
     intervals = {}
     for name, of_runs in ends.items():
         values = [one[name] for one in found]
-        low, high = np.mean(of_runs, axis=0)
-        within = [min(low, np.mean(values)), max(high, np.mean(values))]
-        intervals[name] = add_trainings(within, values)
+        ends_and_mean = [*np.mean(of_runs, axis=0).tolist(), float(np.mean(values))]
+        intervals[name] = add_trainings([min(ends_and_mean), max(ends_and_mean)], values)
     return intervals
 
 
