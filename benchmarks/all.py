@@ -91,6 +91,7 @@ JOBS = (
     Job("coverage"),
     Job("coverage", ("--part", "metrics"), "coverage_metrics"),
     Job("coverage", ("--part", "risk"), "coverage_risk"),
+    Job("coverage", ("--part", "trainings"), "coverage_trainings"),
     Job("view", needs=("starlette", "uvicorn", "Chromium")),
 )
 FOUND: Mapping[str, Callable[[], bool]] = {

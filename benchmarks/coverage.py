@@ -6,10 +6,11 @@ variance, and labels at random ("mixed") or the same for a question ("alike"). A
 says how often an interval of 95% held the truth.
 
 `--part metrics` has the other metrics, of probabilities that are too sure by half; their truth is
-that of 400,000 rows. `--part risk` finds a threshold of conformal risk control on one draw and
-tries it on another: the risk is the mean over the simulations. For "best of 8" the same draw had
-chosen the score first, as validation does; "halves" are found on one half of a draw and tried on
-the other. Each part has a table of its own.
+that of 400,000 rows. `--part trainings` has the mean AUROC of several trainings that differ; its
+truth is that of all rows and trainings. `--part risk` finds a threshold of conformal risk control
+on one draw and tries it on another: the risk is the mean over the simulations. For "best of 8" the
+same draw had chosen the score first, as validation does; "halves" are found on one half of a draw
+and tried on the other. Each part has a table of its own.
 """
 
 from argparse import Namespace
@@ -30,8 +31,14 @@ from benchmarks.tables import finish, pyplot
 
 with needs_extra("train"):
     from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
-    from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
-    from train.evaluate.metrics import auroc, auroc_samples, measure, percentile_interval
+    from train.evaluate.intervals import auroc_interval, metric_intervals
+    from train.evaluate.metrics import (
+        auroc,
+        auroc_samples,
+        measure,
+        percentile_interval,
+        unmeasured_rates,
+    )
 
 SIZES = {"7/143": (7, 143), "30+30": (30, 30), "15/135": (15, 135), "744": (415, 329)}
 KINDS = ("single", "mixed", "alike")
@@ -144,23 +151,39 @@ def covered(
     }
 
 
+def cover_trainings(args: Namespace) -> Iterator[dict]:
+    """The interval of the mean AUROC of trainings on the same rows."""
+    for size, n_trainings, spread in product(args.sizes[-1:], (2, 3, 5), (0.1, 0.5)):
+        show(f"trainings: {size}, {n_trainings}, {spread}")
+        rng = np.random.default_rng([args.seed, n_trainings])
+        labels, questions = np.repeat([1, 0], SIZES[size]), np.arange(sum(SIZES[size]))
+        mean = distance(0.8)
+        truth = float(np.mean(norm.cdf(rng.normal(mean, spread, N_TRUTH) / np.sqrt(2))))
+        intervals = []
+        for _ in range(args.simulations):
+            means = rng.normal(mean, spread, (n_trainings, 1))
+            shared, own = rng.normal(size=len(labels)), rng.normal(size=(n_trainings, len(labels)))
+            scores = np.sqrt(0.5) * (shared + own) + means * labels
+            intervals.append(auroc_interval(labels, scores, questions))
+        what = f"{n_trainings} trainings, {spread:g} apart"
+        yield covered(what, size, "single", 0.8, truth, intervals)
+
+
 def cover_metrics(args: Namespace) -> Iterator[dict]:
-    """The bootstrap intervals of the other metrics."""
+    """The intervals of the other metrics."""
     for size, kind, area in product(args.sizes, KINDS[:2], FEWER_AREAS):
         show(f"metrics: {size}, {kind}, {area}")
         rng = np.random.default_rng([args.seed, *size.encode(), 1])
         many = tuple(n * N_TRUTH // sum(SIZES[size]) for n in SIZES[size])
         truth = measure(*probabilities(SIZES[size], many, kind, area, rng)[:2], 0.5)
         found: dict[str, list[list[float]]] = {name: [] for name in METRICS}
-        for _ in range(args.simulations // 10):
+        for _ in range(args.simulations):
             rows = probabilities(SIZES[size], SIZES[size], kind, area, rng)
-            measured = measure(*rows[:2], 0.5)
-            intervals = bootstrap_rates(*rows, 0) | bootstrap_calibration(*rows, 0)
-            for name in METRICS:
-                if getattr(measured, name) is not None:
-                    found[name].append(intervals[name])
+            intervals = metric_intervals(*rows, 0)
+            for name in set(METRICS).difference(unmeasured_rates(rows.labels)):
+                found[name].append(intervals[name])
         for name in METRICS:
-            if len(found[name]) == args.simulations // 10:
+            if len(found[name]) > args.simulations / 2:  # others are too few to be shown
                 yield covered(name, size, kind, area, getattr(truth, name), found[name])
 
 
@@ -223,11 +246,12 @@ PARTS: dict[str, tuple[str, Callable[[Namespace], Iterator[dict]]]] = {
     "auroc": ("coverage", cover_auroc),
     "metrics": ("coverage_metrics", cover_metrics),
     "risk": ("coverage_risk", simulate_risk),
+    "trainings": ("coverage_trainings", cover_trainings),
 }
 
 OPTIONS = {
     "--simulations": (2000, "simulations a row; of slower ones a part"),
-    "--part": ("auroc", "auroc, metrics or risk"),
+    "--part": ("auroc", "auroc, metrics, risk or trainings"),
     "--sizes": (list(SIZES), "test sets, of these"),
     "--seed": (0, "seed of the draws"),
 }

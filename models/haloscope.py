@@ -113,9 +113,8 @@ def train_classifier(states: Floats, is_member: NDArray[np.bool_]) -> Classifier
     return Classifier(hidden, bias - hidden @ mean, output[0])
 
 
-def classify(states: Floats, classifier: Classifier) -> Floats:
-    """The logits (n, 1) of states (n, d)."""
-    hidden, hidden_bias, output = classifier
+def classify(states: Floats, hidden: Floats, hidden_bias: Floats, output: Floats) -> Floats:
+    """The logits (n, 1) of states (n, d), by the numbers of a `Classifier`."""
     # not `@`, which rounds the last rows unlike the first
     active = (np.einsum("nd,hd->nh", states, hidden) + hidden_bias).clip(min=0)
     return np.einsum("nh,h->n", active, output)[:, None]
@@ -131,7 +130,7 @@ class FittedMembership(FittedProbe):
 
     def score(self, numbers: Floats) -> Floats:
         states = np.where(np.isnan(numbers), self.fill, numbers)
-        logits = classify(states, Classifier(self.hidden, self.hidden_bias, self.output))
+        logits = classify(states, self.hidden, self.hidden_bias, self.output)
         return logits[:, 0] * self.weight[0] + self.bias
 
     def n_parameters(self) -> int:
@@ -196,9 +195,9 @@ class MembershipProbe(Probe):
             train_classifier(train, scores > threshold)
             for threshold in np.quantile(scores, QUANTILES)
         ]
-        val_logits = [classify(val, one) for one in found]
+        val_logits = [classify(val, *one) for one in found]
         best = int(np.argmax([roc_auc_score(val_labels, one[:, 0]) for one in val_logits]))
-        logits = classify(train, found[best])
+        logits = classify(train, *found[best])
         return found[best], self.fit_alternative(logits, labels, val_logits[best], val_labels)
 
     def load(self, saved: Mapping[str, Any]) -> FittedMembership:

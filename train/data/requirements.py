@@ -30,7 +30,6 @@ from train.data.splits import (
     check_batch,
     filtered_rows,
     label_column,
-    name_counts,
     read_second_labels,
     read_splits,
     read_values,
@@ -121,22 +120,26 @@ def open_data(config: Config, path: Path) -> Work:
     return Work(config, names_that_learn(names, data), parts, remarks)
 
 
+<<<<<<< HEAD
 def read_parts(
     store: TraceStore, config: Config, names: Iterable[str]
 ) -> tuple[list[TrainingData], list[str]]:
     """The data of each split, and remarks on values that are left out or not."""
     asked = read_questions(store, config)
+=======
+def read_parts(store: TraceStore, config: Config) -> tuple[list[TrainingData], list[str]]:
+    """The data of each split, and remarks on values without one."""
+    asked, kept = read_questions(store, config), filtered_rows(store, config.where)
+>>>>>>> claims2
     parts: list[TrainingData] = []
     remarks: list[str] = []
-    for one in settings_of_splits(store, config):
-        value = f"{config.split} {one.hold_out!r:.80}"
+    for one in settings_of_splits(store, config, kept):
         try:
-            splits = read_splits(store, one, asked)
-            if config.hold_out == EACH:
-                remarks += remarks_on_seen(splits, value)
+            splits = read_splits(store, one, asked, kept)
         except OneClassError as error:
             if config.hold_out != EACH or one.hold_out is None:
                 raise
+            value = f"{config.split} {one.hold_out!r:.80}"
             remarks.append(f"there is no run without {value}: {error.found}")
             continue
         if not DETECTORS.keys().isdisjoint(names):  # probes learn without batches
@@ -150,33 +153,12 @@ def read_parts(
     return parts, remarks
 
 
-def remarks_on_seen(splits: Splits, value: str) -> list[str]:
-    """How many traces of a value that is left out have questions that training has seen.
-
-    Raises OneClassError where the others lack a class.
-    """
-    is_new = splits.new_in_test()
-    n_seen = int(np.sum(~is_new))
-    labels = splits.labels_of("test")[is_new]
-    if not 0 < labels.sum() < len(labels):
-        why = f"besides {count(n_seen, 'trace')} whose questions training has seen"
-        found = f"test would have {name_counts(labels)} {why}"
-        raise OneClassError(f"{value}: expected both classes; {found}", found)
-    if not n_seen:
-        return []
-    traces = f"{n_seen} of {count(len(is_new), 'trace')}"
-    return [
-        f"{value} left out: AUROCs without {traces} whose questions training has seen; the report "
-        "of the run without it has all"
-    ]
-
-
-def settings_of_splits(store: TraceStore, config: Config) -> list[Config]:
+def settings_of_splits(store: TraceStore, config: Config, kept: NDArray) -> list[Config]:
     """The settings of each split: one a seed; or one of all values, and one without each."""
     if config.hold_out != EACH:
         seeds = range(config.seed, config.seed + config.splits)
         return [replace(config, seed=seed, splits=1) for seed in seeds]
-    values = read_values(store, str(config.split), "--split", filtered_rows(store, config.where))
+    values = read_values(store, str(config.split), "--split", kept)
     distinct = sorted({str(value) for value in values} - {""})
     if not 2 <= len(distinct) <= MAX_LEFT_OUT:
         raise DataError(
@@ -296,6 +278,9 @@ def find_split_remarks(splits: Splits) -> list[str]:
             f"{count(splits.n_outside, 'labelled trace is', 'labelled traces are')} in no split of "
             f"{splits.by}{' and --where' if splits.is_filtered else ''}, and left out"
         )
+    if splits.n_seen:
+        traces = count(splits.n_seen, "labelled trace is", "labelled traces are")
+        remarks.append(f"{traces} left out of test, because training has their questions")
     if splits.n_unmatched:
         ids = count(splits.n_unmatched, "id is", "ids are")
         remarks.append(f"warning: {ids} of no trace: {splits.by} may be of another store")

@@ -65,6 +65,9 @@ class Splits:
     by: str = BY_QUESTION
     n_outside: int = 0  # labelled rows that are in no split
     n_unmatched: int = 0  # ids of a file of splits that no row has
+    n_seen: int = (
+        0  # labelled rows of a value held out that are in no split: train or val asks them
+    )
     is_filtered: bool = False  # whether --where leaves rows out of all splits
     asked: Questions = NOT_ASKED  # of all rows; none where nothing was split
 
@@ -79,11 +82,6 @@ class Splits:
         questions = [np.unique(self.asked.keys[self.rows(split)]) for split in SPLITS]
         distinct, counts = np.unique(np.concatenate(questions), return_counts=True)
         return distinct[counts > 1].tolist()
-
-    def new_in_test(self) -> NDArray[np.bool_]:
-        """Of each row of test (n_test,) whether its question has no row in train or val."""
-        keys = self.asked.keys
-        return ~np.isin(keys[self.test], keys[np.concatenate([self.train, self.val])])
 
     def digest(self) -> str:
         """Equal for the same rows in the same splits."""
@@ -138,8 +136,10 @@ def label_column(config: Config) -> str:
     return "label" if config.score_threshold is None else "score"
 
 
-def read_splits(store: TraceStore, config: Config, asked: Questions | None = None) -> Splits:
-    """Read labels, and what was asked unless it is given, and split.
+def read_splits(
+    store: TraceStore, config: Config, asked: Questions | None = None, kept: Integers | None = None
+) -> Splits:
+    """Read labels, and what was asked and the rows of --where unless they are given, and split.
 
     Raises OneClassError, a DataError, where a split lacks a class.
     """
@@ -154,7 +154,7 @@ def read_splits(store: TraceStore, config: Config, asked: Questions | None = Non
             f"{store.path}: --near-duplicates: expected a column of texts of questions, found "
             "none; name it with --columns question=COLUMN, or leave out --near-duplicates"
         )
-    meant = filtered_rows(store, config.where)
+    meant = filtered_rows(store, config.where) if kept is None else kept
     used = np.full(len(labels), UNLABELLED)  # rows that --where leaves out are drawn into no split
     used[meant] = labels[meant]
     if config.split is None:
@@ -189,7 +189,8 @@ def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: 
     by += "" if config.hold_out is None else f", {config.hold_out} held out"
     by += own.note
     splits = place_rows(own.by_row, labels, questions, config.seed, config.max_traces, by)
-    return replace(splits, n_unmatched=own.n_unmatched)
+    n_outside = splits.n_outside - own.n_seen
+    return replace(splits, n_unmatched=own.n_unmatched, n_seen=own.n_seen, n_outside=n_outside)
 
 
 def check_labels(labels: NDArray, store: TraceStore) -> Integers:
@@ -217,12 +218,14 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
         labels = splits.labels_of(split)
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
+            seen = count(splits.n_seen, "trace")
+            besides = f" besides {seen} whose questions training has" if splits.n_seen else ""
             message = (
                 f"{store.path}: {split} split: expected both classes, found {n_positive} "
-                f"hallucinations among {len(labels)} labelled traces ({splits.by}); add traces, "
-                f"or try another {ways}"
+                f"hallucinations among {len(labels)} labelled traces{besides} ({splits.by}); add "
+                f"traces, or try another {ways}"
             )
-            raise OneClassError(message, f"{split} would have {name_counts(labels)}")
+            raise OneClassError(message, f"{split} would have {name_counts(labels)}{besides}")
 
 
 def name_counts(labels: Integers) -> str:
@@ -246,6 +249,7 @@ class OwnSplit(NamedTuple):
 
     by_row: Texts  # (n_rows,): "train", "val", "test", or "" for none
     n_unmatched: int = 0  # ids of a file that no trace has
+    n_seen: int = 0  # traces of a value held out whose questions others ask
     note: str = ""  # what was done with the user's split
 
 
@@ -271,7 +275,8 @@ def own_split(
     `trace_id` or `question_id`, and `split`, whose other rows are in no split; or, to hold out a
     value, a column of text or integers: the rows of the value `hold_out` are then test, the others
     train and val by question and `seed`, in the proportions of the usual split. Rows without a
-    value are in no split. `is_used` (n_rows,) are the rows whose split matters, the labelled ones.
+    value are in no split, nor are those of `hold_out` whose questions others ask. `is_used`
+    (n_rows,) are the rows whose split matters, the labelled ones.
 
     Raises DataError for a column that is not there, or of another kind; other words; a value that
     no row has; a file all of whose ids no row has; and StoreError for a file that cannot be read.
@@ -280,7 +285,7 @@ def own_split(
         return split_by_file(Path(split), store, asked.ids)
     given = read_values(store, split, "--split", np.arange(len(store)))
     if hold_out is not None:
-        return OwnSplit(hold_out_value(store, split, given, hold_out, seed, asked.keys))
+        return hold_out_value(store, split, given, hold_out, seed, asked.keys, is_used)
     lower = [str(value).strip().lower() for value in given.tolist()]
     values = np.array([SPELLINGS.get(word, word) for word in lower], dtype=object)
     is_word = np.isin(values, SPLITS)
@@ -300,8 +305,8 @@ def own_split(
 def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int64]) -> NDArray:
     """Values (n,) of a column of text, integers or booleans; raises DataError for any other.
 
-    A column of float64 with whole numbers, as `merge` writes integers of some stores alone, is one
-    of integers, and "" where it has NaN.
+    A column of floats that are whole numbers, as `merge` writes integers of some stores alone, is
+    one of integers, and "" where it has NaN.
     """
     columns = store.schema.columns
     if column not in columns:
@@ -313,7 +318,7 @@ def read_values(store: TraceStore, column: str, flag: str, rows: NDArray[np.int6
     if found.is_text:
         return np.array(store.read(rows, columns=[column]).texts(column), dtype=object)
     values = store.read(rows, columns=[column]).fixed(column).numpy() if found.is_single else None
-    if values is not None and found.dtype == "float64" and are_whole(values):
+    if values is not None and found.dtype.startswith("float") and are_whole(values):
         return np.array(["" if np.isnan(one) else int(one) for one in values], dtype=object)
     if values is None or not re.fullmatch(r"u?int\d+|bool", found.dtype):
         raise DataError(
@@ -340,24 +345,33 @@ def read_second_labels(
 ) -> Integers | None:
     """Labels (n,) of the second grader, -1 where there is none; None without a column.
 
-    Raises DataError for a column that has none of labels.
+    Raises DataError for a column that has none of labels, or none for these rows.
     """
     if column is None:
         return None
     values = read_values(store, column, "--second-label", rows)
+    values = np.where(is_missing(values), UNLABELLED, values)
     others = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
-    if others:
+    if others or np.all(values == UNLABELLED):
+        found = f"{others[0]!r:.80}" if others else f"none for {count(len(rows), 'trace')} of test"
         raise DataError(
             f"{store.path}: --second-label: expected labels of 1, 0 or -1 in column {column!r}, "
-            f"found {others[0]!r:.80}; choose another column"
+            f"found {found}; choose another column"
         )
     return values.astype(np.int64)
 
 
 def hold_out_value(
-    store: TraceStore, column: str, values: NDArray, hold_out: str, seed: int, questions: Texts
-) -> Texts:
-    """Test are the rows of a value; the others that have one are split by question."""
+    store: TraceStore,
+    column: str,
+    values: NDArray,
+    hold_out: str,
+    seed: int,
+    questions: Texts,
+    is_used: NDArray[np.bool_],
+) -> OwnSplit:
+    """Test are the rows of a value whose questions no other asks; the others that have a value are
+    split by question."""
     texts = np.array([str(value) for value in values], dtype=object)
     is_held_out = (texts == hold_out) & ~is_missing(values)
     if not is_held_out.any():
@@ -367,8 +381,11 @@ def hold_out_value(
             f"{store.path}: --hold-out: expected a value of column {column!r}, one of "
             f"{', '.join(map(repr, distinct[:N_SHOWN]))}{more}, found {hold_out!r:.80}"
         )
+    learned = is_used & ~is_held_out & ~is_missing(values)
+    is_seen = is_held_out & np.isin(questions, questions[learned])
     sides = np.where(is_held_out, "test", sides_of(questions, seed))
-    return np.where(is_missing(values), "", sides)
+    sides[is_missing(values) | is_seen] = ""
+    return OwnSplit(sides, n_seen=int(np.sum(is_seen & is_used)))
 
 
 def sides_of(questions: Texts, seed: int) -> Texts:

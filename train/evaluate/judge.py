@@ -18,7 +18,7 @@ from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
-from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
+from train.evaluate.intervals import metric_intervals
 from train.evaluate.metrics import (
     Labels,
     Questions,
@@ -172,9 +172,7 @@ def with_intervals(
     metrics: Metrics, labels: Labels, scores: Scores, questions: Questions, seed: int
 ) -> Metrics:
     """The metrics with the intervals of those that have one, of scores (n,) or (n_runs, n)."""
-    intervals = bootstrap_rates(labels, scores, questions, seed)
-    intervals |= bootstrap_calibration(labels, scores, questions, seed)
-    intervals["auroc"] = auroc_interval(labels, scores, questions)
+    intervals = metric_intervals(labels, scores, questions, seed)
     known: dict[str, Any] = {
         f"{name}_ci": interval
         for name, interval in intervals.items()

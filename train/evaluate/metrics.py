@@ -33,11 +33,11 @@ __all__ = [
     "auroc_samples",
     "brier",
     "calibration_bins",
-    "calibration_errors",
     "calibration_sums",
     "check_scores",
     "confidence",
     "confidence_error",
+    "counts_above",
     "drawn_counts",
     "expected_calibration_error",
     "mean_auroc",
@@ -48,10 +48,10 @@ __all__ = [
     "rank_rows",
     "ranking",
     "rates",
-    "rates_once",
     "refined_losses",
     "risk_coverage",
     "roc_points",
+    "unmeasured_rates",
     "youden_threshold",
 ]
 
@@ -205,39 +205,34 @@ def percentile_interval(samples: Scores) -> list[float]:
 
 def auprc(labels: Labels, scores: Scores) -> float:
     """Average precision, the sum over thresholds of (recall step) * precision."""
-    return rates_once(labels, scores)["auprc"]
+    return rates(labels, scores)["auprc"]
 
 
-def rates_once(labels: Labels, scores: Scores) -> Areas:
-    """The numbers of `rates` for rows (n,) of both classes that count once."""
-    check_scores(labels, scores)
-    ranked = rank_rows(labels, scores, np.zeros(len(labels), np.int64))
-    return {name: float(found[0]) for name, found in rates(ranked, np.ones((1, 1))).items()}
+def counts_above(labels: Labels, scores: Scores) -> tuple[Labels, Labels, Labels]:
+    """Positives and negatives at or above each distinct score, from the highest (n_distinct,).
+
+    Last is the place of each row's score among those, (n,).
+    """
+    _, place = np.unique(-scores, return_inverse=True)
+    positives = np.bincount(place, labels).astype(np.int64)
+    return positives.cumsum(), (np.bincount(place) - positives).cumsum(), place
 
 
-def rates(ranked: Ranked, counts: NDArray) -> dict[str, Scores]:
-    """What the thresholds of a score give where questions count `counts` (r, n_questions) times.
+def rates(labels: Labels, scores: Scores) -> Areas:
+    """What the thresholds of a score give for rows (n,) of both classes.
 
     They are "auprc", as in `auprc`; "recall_at_1", "recall_at_5" and "recall_at_10", the largest
     recall of a rule `score >= t` with at most 1, 5 or 10% false positives; and "fpr_at_95", the
-    smallest false positive rate with a recall of at least 95%. Each is (r,); NaN for one class.
+    smallest false positive rate with a recall of at least 95%.
     """
-    by_question = np.ascontiguousarray(counts.T, np.float64)
-    true, false = (
-        np.cumsum((of_class @ by_question)[::-1], axis=0)  # (n_groups, r), the highest score first
-        for of_class in (ranked.positives, ranked.negatives)
-    )
-    found = true + false
-    precision = np.divide(true, found, out=np.zeros_like(true), where=found > 0)
-    with np.errstate(invalid="ignore"):  # 0 / 0 for one class
-        recall, false_rate = true / true[-1], false / false[-1]
-    numbers = {"auprc": (np.diff(recall, axis=0, prepend=0) * precision).sum(axis=0)}
+    check_scores(labels, scores)
+    true, false, _ = counts_above(labels, scores)
+    recall, false_rate = true / true[-1], false / false[-1]
+    numbers = {"auprc": float(np.diff(recall, prepend=0) @ (true / (true + false)))}
     slack = 1e-9  # 0.05 of 20 rows is one row, whatever the rounding
     for name, most in FALSE_RATES.items():
-        numbers[name] = np.where(false_rate <= most + slack, recall, 0).max(axis=0)
-    numbers["fpr_at_95"] = np.where(recall >= TRUE_RATE - slack, false_rate, 1).min(axis=0)
-    has_both = (true[-1] > 0) & (false[-1] > 0)
-    return {name: np.where(has_both, found, np.nan) for name, found in numbers.items()}
+        numbers[name] = float(recall[false_rate <= most + slack].max(initial=0))
+    return numbers | {"fpr_at_95": float(false_rate[recall >= TRUE_RATE - slack].min())}
 
 
 def roc_points(labels: Labels, scores: Scores) -> Curve:
@@ -357,23 +352,14 @@ def _bin_of(scores: Scores) -> Labels:
 
 
 def calibration_sums(labels: Labels, scores: Scores, question: Questions) -> Scores:
-    """What ECE and Brier score are made of, by question, (n_questions, 15 + 2).
+    """The sum of label less score of each question in each bin, (n_questions, 15).
 
-    They are the sums of label less score in each bin, the sum of squared errors, and the number of
-    rows; `question` (n,) numbers questions from 0.
+    `question` (n,) numbers questions from 0.
     """
-    error = labels - scores
     n_questions = int(question.max()) + 1
-    by_bin = np.bincount(
-        question * N_BINS + _bin_of(scores), error, minlength=n_questions * N_BINS
-    ).reshape(n_questions, N_BINS)
-    return np.column_stack([by_bin, np.bincount(question, error**2), np.bincount(question)])
-
-
-def calibration_errors(sums: Scores) -> dict[str, Scores]:
-    """ECE and Brier score of sums of rows of `calibration_sums`, (r, 15 + 2)."""
-    n_rows = sums[:, -1]
-    return {"ece": np.abs(sums[:, :N_BINS]).sum(axis=1) / n_rows, "brier": sums[:, -2] / n_rows}
+    sums = np.zeros((n_questions, N_BINS))
+    np.add.at(sums, (question, _bin_of(scores)), labels - scores)
+    return sums
 
 
 def expected_calibration_error(labels: Labels, scores: Scores) -> float:
@@ -408,14 +394,10 @@ def measure(labels: Labels, scores: Scores, threshold: float) -> Metrics:
     and `fpr_at_95` where one positive is more than 5%.
     """
     predicted = scores >= threshold
-    n_positives, n_negatives = np.sum(labels == 1), np.sum(labels == 0)
-    numbers: dict[str, float | None] = dict(rates_once(labels, scores))
-    # with fewer rows one of them is more than the rate
-    too_few = [name for name, rate in FALSE_RATES.items() if n_negatives * rate < 1]
-    too_few += ["fpr_at_95"] if n_positives * (1 - TRUE_RATE) < 1 - 1e-9 else []
+    numbers: dict[str, float | None] = dict(rates(labels, scores))
     return Metrics(
         auroc=auroc(labels, scores),
-        **(numbers | dict.fromkeys(too_few)),
+        **(numbers | dict.fromkeys(unmeasured_rates(labels))),
         base_rate=float(np.mean(labels)),
         ece=expected_calibration_error(labels, scores),
         confidence_ece=confidence_error(labels, scores),
@@ -428,6 +410,13 @@ def measure(labels: Labels, scores: Scores, threshold: float) -> Metrics:
         aurc=aurc(labels, scores, threshold),
         threshold=threshold,
     )
+
+
+def unmeasured_rates(labels: Labels) -> list[str]:
+    """Names of those of `rates` that so few rows have not: one of them is more than the rate."""
+    n_positives, n_negatives = np.sum(labels == 1), np.sum(labels == 0)
+    names = [name for name, rate in FALSE_RATES.items() if n_negatives * rate < 1]
+    return names + ["fpr_at_95"] * bool(n_positives * (1 - TRUE_RATE) < 1 - 1e-9)
 
 
 def check_scores(labels: Labels, scores: Scores) -> None:

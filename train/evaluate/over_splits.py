@@ -33,6 +33,7 @@ __all__ = [
     "summarise_splits",
 ]
 
+OF_ONE_SCORE = dict.fromkeys(("threshold", "temperature", "risk_threshold"))
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
@@ -110,13 +111,15 @@ def mean_entries(groups: Sequence[Entries], ratio: float) -> Entries:
 
 def mean_entry(entries: Sequence[Entry], ratio: float) -> Entry:
     """An entry with the means of metrics and costs that each split has."""
-    test = mean_record([entry.test for entry in entries])
+    test, val = (
+        replace(mean_record([getattr(entry, split) for entry in entries]), **OF_ONE_SCORE)
+        for split in ("test", "val")
+    )
     test.auroc_splits = [entry.test.auroc for entry in entries]
     test.auroc_sd = float(np.std(test.auroc_splits, ddof=1))
     low, high = corrected_t_test(test.auroc_splits, ratio).ci
     test.auroc_ci = [max(0.0, low), high]
     costs = mean_record([entry.costs for entry in entries])
-    val = mean_record([entry.val for entry in entries])
     return Entry(val=val, test=test, control=entries[0].control, **vars(costs))
 
 

@@ -282,6 +282,7 @@ def _difference(
     """Difference of mean AUROCs, and its variance over questions; None where that is unknown."""
     positive_a, negative_a = mean_components(labels, a)
     positive_b, negative_b = mean_components(labels, b)
-    by_positive = positive_a - positive_b
-    variance = clustered_variance(labels, by_positive, negative_a - negative_b, questions)
-    return float(by_positive.mean()), variance
+    by_positive, by_negative = positive_a - positive_b, negative_a - negative_b
+    difference = float(by_positive.mean())
+    deviations = by_positive - difference, by_negative - difference
+    return difference, clustered_variance(labels, *deviations, questions)

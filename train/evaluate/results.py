@@ -59,7 +59,6 @@ Key = TypeVar("Key")
 Interval = list[float]  # low and high end, of 95%
 Rule = Mapping[str, Any]  # of a field: its range, and what is expected
 SHARE: Rule = {"range": (0, 1), "expected": "a number from 0 to 1"}
-OF_A_SCORE: Rule = {"is_averaged": False}  # means nothing for other scores than those it is of
 SEED: Rule = {"range": (0, np.inf), "expected": "an integer of at least 0"}
 
 
@@ -91,7 +90,7 @@ class Metrics:
     mcc: float | None = None
     accuracy: float | None = None
     aurc: float | None = None
-    threshold: float | None = field(default=None, metadata=OF_A_SCORE)
+    threshold: float | None = None
     auroc_runs: list[float] | None = None
     auroc_splits: list[float] | None = None
     auroc_sd: float | None = None
@@ -108,13 +107,13 @@ class Metrics:
     recall_at_5_ci: Interval | None = None
     recall_at_10_ci: Interval | None = None
     fpr_at_95_ci: Interval | None = None
-    temperature: float | None = field(default=None, metadata=OF_A_SCORE)
+    temperature: float | None = None
     temperature_ece: float | None = None
     temperature_brier: float | None = None
     isotonic_ece: float | None = None
     isotonic_brier: float | None = None
     risk: float | None = None
-    risk_threshold: float | None = field(default=None, metadata=OF_A_SCORE)
+    risk_threshold: float | None = None
     answered: float | None = None
     wrong_answered: float | None = None
     own_test_auroc: float | None = None
@@ -141,7 +140,7 @@ class TokenMetrics:
     f1: float | None = None
     span_f1: float | None = None
     iou: float | None = None
-    threshold: float | None = field(default=None, metadata=OF_A_SCORE)
+    threshold: float | None = None
     trace_auroc: float | None = None
     auroc_ci: Interval | None = None
     auprc_ci: Interval | None = None
@@ -626,10 +625,9 @@ def checked(kind: Any, value: object, place: str, rule: Rule | None = None) -> A
 
 
 def mean_record(records: Sequence[Record]) -> Record:
-    """The mean of each number that all records have; what is a text or no number is the first's.
+    """The mean of each number that all records have; what is a text is the first's.
 
-    A field that one of them lacks, or that is a list, has its default; so has a threshold or a
-    temperature, unless all have the same.
+    A field that one of them lacks, or that is a list, is None.
     """
     first = records[0]
     return replace(first, **dict(means(records)))  # type: ignore[type-var]  # a dataclass
@@ -638,8 +636,7 @@ def mean_record(records: Sequence[Record]) -> Record:
 def means(records: Sequence[Record]) -> Iterator[tuple[str, Any]]:
     for one in fields(records[0]):  # type: ignore[arg-type]  # it is a dataclass
         values = [getattr(record, one.name) for record in records]
-        is_averaged = one.metadata.get("is_averaged", True) or len(set(values)) == 1
-        if is_averaged and all(type(value) in (int, float) for value in values):
+        if all(type(value) in (int, float) for value in values):
             yield one.name, float(np.mean(values))
         elif not isinstance(values[0], str):
             yield one.name, None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from train.data.batches import TrainingData
 from train.data.token_labels import find_unusable, has_token_labels, read_token_labels
-from train.evaluate.intervals import auroc_interval, bootstrap_rates
+from train.evaluate.intervals import auprc_interval, auroc_interval
 from train.evaluate.metrics import Scores, auprc, auroc, check_scores
 from train.evaluate.results import TokenCounts, TokenMetrics, mean_record
 
@@ -80,7 +80,7 @@ def describe_tokens(truth: TokenTruth) -> TokenCounts:
 
 
 def judge_tokens(
-    val: Sequence[TokenScores], test: Sequence[TokenScores], truth: dict[str, TokenTruth], seed: int
+    val: Sequence[TokenScores], test: Sequence[TokenScores], truth: dict[str, TokenTruth]
 ) -> TokenMetrics:
     """Metrics of the scores of tokens, means over training runs; the threshold is of their mean.
 
@@ -101,7 +101,7 @@ def judge_tokens(
     questions = kept[0][0].questions[kept[0][0].traces]
     of_runs = kept[0][0].labels, np.array([scores for _, scores in kept]), questions
     metrics.auroc_ci = auroc_interval(*of_runs)
-    metrics.auprc_ci = bootstrap_rates(*of_runs, seed)["auprc"]
+    metrics.auprc_ci = auprc_interval(*of_runs)
     n_missing = len(truth["test"].labels) - len(kept[0][0].labels)
     metrics.tokens_without_score = n_missing or None
     return metrics

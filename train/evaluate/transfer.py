@@ -16,9 +16,8 @@ PAIR = ("left out", "in domain")
 def judge_left_out(value: str, without: Frame[str], every: Frame[str]) -> LeftOut:
     """Judge a run without a value, and one on all, by the traces of the value.
 
-    `without` has the scores of the run without it on the traces of the value, of both classes,
-    whose questions that run has not seen; in domain are those of them that are in the test split of
-    `every`. The difference is of these.
+    `without` is the test split of the run without it; in domain are those of its traces that are in
+    the test split of `every`. The difference is of these.
     """
     in_domain = every.take(every.rows_of(np.intersect1d(without.trace_ids, every.test.trace_ids)))
     same = without.take(without.rows_of(in_domain.trace_ids))

@@ -105,7 +105,7 @@ def run_experiment(
         results.transfer = [
             judge_left_out(
                 str(one.data.config.hold_out),
-                one.frame.test.take(np.flatnonzero(one.data.splits.new_in_test())),
+                one.frame.test,
                 first.frame,
             )
             for one in others
@@ -147,19 +147,17 @@ def run_split(
     frame = build_frame(scored, data)
     results = build_results(trainer, frame, scored, work.names)
     if truth is not None:
-        judge_all_tokens(results, scored, truth, data.splits.seed)
+        judge_all_tokens(results, scored, truth)
     results.left_out = left_out or None
     return Experiment(results, data, frame, directory)
 
 
-def judge_all_tokens(
-    results: Results, scored: ScoredByName, truth: dict[str, TokenTruth], seed: int
-) -> None:
+def judge_all_tokens(results: Results, scored: ScoredByName, truth: dict[str, TokenTruth]) -> None:
     """Write into the results what is found of tokens, by each method that has scores of them."""
     for name, one in scored.items():
         if one.tokens:
             results.entries[name].tokens = judge_tokens(
-                one.tokens["val"], one.tokens["test"], truth, seed
+                one.tokens["val"], one.tokens["test"], truth
             )
     results.tokens = {split: describe_tokens(of_split) for split, of_split in truth.items()}
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter, TraceStore
+from store.labels.rule import UNLABELLED
 from store.traces.question_split import side_of_question, split_of_question
 from train.config import Config, check_config
 from train.data.requirements import find_split_remarks
-from train.data.splits import BY_QUESTION, read_splits, read_values
+from train.data.splits import BY_QUESTION, read_second_labels, read_splits, read_values
 from train.errors import ConfigError, DataError, TrainError, store_errors
 
 WORDS = ["train", "train", "val", "test"]
@@ -22,6 +23,7 @@ def store(tmp_path_factory):
     columns = {name: Column("utf8") for name in ("question_id", *TEXTS)}
     columns |= {name: Column("int8") for name in ("label", "year")}
     columns |= {name: Column("float64") for name in ("merged", "share")}
+    columns |= {"second": Column("float32")}
     columns |= {"state": Column("float32", item_shape=(2,))}
     with StoreWriter.create(path, Schema(columns)) as writer:
         for i in range(N):
@@ -31,6 +33,7 @@ def store(tmp_path_factory):
             row |= {"spelled": row["fold"].replace("val", "validation").title()}
             row |= {"gaps": row["fold"] if i // 2 % 7 else "", "share": i / N}
             row |= {"merged": float(row["year"]) if i // 2 % 7 else np.nan}
+            row |= {"second": float(i % 2) if i % 3 else np.nan}
             row |= {"state": np.zeros(2, np.float32)}
             if i % 20 == 0:
                 row |= {"label": -1, "fold": "unknown"}
@@ -124,6 +127,17 @@ def test_floats_with_gaps_are_integers_if_whole(store):
     assert found.tolist() == [i // 2 % 5 if i // 2 % 7 else "" for i in range(20)]
     with pytest.raises(DataError, match="found float64"):
         read_values(store, "share", "--strata", np.arange(20))
+
+
+def test_a_trace_without_a_second_label_is_left_out(store):
+    """NaN, of floats as of integers that were merged; without any label the column is refused."""
+    rows = np.arange(0, 20)
+    labels = read_second_labels(store, "second", rows)
+    assert labels.tolist() == [i % 2 if i % 3 else UNLABELLED for i in rows]
+    with pytest.raises(DataError, match="found none for 1 trace of test"):
+        read_second_labels(store, "second", rows[:1])
+    with pytest.raises(DataError, match="labels of 1, 0 or -1 in column 'year', found 2"):
+        read_second_labels(store, "year", rows)
 
 
 def test_train_and_val_keep_their_proportion():

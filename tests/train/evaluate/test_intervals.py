@@ -4,10 +4,9 @@ is simulated by benchmarks/coverage.py."""
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.metrics import average_precision_score, brier_score_loss
 
-from train.evaluate.intervals import auroc_interval, bootstrap_calibration, bootstrap_rates
-from train.evaluate.metrics import auroc, expected_calibration_error
+from train.evaluate.intervals import auroc_interval, metric_intervals
+from train.evaluate.metrics import auroc, expected_calibration_error, measure
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 300)
@@ -50,30 +49,55 @@ def test_a_constant_has_no_width():
 
 
 def test_several_runs_have_the_interval_of_their_mean():
+    """Of questions as of one run whose scores differ less; equal trainings add nothing."""
     noise = np.random.default_rng(1).normal(0, 0.5, (2, 300))
     runs = SCORES + noise
     low, high = auroc_interval(LABELS, runs, np.arange(300))
     assert low < np.mean([auroc(LABELS, run) for run in runs]) < high
-    assert high - low < np.ptp(auroc_interval(LABELS, runs[0], np.arange(300)))
+    same = auroc_interval(LABELS, runs[[0, 0]], np.arange(300))
+    assert same == pytest.approx(auroc_interval(LABELS, runs[0], np.arange(300)))
 
 
-def test_bootstrap_intervals_hold_what_was_found():
-    """Those of AUPRC and Brier score are about the percentiles of scikit-learn's of drawn rows."""
-    rows_of = LABELS, SCORES, np.arange(300), 0
-    found = bootstrap_rates(*rows_of) | bootstrap_calibration(*rows_of)
+def test_intervals_of_a_mean_hold_for_new_trainings():
+    """As often as they say, and not as seldom as those of questions alone, with trainings that
+    differ by more than questions do."""
+    rng = np.random.default_rng(5)
+    labels, questions = np.repeat([1, 0], 300), np.arange(600)
+    truth = np.mean(norm.cdf(rng.normal(1.2, 0.25, 10_000) / 2**0.5))
+    held = np.zeros(2)
+    for _ in range(100):
+        runs = rng.normal(1.2, 0.25, (3, 1)) * labels + rng.normal(size=(3, 600))
+        low, high = auroc_interval(labels, runs, questions)
+        alone = np.subtract(auroc_interval(labels, runs[0], questions), auroc(labels, runs[0]))
+        mean = np.mean([auroc(labels, run) for run in runs])
+        held += low < truth < high, mean + alone[0] < truth < mean + alone[1]
+    assert held[0] >= 92
+    assert held[1] < 85
+
+
+def test_intervals_are_about_the_percentiles_of_drawn_rows():
+    found = metric_intervals(LABELS, SCORES, np.arange(300), seed=0)
+    measured = measure(LABELS, SCORES, 0.5)
     rows = np.random.default_rng(1).integers(300, size=(300, 300))
-    for name, metric in (("auprc", average_precision_score), ("brier", brier_score_loss)):
-        expected = np.percentile([metric(LABELS[i], SCORES[i]) for i in rows], [2.5, 97.5])
-        assert found[name] == pytest.approx(expected, abs=0.02)
-        assert found[name][0] < metric(LABELS, SCORES) < found[name][1]
-    low, high = found["ece"]
-    assert low < expected_calibration_error(LABELS, SCORES) < high
-    assert found["recall_at_1"][0] <= np.mean(SCORES[LABELS == 1] > 0.7) <= found["recall_at_1"][1]
+    drawn = [measure(LABELS[i], SCORES[i], 0.5) for i in rows]
+    for name, away in {"auprc": 0.02, "brier": 0.01, "recall_at_10": 0.1, "fpr_at_95": 0.1}.items():
+        expected = np.percentile([getattr(one, name) for one in drawn], [2.5, 97.5])
+        assert found[name] == pytest.approx(expected, abs=away)
+        assert found[name][0] < getattr(measured, name) < found[name][1]
+    assert found["ece"][0] < expected_calibration_error(LABELS, SCORES) < found["ece"][1]
+
+
+def test_a_rate_of_0_or_1_is_not_certain():
+    labels = np.repeat([1, 0], [20, 140])
+    found = metric_intervals(labels, labels * 0.8 + 0.1, np.arange(160), seed=0)
+    assert found["recall_at_10"] == [pytest.approx(0.839, abs=0.01), 1]
+    assert found["fpr_at_95"] == [0, pytest.approx(0.03, abs=0.03)]
+    assert found["brier"] == pytest.approx([0.01, 0.01])  # all errors are .1
 
 
 def test_the_calibration_error_of_calibrated_scores_may_be_0():
     """Although chance alone moves each bin of them."""
     labels = (np.random.default_rng(2).random(300) < SCORES).astype(int)
-    low, high = bootstrap_calibration(labels, SCORES, np.arange(300), seed=0)["ece"]
+    low, high = metric_intervals(labels, SCORES, np.arange(300), seed=0)["ece"]
     assert low == 0
     assert 0.02 < high < 0.1

@@ -16,7 +16,7 @@ from train.evaluate.metrics import (
     measure,
     pr_points,
     prediction_rejection_ratio,
-    rates_once,
+    rates,
     refined_losses,
     risk_coverage,
     youden_threshold,
@@ -194,7 +194,7 @@ def test_prr_is_0_where_too_few_may_be_left_out(labels):
 def test_rates_are_those_of_the_roc_curve(scores):
     """The largest recall with so few false positives, and the reverse; None with too few rows."""
     false, true, _ = reference.roc_curve(LABELS, scores, drop_intermediate=False)
-    found = rates_once(LABELS, scores)
+    found = rates(LABELS, scores)
     for percent in (1, 5, 10):
         assert found[f"recall_at_{percent}"] == true[false <= percent / 100].max()
     assert found["fpr_at_95"] == false[true >= 0.95].min()

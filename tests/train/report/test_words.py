@@ -46,7 +46,7 @@ BEST += (
     "a difference of .100 (95% interval .050 to .200; p .010 for a difference beyond .01, after "
 )
 BEST += "Holm's correction)."
-COUNTS = "Answers do count: question_only, which does not read them, reaches AUROC .500."
+COUNTS = "Answers do count: question_only, which does not read answers, reaches AUROC .500."
 
 
 @pytest.mark.parametrize(
