@@ -3,10 +3,10 @@
 Columns have no files: their chunks are in the slab, and `cached_column` fetches them.
 """
 
+import asyncio
 import hashlib
 import json
 import os
-import threading
 from pathlib import Path
 
 from store.errors import FormatError, NotFoundError, StoreError
@@ -65,8 +65,8 @@ class CachedStore:
 
     Parameters
     ----------
-    source
-        Where its bytes are.
+    source, reader
+        Where its bytes are, and what receives ranges of them over plain connections.
     group
         The bytes of its `zarr.json`.
 
@@ -81,6 +81,7 @@ class CachedStore:
     def __init__(self, url: str, source: Objects, folder: Path, group: bytes) -> None:
         self.url = url
         self.source = source
+        self.reader = source.reader()
         self.folder = folder
         self.root = self.folder / "store"
         make_folder(self.root, self.folder.parent)
@@ -90,9 +91,16 @@ class CachedStore:
         except FormatError as error:
             message = str(error).replace(str(self.root), url)
             raise type(error)(message) from error
-        self.whole: set[str] = set()  # arrays whose files are here
-        self.lock = threading.RLock()
+        self._whole: set[str] = set()  # arrays whose files are here
+        self._lock = asyncio.Lock()
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
+
+    def use(self, source: Objects) -> None:
+        """Ask another source from now on, as with credentials that are renewed."""
+        if source is not self.source:
+            self.reader.close()
+            self.source = source
+            self.reader = source.reader()
 
     def stored(self, path: str) -> StoredArray:
         """An array of the store; raises NotFoundError."""
@@ -122,17 +130,24 @@ class CachedStore:
         chunks = (layout.n_planes * (layout.chunk_bytes + CHUNK_MARGIN) for layout in layouts)
         return max(chunks, default=BLOCK)
 
-    def need_whole(self, path: str) -> None:
+    async def need_whole(self, path: str) -> None:
         """Have the files of a small array, compared with their checksums."""
-        with self.lock:
-            if path in self.whole:
-                return
+        async with self._lock:
             if path.startswith("_offsets/"):
-                self.need_whole(self.stored(path).checksums.layout.path)
-            self.fetch_whole(path)
-            self.whole.add(path)
+                await self._need(self.stored(path).checksums.layout.path)
+            await self._need(path)
 
-    def fetch_whole(self, path: str) -> None:
+    async def _need(self, path: str) -> None:
+        if path not in self._whole:
+            await asyncio.to_thread(self._fetch_whole, path)
+            self._whole.add(path)
+
+    async def fetch_again(self, path: str) -> None:
+        """Have the files of a small array fetched anew."""
+        async with self._lock:
+            await asyncio.to_thread(self._fetch_whole, path)
+
+    def _fetch_whole(self, path: str) -> None:
         """Fetch the files of a small array.
 
         Each in one request: an append to the store replaces them, by longer ones that begin alike.
@@ -153,7 +168,7 @@ class CachedStore:
         """Put a file in place, whole or not at all."""
         path = self.root / key
         make_folder(path.parent, self.root)
-        part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
+        part = path.with_name(f"{path.name}.part")
         fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             write_at(fd, memoryview(data), 0)

@@ -110,7 +110,7 @@ def test_rows_are_right_while_their_chunks_go(node, rows):
         def evict() -> None:
             while time.monotonic() < until:
                 for limit in (1_500_000, 10**8):
-                    server.cache.set_limit(limit)
+                    node.set_limits(limit)
                     time.sleep(0.05)
 
         evictor = threading.Thread(target=evict)
@@ -123,7 +123,7 @@ def test_rows_are_right_while_their_chunks_go(node, rows):
         assert (
             cache.inventory.slab.n_bytes - cache.inventory.slab.free_bytes == (stops - starts).sum()
         )
-        cache.set_limit(0)
+        node.set_limits(0)
         assert disk_bytes(node.cache_dir / "chunks") == 0
 
 
@@ -170,7 +170,7 @@ def noisy(tmp_path, monkeypatch, *options):
     schema, rows = noise(*options)
     node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
     node.prepare()
-    with node.running() as node.server:
+    with node.running():
         yield node, [row["x"] for _, row in rows]
 
 
@@ -190,8 +190,7 @@ def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
         def swap(words: np.ndarray) -> np.ndarray:
             if swaps:
                 swaps.pop()
-                node.server.cache.set_limit(0)
-                node.server.cache.set_limit(10**8)
+                node.set_limits(0, 10**8)
                 other.read([10])  # its chunk has the slot now
             return positions_of(words)
 
@@ -221,9 +220,9 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         store.read([0])
         cache = node.server.cache
         (column,) = cache.columns
-        cache.need(column, np.arange(30))
+        node.do(cache.need, column, np.arange(30))
         limit = sum(cache.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
-        cache.set_limit(limit)
+        node.set_limits(limit)
         began = time.monotonic()
         assert np.array_equal(store.read([63])[0]["x"], values[63])
         assert time.monotonic() - began < 2
