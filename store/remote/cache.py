@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
-from store.format.contents import StoredArray
 from store.remote.cached_column import CachedColumn, Job
 from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import are_here, n_cells
@@ -94,7 +93,7 @@ class DiskCache:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
-        self.columns: list[CachedColumn] = []
+        self.columns: dict[tuple[Path, str], CachedColumn] = {}
         self.inventory = Inventory(directory, limit)
 
     async def run(self) -> None:
@@ -147,19 +146,24 @@ class DiskCache:
         self.inventory.open_store(store)
         self._tell_of_room()
 
-    def close_store(self, folder: Path, store: CachedStore | None) -> None:
-        """See `Inventory`; `store` is None where opening failed."""
-        self.columns = [column for column in self.columns if column.store is not store]
-        self.inventory.close_store(folder)
-        if store is not None:
-            store.reader.close()
+    def close_store(self, store: CachedStore) -> None:
+        """See `Inventory`."""
+        self.columns = {of: one for of, one in self.columns.items() if one.store is not store}
+        self.inventory.close_store(store.folder)
+        store.reader.close()
 
-    def open_column(self, store: CachedStore, array: StoredArray) -> CachedColumn:
-        """A column of an open store, with what is here of it."""
-        index = self.inventory.open_column(store, array.layout.path, n_cells(array))
-        column = CachedColumn(store, array, index)
-        self.columns.append(column)
-        return column
+    async def column(self, store: CachedStore, path: str) -> CachedColumn:
+        """A column of an open store, whose chunks are counted from now on."""
+        of = store.folder, path
+        if of not in self.columns:
+            array = store.stored(path)
+            if array.column is None:
+                raise ValueError(f"expected a column, found {path!r:.200}")
+            await store.need_whole(array.checksums.layout.path)
+            if of not in self.columns:
+                index = self.inventory.open_column(store, path, n_cells(array))
+                self.columns[of] = CachedColumn(store, array, index)
+        return self.columns[of]
 
     async def need(
         self, column: CachedColumn, some: np.ndarray, *, is_announced: bool = False
@@ -242,18 +246,7 @@ class DiskCache:
     ) -> list[Job] | None:
         """Jobs that bring cells, which are coming from now on; None: there is no room for all."""
         cut = column.cut(missing)
-        if not cut:
-            return []
-        cells = np.concatenate([cells for _, cells, _ in cut])
-        sizes = np.concatenate([sizes for _, _, sizes in cut])
-        positions = self.inventory.take(column.index, cells, sizes, self._past, needed_after)
-        if positions is None:
-            return None
-        ends = np.cumsum([len(part) for _, part, _ in cut])
-        return [
-            Job(column, shard, part, positions[end - len(part) : end])
-            for (shard, part, _), end in zip(cut, ends.tolist(), strict=True)
-        ]
+        return self.inventory.take(column, cut, self._past, needed_after) if cut else []
 
     def release(self, ticket: Ticket) -> None:
         """A reader has copied its cells, or had the time for it."""
@@ -326,7 +319,7 @@ class DiskCache:
     def _move_clock(self, now: float) -> None:
         """Note how far readers are, and which uses are over."""
         self.clock = max(self.clock, now)
-        for column in self.columns:
+        for column in self.columns.values():
             column.index.end_uses_before(self._past)
 
     def stats(self) -> Counts:
@@ -354,7 +347,7 @@ class DiskCache:
             if not len(missing):
                 continue
             jobs = None
-            n_ahead = sum(column.index.ahead_bytes() for column in self.columns)
+            n_ahead = sum(column.index.ahead_bytes() for column in self.columns.values())
             if not self._waiting and n_ahead < self._ahead_bytes:
                 # what is evicted for them is needed later than all of them
                 jobs = self._take_slots(want.column, missing, float(want.uses.max()))
@@ -381,8 +374,7 @@ class DiskCache:
         for ticket in self._admitted if error is not None else ():
             if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
                 ticket.error = error
-        came = error is None
-        self.inventory.settle(index, job.cells, job.positions, next(self._ticks), came)
+        self.inventory.settle(job, next(self._ticks), came=error is None)
         if not are_here(index.words[job.cells]).all():
             self._tell_of_room()
         self._tell()

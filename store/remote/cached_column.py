@@ -20,7 +20,7 @@ from store.remote.faults import FETCHES, again
 from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
 from store.remote.slab import Slab
 
-__all__ = ["CachedColumn", "Job"]
+__all__ = ["CachedColumn", "Cut", "Job"]
 
 
 @dataclass(eq=False)
@@ -33,6 +33,8 @@ class Job:
         int64 `(n,)`, in the order of their places in the object.
     n_fetched, n_again
         Bytes that came, and those of them that had been here before.
+    is_void
+        Whether what comes is given up: its slots are not to be had any more.
     is_missing
         Which of the chunks are still to come: bool `(n,)`.
     """
@@ -43,6 +45,7 @@ class Job:
     positions: np.ndarray
     n_fetched: int = 0
     n_again: int = 0
+    is_void: bool = False
     is_missing: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,6 +55,9 @@ class Job:
         """Indices of the chunks that are still to come, int64 `(m,)`."""
         return np.flatnonzero(self.is_missing)
 
+
+Cut = tuple[int, np.ndarray, np.ndarray]
+"""A shard, cells in it, and the sizes of their chunks, int64 `(n,)`."""
 
 Keep = Callable[[Request, memoryview], None]
 """Takes the answer to a request."""
@@ -132,8 +138,8 @@ class CachedColumn:
             _, found[here] = self.place(shard, some[here])
         return found
 
-    def cut(self, some: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Cells as (shard, cells, sizes) of jobs, in the order of their places in the objects."""
+    def cut(self, some: np.ndarray) -> list[Cut]:
+        """Cells of open shards as jobs, in the order of their places in the objects."""
         jobs = []
         shards = some // self.shard_cells
         for shard in np.unique(shards).tolist():
@@ -232,7 +238,6 @@ class CachedColumn:
         is_right = self._check(job, some)
         spans = zip((starts - base).tolist(), (starts - base + sizes).tolist(), strict=True)
         right = np.array([is_right(i, data[a:b]) for i, (a, b) in enumerate(spans)], bool)
-        self.index.sizes[cells] = sizes
         for piece in join_pieces(starts[right], sizes[right], job.positions[some[right]]):
             slab.write(data[piece.start - base : piece.stop - base], piece.target)
         job.is_missing[some[right]] = False

@@ -76,6 +76,12 @@ class CachedStore:
         Directory of its files, where a local store has them.
     manifest
         What is committed at the address.
+    fixed_bytes
+        What its folder takes on the disk, once everything has been read.
+    portion_bytes
+        Of the largest chunk in all its planes, which one read needs together.
+    n_users
+        Readers that have it open.
     """
 
     def __init__(self, url: str, source: Objects, folder: Path, group: bytes) -> None:
@@ -94,6 +100,9 @@ class CachedStore:
         self._whole: set[str] = set()  # arrays whose files are here
         self._lock = asyncio.Lock()
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
+        self.fixed_bytes = self._fixed_bytes()
+        self.portion_bytes = self._portion_bytes()
+        self.n_users = 0
 
     def use(self, source: Objects) -> None:
         """Ask another source from now on, as with credentials that are renewed."""
@@ -114,8 +123,7 @@ class CachedStore:
         keys = [key for key in data_files(self.manifest) if key.startswith(begin)]
         return sum(head.size for head in self.source.heads(keys).values())
 
-    def fixed_bytes(self) -> int:
-        """What its folder takes on the disk, once everything has been read: bytes."""
+    def _fixed_bytes(self) -> int:
         total = 8 * BLOCK
         for array in self._known.values():
             if array.column is None:
@@ -124,8 +132,7 @@ class CachedStore:
                 total += 2 * index_bytes(n_cells(array)) + 4 * BLOCK
         return total
 
-    def least_portion(self) -> int:
-        """Bytes of the largest chunk in all its planes, which one read needs together."""
+    def _portion_bytes(self) -> int:
         layouts = [array.layout for array in self._known.values() if array.column is not None]
         chunks = (layout.n_planes * (layout.chunk_bytes + CHUNK_MARGIN) for layout in layouts)
         return max(chunks, default=BLOCK)

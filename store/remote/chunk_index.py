@@ -15,7 +15,7 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.read.mapped_file import MappedFile
-from store.remote.slab import BLOCK
+from store.remote.slab import BLOCK, slots
 
 __all__ = [
     "CHUNK_MARGIN",
@@ -125,10 +125,8 @@ class WritableIndex:
         bool: it was fetched for an announced use that is not over.
     pins
         int32: requests that wait for it, or whose reader is copying it.
-    is_coming, coming_to
-        bool: it is being fetched or checked. int64: the slot that it has meanwhile.
-    is_spoiled
-        bool: while it is coming, what its slot held was given back to the disk.
+    is_coming
+        bool: it is being fetched or checked, by a job that has its slot.
     was_here
         bool: it had been fetched before.
     is_open
@@ -159,8 +157,6 @@ class WritableIndex:
         self.is_ahead = np.zeros(n, bool)
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
-        self.coming_to = np.zeros(n, np.int64)
-        self.is_spoiled = np.zeros(n, bool)
         self.was_here = np.zeros(n, bool)
         self.n_here = 0
         self.n_chunks = -1
@@ -219,19 +215,22 @@ class WritableIndex:
 
     def publish(self, some: np.ndarray, positions: np.ndarray, tick: int) -> None:
         """Tell readers that chunks have come, whose sizes are noted."""
-        slots = (positions // BLOCK).astype(np.uint64)
-        self.words[some] = slots | np.uint64(tick << SLOT_BITS)
-        self.is_coming[some] = False
+        numbers = (positions // BLOCK).astype(np.uint64)
+        self.words[some] = numbers | np.uint64(tick << SLOT_BITS)
         self.was_here[some] = True
         self._count(len(some))
 
-    def clear(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tell readers that chunks are gone; the positions and sizes that are free after this."""
+    def clear(self, some: np.ndarray) -> np.ndarray:
+        """Tell readers that chunks are gone; the positions that are free after this."""
         words = self.words[some]
         self._count(-int(are_here(words).sum()))
         self.words[some] = 0
         self.is_ahead[some] = False
-        return positions_of(words), self.sizes[some].astype(np.int64)
+        return positions_of(words)
+
+    def slots(self, some: np.ndarray) -> np.ndarray:
+        """Bytes of the slots of chunks, int64 `(n,)`."""
+        return slots(self.sizes[some].astype(np.int64))
 
     def _count(self, n: int) -> None:
         self.n_here += n

@@ -13,7 +13,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ from store.format.manifest import GROUP_FILE
 from store.format.ranges import cells
 from store.remote.cache import DiskCache, Ticket
 from store.remote.cached_column import CachedColumn
-from store.remote.cached_store import SOURCE_NAME, CachedStore, state_digest
+from store.remote.cached_store import CachedStore, state_digest
 from store.remote.chunk_index import CHUNK_MARGIN
 from store.remote.faults import disk_fault
 from store.remote.inventory import BASE_BYTES
@@ -115,8 +115,9 @@ class Server:
         self.loop = asyncio.new_event_loop()
         self.is_over = asyncio.Event()
         self.sessions: set[_Session] = set()
-        self.stores: dict[tuple[str, str], _Opened] = {}
+        self.stores: dict[str, CachedStore] = {}  # by the digests of their states
         self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
+        self.name = f"{os.getpid()}-{time.monotonic_ns()}"
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
         self.cache = DiskCache(directory, self.default_limit)
@@ -161,7 +162,7 @@ class Server:
         """End at once, as if it was killed; from any thread."""
         self.loop.call_soon_threadsafe(self.is_over.set)
 
-    async def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> "_Opened":
+    async def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> CachedStore:
         """The store of a source: as it is now, or the committed state of a digest."""
         name = await asyncio.to_thread(source_name, url, settings)
         known, source = self.sources.get(name, ({}, None))
@@ -175,20 +176,30 @@ class Server:
             digest = state_digest(name, group, url)
         if not (digest.startswith(name) and digest.isalnum()):
             raise StoreError(f"{url}: the settings of its server were changed: open it again")
-        opened = self.stores.setdefault((url, digest), _Opened())
-        opened.n_users += 1
-        try:
-            await opened.open(self, url, source, digest, group)
-        except BaseException:
-            opened.n_users -= 1
-            raise
-        return opened
+        folder = self.directory / STORES_DIR / digest
+        if digest not in self.stores:
+            with suppress(FileNotFoundError):
+                group = group or (folder / "store" / GROUP_FILE).read_bytes()
+            group = group or await asyncio.to_thread(source.get, GROUP_FILE)
+        if digest not in self.stores:  # nothing is waited for from here on
+            if state_digest(name, group, url) != digest:
+                raise StoreError(
+                    f"{url}: expected the state that was opened, found another one; "
+                    "open the store again"
+                )
+            store = CachedStore(url, source, folder, group)
+            self.cache.open_store(store)
+            self.stores[digest] = store
+        store = self.stores[digest]
+        store.use(source)  # with the newest of credentials that are renewed
+        store.n_users += 1
+        return store
 
     def _close_unused(self) -> None:
-        for key, opened in list(self.stores.items()):
-            if not opened.n_users:
-                self.cache.close_store(self.directory / STORES_DIR / key[1], opened.store)
-                del self.stores[key]
+        for digest, store in list(self.stores.items()):
+            if not store.n_users:
+                self.cache.close_store(store)
+                del self.stores[digest]
 
     def set_limit(self) -> None:
         """Take the smallest limit of those connected."""
@@ -201,67 +212,14 @@ class Server:
         limits = [session.limit for session in self.sessions if session.limit is not None]
         return min(limits, default=self.default_limit)
 
-    def portion_bytes(self, least: int) -> int:
-        """What a reader may ask for at a time, now: at least so much."""
+    def portion_bytes(self, store: CachedStore) -> int:
+        """What a reader may ask for at a time, now: at least the largest chunk."""
         room = max(self.cache.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
-        return max(least, min(PORTION_BYTES, room))
-
-    def others(self) -> str:
-        """That more than one store or state is open, for messages."""
-        n_others = len(self.stores) - 1
-        return f" beside {n_others} other open stores or states of it" if n_others else ""
+        return max(store.portion_bytes, min(PORTION_BYTES, room))
 
     def fixed_bytes(self) -> int:
         """What all open stores take beside chunks."""
-        opened = [one.store for one in self.stores.values() if one.store is not None]
-        return BASE_BYTES + sum(store.fixed_bytes() for store in opened)
-
-
-class _Opened:
-    """A store that somebody reads."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.store: Any = None  # a CachedStore, once it is open
-        self.columns: dict[str, CachedColumn] = {}
-        self.n_users = 0
-        self.name = ""
-
-    async def open(
-        self, server: Server, url: str, source: Objects, digest: str, group: bytes
-    ) -> None:
-        """Make its folder, if it is not open; `group` is empty where it is that of the folder."""
-        folder = server.directory / STORES_DIR / digest
-        async with self.lock:
-            if self.store is not None:
-                self.store.use(source)  # with the newest of credentials that are renewed
-                return
-            # before anything is in it: a smaller limit would remove it
-            server.cache.inventory.keep(folder)
-            if not group:
-                with suppress(FileNotFoundError):
-                    group = (folder / "store" / GROUP_FILE).read_bytes()
-            group = group or await asyncio.to_thread(source.get, GROUP_FILE)
-            if state_digest(digest[:SOURCE_NAME], group, url) != digest:
-                raise StoreError(
-                    f"{url}: expected the state that was opened, found another one; "
-                    "open the store again"
-                )
-            store = CachedStore(url, source, folder, group)
-            server.cache.open_store(store)
-            self.name = f"{os.getpid()}-{time.monotonic_ns()}"
-            self.store = store
-
-    async def column(self, server: Server, path: str) -> CachedColumn:
-        """A column, whose chunks are counted from now on."""
-        async with self.lock:
-            if path not in self.columns:
-                array = self.store.stored(path)
-                if array.column is None:
-                    raise ValueError(f"expected a column, found {path!r:.200}")
-                await self.store.need_whole(array.checksums.layout.path)
-                self.columns[path] = server.cache.open_column(self.store, array)
-            return self.columns[path]
+        return BASE_BYTES + sum(store.fixed_bytes for store in self.stores.values())
 
 
 class _Session:
@@ -271,20 +229,14 @@ class _Session:
         self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.server = server
+        self.cache = server.cache
         self.reader = reader
         self.writer = writer
         self.limit: int | None = None
         self.is_alive = True
-        self.opened: _Opened | None = None
+        self.store: CachedStore | None = None
         self.ticket: Ticket | None = None
         self.offset: float | None = None
-        self.operations: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
-            "array": self._array,
-            "need": self._need,
-            "done": self._done,
-            "want": self._want,
-            "stats": self._stats,
-        }
 
     async def run(self) -> None:
         """Answer until the reader has gone."""
@@ -309,8 +261,8 @@ class _Session:
         self.is_alive = False
         self._release()
         self.writer.close()
-        if self.opened is not None:
-            self.opened.n_users -= 1
+        if self.store is not None:
+            self.store.n_users -= 1
         self.server.sessions.remove(self)
         if self.limit is not None and self.server.sessions:
             self.server.set_limit()
@@ -319,9 +271,9 @@ class _Session:
         try:
             if message.get("op") == "open":
                 return await self._open(message)
-            if self.opened is None:
+            if self.store is None:
                 raise ValueError("expected a store to be opened first")
-            return await self.operations[message["op"]](self.opened, message, numbers)
+            return await self._do(self.store, message, numbers)
         except DamagedItemsError as error:  # the reader knows its items better
             return {"error": "CorruptError", "message": str(error)}
         except (StoreError, ValueError) as error:
@@ -337,81 +289,76 @@ class _Session:
                 f"{message.get('protocol')!r:.20}; end the processes of the other version, or "
                 "choose another cache directory"
             )
-        opened = await self.server.open(str(message["url"]), message["settings"], message["digest"])
-        self.opened = opened
+        server = self.server
+        store = await server.open(str(message["url"]), message["settings"], message["digest"])
+        self.store = store
         limit = message["limit"]
-        fixed = self.server.fixed_bytes()
-        portion = opened.store.least_portion()
-        least = fixed + LEAST_PORTIONS * portion
-        found = self.server.smallest_limit() if limit is None else limit
+        least = server.fixed_bytes() + LEAST_PORTIONS * store.portion_bytes
+        found = server.smallest_limit() if limit is None else limit
         if found < least:  # others go on with theirs
+            n_others = len(server.stores) - 1
+            others = f" beside {n_others} other open stores or states of it" if n_others else ""
             raise ValueError(
                 f"expected at least {least:,} bytes for the cache, the least that works for "
-                f"{opened.store.url}{self.server.others()}, found {found:,}"
+                f"{store.url}{others}, found {found:,}"
             )
         self.limit = limit
-        self.server.set_limit()
+        server.set_limit()
         return {
-            "root": str(opened.store.root),
-            "digest": opened.store.folder.name,
-            "portion_bytes": self.server.portion_bytes(portion),
-            "session": opened.name,
+            "root": str(store.root),
+            "digest": store.folder.name,
+            "portion_bytes": server.portion_bytes(store),
+            "session": server.name,
         }
 
-    async def _array(
-        self, opened: _Opened, message: dict[str, Any], _: np.ndarray
+    async def _do(
+        self, store: CachedStore, message: dict[str, Any], numbers: np.ndarray
     ) -> dict[str, Any]:
-        """See `Mirror.open_array`."""
-        path = message["array"]
-        if opened.store.stored(path).column is not None:
-            column = await opened.column(self.server, path)
-            return {"file": str(column.index.path)}
-        await opened.store.need_whole(path)
+        """What a `Mirror` asks for."""
+        operation, path = message["op"], message.get("array", "")
+        if operation == "done":
+            self._release()
+        elif operation == "stats" and "array" not in message:
+            return {"stats": vars(self.cache.stats())}
+        elif operation == "stats":
+            return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
+        elif operation == "array" and store.stored(path).column is None:
+            await store.need_whole(path)
+        else:
+            column = await self.cache.column(store, path)
+            if operation == "need":
+                return await self._need(store, column, message, numbers)
+            if operation == "array":
+                return {"file": str(column.index.path)}
+            self._want(column, float(message["now"]), numbers.reshape(-1, 3).astype(float))
         return {}
 
     async def _need(
-        self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
+        self, store: CachedStore, column: CachedColumn, message: dict[str, Any], runs: np.ndarray
     ) -> dict[str, Any]:
-        column = await opened.column(self.server, message["array"])
-        some = _expand(numbers, len(column.index.words))
+        some = _expand(runs, len(column.index.words))
         self._release()
-        portion = self.server.portion_bytes(opened.store.least_portion())
-        if len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) > portion:
-            return {"portion_bytes": portion, "fits": False}
-        is_announced = bool(message["announced"])
-        self.ticket = await self.server.cache.need(column, some, is_announced=is_announced)
-        return {"portion_bytes": portion, "fits": True}
-
-    async def _done(self, *_: Any) -> dict[str, Any]:
-        """What was asked for before is copied; this has no answer."""
-        self._release()
-        return {}
+        portion = self.server.portion_bytes(store)
+        fits = len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
+        if fits:
+            is_announced = bool(message["announced"])
+            self.ticket = await self.cache.need(column, some, is_announced=is_announced)
+        return {"portion_bytes": portion, "fits": fits}
 
     def _release(self) -> None:
+        """What was asked for before is copied."""
         if self.ticket is not None:
-            self.server.cache.release(self.ticket)
+            self.cache.release(self.ticket)
             self.ticket = None
 
-    async def _want(
-        self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
-    ) -> dict[str, Any]:
-        column = await opened.column(self.server, message["array"])
-        uses = numbers.reshape(-1, 3).astype(float)
-        _check_cells(uses[:, 0], len(column.index.words))
-        now = float(message["now"])
+    def _want(self, column: CachedColumn, now: float, uses: np.ndarray) -> None:
+        n = len(column.index.words)
+        if len(uses) and not (uses[:, 0].min() >= 0 and uses[:, 0].max() < n):
+            raise ValueError(f"expected cells from 0 to {n}, found others")
         if self.offset is None:
-            self.offset = self.server.cache.start_clock(now)
+            self.offset = self.cache.start_clock(now)
         uses[:, 1:] += self.offset
-        self.server.cache.want(column, uses, now + self.offset, lambda: self.is_alive)
-        return {}
-
-    async def _stats(
-        self, opened: _Opened, message: dict[str, Any], _: np.ndarray
-    ) -> dict[str, Any]:
-        """The counts; or the bytes of the objects below a path."""
-        if "array" in message:
-            return {"bytes": await asyncio.to_thread(opened.store.object_bytes, message["array"])}
-        return {"stats": vars(self.server.cache.stats())}
+        self.cache.want(column, uses, now + self.offset, lambda: self.is_alive)
 
 
 def _expand(runs: np.ndarray, n: int) -> np.ndarray:
@@ -422,11 +369,6 @@ def _expand(runs: np.ndarray, n: int) -> np.ndarray:
     ):
         raise ValueError(f"expected rising ranges of cells up to {n}, found others")
     return cells(firsts, stops, 1)[1]
-
-
-def _check_cells(some: np.ndarray, n: int) -> None:
-    if len(some) and not (some.min() >= 0 and some.max() < n):
-        raise ValueError(f"expected cells from 0 to {n}, found others")
 
 
 def _default_limit(directory: Path) -> int:

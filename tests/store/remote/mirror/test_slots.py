@@ -219,7 +219,7 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         store = node.open()
         store.read([0])
         cache = node.server.cache
-        (column,) = cache.columns
+        (column,) = cache.columns.values()
         node.do(cache.need, column, np.arange(30))
         limit = sum(cache.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
         node.set_limits(limit)
