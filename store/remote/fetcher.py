@@ -13,6 +13,7 @@ import resource
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -126,7 +127,10 @@ class Server:
         """Answer until nobody has been connected for `IDLE_S`; `then` is called at the end."""
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             self.loop.set_default_executor(ThreadPoolExecutor(N_THREADS))
-            runner.run(self._serve())
+            try:
+                runner.run(self._serve())
+            except Exception:  # noqa: BLE001 - a defect: readers start another process
+                traceback.print_exc()  # into fetcher.log
             then()
 
     async def _serve(self) -> None:
@@ -139,6 +143,8 @@ class Server:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.is_over.wait(), POLL_S)
                 break
+            if fetching.done():
+                await fetching  # which raises
             self._close_unused()
             if self.sessions:
                 last_used = time.monotonic()
