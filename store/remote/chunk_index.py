@@ -34,7 +34,7 @@ HEADER_BYTES = 64
 CELL_BYTES = 8 + 4  # a word, and the bytes of the chunk
 SLOT_BITS = 30  # of a word: 4 TiB of blocks; the tick follows
 SLOT_MASK = np.uint64(2**SLOT_BITS - 1)
-UNCHECKED = np.uint64(2**63)  # in the word of what an earlier process has left
+UNCHECKED = np.uint64(2**63)  # in the word of what may not be read before it is checked
 
 
 def shard_cells(array: StoredArray) -> int:
@@ -212,6 +212,12 @@ class WritableIndex:
         self.sizes[some] = other.sizes[some]
         other.clear(some)
         self.words[some] = words | UNCHECKED
+
+    def doubt(self, some: np.ndarray) -> None:
+        """Have chunks that are here be compared with their checksums before they are read."""
+        here = some[are_here(self.words[some])]
+        self._count(-len(here))
+        self.words[here] |= UNCHECKED
 
     def publish(self, some: np.ndarray, positions: np.ndarray, tick: int) -> None:
         """Tell readers that chunks have come, whose sizes are noted."""

@@ -347,6 +347,8 @@ class _Session:
         portion = self.server.portion_bytes(store)
         fits = len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
         if fits:
+            if message["doubted"]:
+                column.index.doubt(some)
             is_announced = bool(message["announced"])
             self.ticket = await self.cache.need(column, some, is_announced=is_announced)
         return {"portion_bytes": portion, "fits": fits}

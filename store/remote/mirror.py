@@ -94,15 +94,17 @@ class Mirror:
         self._pid = os.getpid()
         self._links = threading.local()
 
-    def need(self, path: str, some: np.ndarray, *, is_announced: bool = False) -> bool:
+    def need(
+        self, path: str, some: np.ndarray, *, is_announced: bool = False, is_doubted: bool = False
+    ) -> bool:
         """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
-        They are `is_announced` if `want` counted them in its times. Returns whether they were asked
-        for; if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be
-        had.
+        They are `is_announced` if `want` counted them in its times. If they are `is_doubted`, those
+        that are here are compared with their checksums again. Returns whether they were asked for;
+        if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be had.
         """
         began = time.monotonic()
-        message = {"op": "need", "array": path, "announced": is_announced}
+        message = {"op": "need", "array": path, "announced": is_announced, "doubted": is_doubted}
         reply = self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
         self.wait_s += time.monotonic() - began
         self.portion_bytes = int(reply["portion_bytes"])

@@ -7,7 +7,6 @@ and files that differ are fetched again; what cannot be had right is an error, n
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from store.check.report import Problem
@@ -19,42 +18,19 @@ from store.read.directory import check_outside
 from store.remote.commit import Remote, read_remote
 from store.remote.faults import ConflictError
 from store.remote.objects import Head, Objects
-from store.remote.parallel import Tally, run_all
+from store.remote.parallel import Moved, Tally, run_all
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in
 from store.write.space import check_space
 from store.write.writer import group_text
 
-__all__ = ["N_THREADS", "Pulled", "pull_store"]
+__all__ = ["N_THREADS", "pull_store"]
 
 SUFFIX = ".pull"
 RECORD = "pull.json"  # in the working directory: which store it is
 N_THREADS = 8  # files at a time
 ROUNDS = 3  # a file that is damaged is fetched so often
-
-
-@dataclass
-class Pulled:
-    """What a pull did, or would do.
-
-    Attributes
-    ----------
-    n_rows
-        Traces in the store.
-    n_files, n_bytes
-        Its files, and their bytes.
-    n_present
-        Those that were here, of an earlier pull that was stopped.
-    is_done
-        False: the store was here already.
-    """
-
-    n_rows: int
-    n_files: int = 0
-    n_bytes: int = 0
-    n_present: int = 0
-    is_done: bool = True
 
 
 def pull_store(
@@ -67,7 +43,7 @@ def pull_store(
     progress: BytesProgress = lambda done, total: None,
     checking: BytesProgress = lambda done, total: None,
     files: Files = DISK,
-) -> Pulled:
+) -> Moved:
     """Make a local store at a new path of one in a bucket.
 
     Parameters
@@ -101,7 +77,7 @@ def pull_store(
     manifest = remote.manifest
     if path.exists():
         if read_manifest(path) == manifest:
-            return Pulled(manifest.n_rows, is_done=False)
+            return Moved(manifest.n_rows, is_done=False)
         raise SchemaError(f"{path}: expected a new path, found another store; choose another")
     pull = _Pull(objects, path, remote, n_threads, files)
     pulled = pull.outlook()
@@ -140,10 +116,10 @@ class _Pull:
         """The data files that are here."""
         return {key for key in self.heads if (self.root / key).is_file()}
 
-    def outlook(self) -> Pulled:
+    def outlook(self) -> Moved:
         """What is to be done, and what is here."""
         n_bytes = sum(head.size for head in self.heads.values())
-        return Pulled(self.manifest.n_rows, len(self.heads), n_bytes, len(self._present()))
+        return Moved(self.manifest.n_rows, 0, len(self.heads), n_bytes, len(self._present()))
 
     def missing_bytes(self) -> int:
         """Bytes that are to be fetched."""
