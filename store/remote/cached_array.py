@@ -49,9 +49,7 @@ from store.remote.mirror import NEVER, Mirror
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 
 SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
-ATTEMPTS = 20  # of reading what other readers' limits evict under us
-OPENINGS = 5  # of a store whose fetching process is killed
-FETCHES = 5  # of files of a store whose fetching process is killed
+ATTEMPTS = 20  # of reading what others have evicted or removed under us
 T = TypeVar("T")
 
 
@@ -59,7 +57,6 @@ T = TypeVar("T")
 class CacheState:
     """What a fetching process has made known of an array."""
 
-    session: str
     index: ChunkIndex
     slab: MappedFile
     memory: np.ndarray
@@ -86,24 +83,17 @@ class Chunks:
         self.state: CacheState | None = None
 
     def current(self) -> CacheState:
-        """What is known, asked for again if another fetching process may have taken over."""
-        state = self.state
-        if state is not None and not state.index.is_current():
-            self.mirror.drop_link()  # perhaps its fetching process writes into a removed directory
-            state = None
-        if state is None or state.session != self.mirror.session:
-            state = self.state = self._open()
-        return state
-
-    def _open(self) -> CacheState:
-        for _ in range(ATTEMPTS):
+        """What is known, asked for again if another fetching process has taken over."""
+        if self.state is not None and self.state.index.is_current():
+            return self.state
+        for n in range(ATTEMPTS):
+            if n or self.state is not None:  # perhaps it writes into a directory that was removed
+                self.mirror.drop_link()
             file = self.mirror.open_array(self.path)
-            session = self.mirror.session
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                index = ChunkIndex(file)
                 slab = self.mirror.map_slab()
-                return CacheState(session, index, slab, slab.bytes)
-            self.mirror.drop_link()
+                self.state = CacheState(ChunkIndex(file), slab, slab.bytes)
+                return self.state
         raise UnreachableError(
             f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
             "the store again"
@@ -406,7 +396,7 @@ class CachedSource(LocalSource):
     def _fetch_whole(self, array: RawArray | CompressedArray) -> None:
         """Fetch a small array, and map its files at once: a map stays when a file goes."""
         numbers = range(array.array.n_shards)
-        for _ in range(FETCHES):
+        for _ in range(ATTEMPTS):
             self.mirror.open_array(array.layout.path)
             with suppress(CorruptError):  # whoever fetched them was killed just now
                 array.open_shards(numbers)
@@ -420,7 +410,7 @@ def open_address(
     """The store at an address, cached, and what is committed there; see `TraceStore.open`."""
     folder = chosen_dir(cache_dir)
     prepare_dir(folder)
-    for _ in range(OPENINGS):
+    for _ in range(ATTEMPTS):
         try:
             mirror = Mirror(url, folder, chosen_limit(limit))
         except ValueError as error:

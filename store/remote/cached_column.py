@@ -154,14 +154,8 @@ class CachedColumn:
     async def fetch(self, job: Job, slab: Slab) -> None:
         """Bring what a job lacks into its slots.
 
-        It is asked for over plain connections, and what did not come right, of the client.
-
-        Raises
-        ------
-        CorruptError
-            It comes with wrong bytes again and again.
-        OSError
-            It cannot be written.
+        It is asked for over plain connections, and what did not come right, of the client. Raises
+        CorruptError if it comes wrong again and again, and OSError if it cannot be written.
         """
         self._look(job, slab)
         for n in range(1 + FETCHES):

@@ -37,12 +37,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 def state_digest(name: str, group: bytes, url: str) -> str:
     """The name of the folder of one committed state: its source's name, and of its manifest.
 
-    Not of the bytes of its `zarr.json`: of those, some have no checksum.
-
-    Raises
-    ------
-    FormatError
-        The manifest is damaged, or of another version.
+    Not of the bytes of its `zarr.json`: of those, some have no checksum. Raises FormatError.
     """
     where = f"{url}/{GROUP_FILE}"
     manifest = Manifest.from_attributes(group_attributes(group, where), where)
@@ -63,15 +58,12 @@ def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
 class CachedStore:
     """A store at an address, and its folder in the cache, made if it is not there.
 
-    Parameters
-    ----------
-    source, reader
-        Where its bytes are, and what receives ranges of them over plain connections.
-    group
-        The bytes of its `zarr.json`.
+    `group` has the bytes of its `zarr.json`.
 
     Attributes
     ----------
+    source, reader
+        Where its bytes are, and what receives ranges of them over plain connections.
     root
         Directory of its files, where a local store has them.
     manifest
@@ -203,13 +195,7 @@ def _small_bytes(array: StoredArray, shard: int) -> int:
 
 
 def make_folder(folder: Path, root: Path) -> None:
-    """Make a folder below `root`, which is there: if somebody has removed it, it stays away.
-
-    Raises
-    ------
-    FileNotFoundError
-        `root` is not there.
-    """
+    """Make a folder below `root`; raises FileNotFoundError if somebody has removed that."""
     below = [one for one in (folder, *folder.parents) if one.is_relative_to(root) and one != root]
     for one in reversed(below):
         one.mkdir(exist_ok=True)

@@ -75,12 +75,8 @@ def index_bytes(n: int) -> int:
 class ChunkIndex:
     """The index of an array, mapped to be read.
 
-    Attributes
-    ----------
-    words
-        uint64 `(n_cells,)`, a view of the file.
-    sizes
-        uint32 `(n_cells,)`: the bytes of the chunks that are there.
+    `words`, uint64, and `sizes`, uint32, the bytes of the chunks that are there, are views of the
+    file, `(n_cells,)`.
     """
 
     def __init__(self, path: Path) -> None:

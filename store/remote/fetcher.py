@@ -118,7 +118,6 @@ class Server:
         self.sessions: set[_Session] = set()
         self.stores: dict[str, CachedStore] = {}  # by the digests of their states
         self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
-        self.name = f"{os.getpid()}-{time.monotonic_ns()}"
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
         self.cache = DiskCache(directory, self.default_limit)
@@ -314,7 +313,6 @@ class _Session:
             "root": str(store.root),
             "digest": store.folder.name,
             "portion_bytes": server.portion_bytes(store),
-            "session": server.name,
         }
 
     async def _do(

@@ -26,12 +26,8 @@ CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the 
 class Inventory:
     """The stores of a cache directory, which may take `limit` bytes, and their chunks.
 
-    Attributes
-    ----------
-    indexes
-        Of columns, by their files.
-    folders
-        Of stores -> bytes of their files, oldest first.
+    `indexes` are those of columns, by their files; `folders` has the bytes of the files of each
+    store, the oldest first.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:

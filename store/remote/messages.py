@@ -34,12 +34,7 @@ def send(link: socket.socket, message: dict[str, Any], numbers: np.ndarray | Non
 def receive(link: socket.socket) -> tuple[dict[str, Any], np.ndarray]:
     """The next message, and its numbers, int64 `(n,)`.
 
-    Raises
-    ------
-    ConnectionError
-        The other end has gone, or speaks another language.
-    TimeoutError
-        Nothing came within the socket's timeout.
+    Raises ConnectionError if the other end has gone, or speaks another language, and TimeoutError.
     """
     n_text, n_data = _lengths(_exactly(link, HEAD.size))
     return _parse(_exactly(link, n_text), _exactly(link, n_data))

@@ -67,8 +67,7 @@ class Mirror:
 
     All mirrors in it may take `limit` bytes on the disk; None: the fetching process chooses. Of
     several readers' limits the smallest counts. `digest` names a committed state of the store;
-    None: that at the address now. `session` names the fetching process that was spoken to last:
-    another one may have made the files again.
+    None: that at the address now.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class Mirror:
         self.cache_dir = cache_dir
         self.limit = limit
         self.digest = digest
-        self.session = ""
         self.hits = 0  # reads that found all chunks there, without a request
         self.wait_s = 0.0
         self._forget()
@@ -120,11 +118,8 @@ class Mirror:
     def want(self, path: str, uses: np.ndarray, now: float) -> None:
         """Announce cells that will be needed.
 
-        Parameters
-        ----------
-        uses
-            A cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts the
-            bytes that are read before, from any beginning; `NEVER` is not known.
+        `uses` has a cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts
+        the bytes that are read before, from any beginning; `NEVER` is not known.
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
@@ -214,7 +209,6 @@ class Mirror:
         self.root = Path(reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
-        self.session = reply["session"]
 
     def map_slab(self) -> MappedFile:
         """The slab as large as it is now."""
@@ -262,10 +256,7 @@ def socket_address(cache_dir: Path) -> Iterator[str]:
 def connect(cache_dir: Path) -> socket.socket:
     """A connection to the fetching process of a cache directory, started if there is none.
 
-    Raises
-    ------
-    StoreError
-        It does not start, or does not answer in time.
+    Raises StoreError if it does not start, or does not answer in time.
     """
     deadline = time.monotonic() + START_S
     while True:

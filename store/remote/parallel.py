@@ -74,7 +74,7 @@ def run_all(
             raise IncompleteError("it was stopped by another error")
 
     waiting = replace(objects.patience, sleep=pause)
-    stoppable = Objects(objects.client, waiting, objects.n_parallel)
+    stoppable = Objects(objects.client, waiting)
     pool = ThreadPoolExecutor(n_threads)
     futures = [pool.submit(work, stoppable, item) for item in items]
     try:

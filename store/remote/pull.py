@@ -46,16 +46,9 @@ def pull_store(
 ) -> Moved:
     """Make a local store at a new path of one in a bucket.
 
-    Parameters
-    ----------
-    dry_run
-        Look only.
-    ignore_space
-        Go on although the disk seems too small.
-    n_threads
-        Files at a time.
-    progress, checking
-        Called with the bytes that are here, or are checked, and those of all files.
+    With `dry_run` it only looks; with `ignore_space` it goes on although the disk seems too small.
+    `n_threads` files come at a time; `progress` and `checking` are called with the bytes that are
+    here, or are checked, and those of all files.
 
     Raises
     ------

@@ -66,10 +66,8 @@ def push_store(
         Take over from a push that was stopped elsewhere. No other push may be at work.
     with_card
         Whether to write a README.md beside the store, unless somebody else's is there.
-    n_threads
-        Files at a time.
-    progress
-        Called with the bytes that are there and those of all files.
+    n_threads, progress
+        Files at a time, and what is called with the bytes that are there and those of all files.
 
     Raises
     ------

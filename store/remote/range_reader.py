@@ -57,13 +57,9 @@ class MovedError(NotPlainError):
 class RangeReader:
     """Asks for ranges of objects.
 
-    Parameters
-    ----------
-    sign
-        Key -> URL at which the object can be had without credentials, for an hour; None: there
-        is none. It may take long.
-    attempt_s, stall_s
-        Seconds that a request takes at most, and those without a byte of an answer.
+    `sign` gives the URL at which an object can be had without credentials, for an hour; None: there
+    is none. It may take long. A request takes `attempt_s` seconds at most, and `stall_s` without a
+    byte of an answer.
     """
 
     def __init__(self, sign: Callable[[str], str | None], attempt_s: float, stall_s: float) -> None:
@@ -180,12 +176,7 @@ class RangeReader:
 class Link(asyncio.BufferedProtocol):
     """A connection to a server, which has one request at a time.
 
-    Attributes
-    ----------
-    n_answers
-        Answers that came over it.
-    is_kept
-        Whether the server takes another request.
+    `n_answers` came over it; the server takes another request if it `is_kept`.
     """
 
     def __init__(self, reader: RangeReader, server: tuple[str, str, int]) -> None:
