@@ -44,7 +44,7 @@ from store.remote.chunk_index import (
     n_cells,
     positions_of,
 )
-from store.remote.mirror import NEVER, Mirror
+from store.remote.mirror import NEVER, SLAB_FILE, Mirror
 
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 
@@ -91,7 +91,7 @@ class Chunks:
                 self.mirror.drop_link()
             file = self.mirror.open_array(self.path)
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                slab = self.mirror.map_slab()
+                slab = MappedFile(self.mirror.cache_dir / SLAB_FILE)
                 self.state = CacheState(ChunkIndex(file), slab, slab.bytes)
                 return self.state
         raise UnreachableError(

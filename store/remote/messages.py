@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PROTOCOL", "pack", "receive", "receive_from", "send"]
+__all__ = ["PROTOCOL", "pack", "receive", "receive_from"]
 
 PROTOCOL = 5  # of these messages, and of the files in a cache directory
 HEAD = struct.Struct("<II")  # bytes of JSON, and of the numbers that follow
@@ -24,11 +24,6 @@ def pack(message: dict[str, Any], numbers: np.ndarray | None = None) -> bytes:
     text = json.dumps(message).encode()
     data = b"" if numbers is None else np.ascontiguousarray(numbers, "<i8").tobytes()
     return HEAD.pack(len(text), len(data)) + text + data
-
-
-def send(link: socket.socket, message: dict[str, Any], numbers: np.ndarray | None = None) -> None:
-    """Send one message; see `pack`."""
-    link.sendall(pack(message, numbers))
 
 
 def receive(link: socket.socket) -> tuple[dict[str, Any], np.ndarray]:

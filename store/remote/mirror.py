@@ -24,9 +24,8 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.read.mapped_file import MappedFile
 from store.remote.cache_dir import check_ours, prepare_dir
-from store.remote.messages import PROTOCOL, receive, send
+from store.remote.messages import PROTOCOL, pack, receive
 from store.remote.source import SETTINGS, source_settings
 from store.reports import size_text
 
@@ -88,8 +87,7 @@ class Mirror:
         return Mirror, (self.url, self.cache_dir, self.limit, self.digest)
 
     def _forget(self) -> None:
-        """Let go of all connections, also those of the process that forked this one."""
-        self._pid = os.getpid()
+        """Let go of all connections, as those of the process that forked this one."""
         self._links = threading.local()
 
     def need(
@@ -113,7 +111,7 @@ class Mirror:
         link = getattr(self._links, "link", None)
         with suppress(OSError), self._whole_messages():  # a process that has died holds nothing
             if link is not None:
-                send(link, {"op": "done"})
+                link.sendall(pack({"op": "done"}))
 
     def want(self, path: str, uses: np.ndarray, now: float) -> None:
         """Announce cells that will be needed.
@@ -156,7 +154,7 @@ class Mirror:
             try:
                 link = self._link()
                 with self._whole_messages():
-                    send(link, message, numbers)
+                    link.sendall(pack(message, numbers))
                     reply, _ = receive(link)
                 return _checked(reply)
             except TimeoutError as error:
@@ -191,8 +189,6 @@ class Mirror:
 
     def _link(self) -> socket.socket:
         """This thread's connection; raises OSError, StoreError."""
-        if self._pid != os.getpid():
-            self._forget()
         link = getattr(self._links, "link", None)
         if link is None:
             link = connect(self.cache_dir)
@@ -204,15 +200,11 @@ class Mirror:
         """Say what will be read, and note where it is."""
         link.settimeout(ANSWER_S)
         opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "settings": self.settings}
-        send(link, {**opening, "limit": self.limit, "digest": self.digest})
+        link.sendall(pack({**opening, "limit": self.limit, "digest": self.digest}))
         reply = _checked(receive(link)[0])
         self.root = Path(reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
-
-    def map_slab(self) -> MappedFile:
-        """The slab as large as it is now."""
-        return MappedFile(self.cache_dir / SLAB_FILE)
 
     def drop_link(self) -> None:
         """End this thread's connection; the next request makes another."""

@@ -7,6 +7,7 @@ locked meanwhile: its files stay what they are.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,22 +90,17 @@ def push_store(
         return _Push(store, objects, with_card, n_threads, progress).run(dry_run, restart)
 
 
+@dataclass
 class _Push:
-    def __init__(
-        self,
-        store: TraceStore,
-        objects: Objects,
-        with_card: bool,
-        n_threads: int,
-        progress: BytesProgress,
-    ) -> None:
-        self.store = store
-        self.with_card = with_card
-        self.path = store.path
-        self.manifest = store.manifest
-        self.objects = objects
-        self.n_threads = n_threads
-        self.progress = progress
+    store: TraceStore
+    objects: Objects
+    with_card: bool
+    n_threads: int
+    progress: BytesProgress
+
+    def __post_init__(self) -> None:
+        self.path = self.store.path
+        self.manifest = self.store.manifest
 
     def run(self, dry_run: bool, restart: bool) -> Moved:
         remote = read_remote(self.objects)

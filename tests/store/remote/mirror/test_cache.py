@@ -232,21 +232,6 @@ def test_an_error_of_the_server_is_the_readers(served):
     assert len(store.read(range(N_ROWS), ["states"])) == N_ROWS
 
 
-def test_a_full_disk_is_named(served, monkeypatch):
-    """And what was written is given back."""
-    store = served.open()
-    store.read([0], ["label"])
-
-    def full(fd, data, position):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("store.remote.slab.write_at", full)  # of the tables of shards
-        with pytest.raises(StoreError, match="No space left"):
-            store.read([5], ["states"])
-    assert len(store.read([5], ["states"])) == 1
-
-
 def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     """The next one checks them, and fetches only those that are not right."""
     node.prepare()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mirroring import N_ROWS, URL, Node, disk_bytes
-from oracle import assert_batch, assert_same_row, write_store
+from oracle import assert_batch, write_store
 
-from store import Column, Schema, StoreError, TraceStore
+from store import Column, Schema, StoreError
 from store.check.verify import verify_store
 from store.remote import cached_array, slab
 from store.remote.slab import BLOCK, Slab
@@ -73,23 +73,6 @@ def test_a_slab_that_becomes_smaller_gives_blocks_back(tmp_path):
     assert made.take([BLOCK]) == [2 * BLOCK]
     assert made.take([BLOCK]) is None
     assert made.file_bytes >= 8 * BLOCK  # readers have it mapped
-
-
-PARTS = {"split": {"layers": 2}, "states": {"tokens": -1, "layers": slice(1, 3)}}
-
-
-def test_rows_and_parts_of_rows_are_those_of_the_store(node, rows, local):
-    """Whole rows, and parts of the split and the whole column."""
-    expected = TraceStore.open(local).read([3, 40, 3, 59], select=PARTS)
-    with node.running():
-        store = node.open()
-        for order in (range(N_ROWS), [59, 0, 17, 17, 3]):
-            assert_batch(store.read(order), [rows[i][1] for i in order])
-        assert_same_row(store[17], rows[17][1])
-        found = store.read([3, 40, 3, 59], select=PARTS)
-        for name, value in expected.columns.items():
-            assert str(found.columns[name]) == str(value)
-        assert store.reader.is_here(store.plan())
 
 
 def test_rows_are_right_while_their_chunks_go(node, rows):
