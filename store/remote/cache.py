@@ -1,10 +1,10 @@
 """The requests of readers to a cache directory: who waits for what, and what is fetched next.
 
-All of it is in one event loop. A request is admitted when there is room for everything
-that it lacks, so no two readers wait for each other. What is announced is fetched ahead, what is
-needed first before the rest; only chunks that are needed later are evicted for it. What waits to
-be read takes a bounded part of the cache: each chunk that comes too early has another evicted too
-early, which then is fetched again.
+All of it is in one event loop. A request is admitted when there is room for everything that it
+lacks, so no two readers wait for each other. What is announced is fetched ahead, what is needed
+first before the rest; only chunks that are needed later are evicted for it. What waits to be read
+takes a bounded part of the cache: each chunk that comes too early has another evicted too early,
+which then is fetched again.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ __all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-JOBS_AT_ONCE = 24
+JOBS_AT_ONCE = 96
+BYTES_AT_ONCE = 256 * 1024 * 1024
 POLL_S = 0.25
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
 PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
@@ -89,7 +90,7 @@ class DiskCache:
         self._admitted: list[Ticket] = []  # waiting for their cells
         self._held: list[Ticket] = []  # being copied
         self._jobs: deque[Job] = deque()
-        self._n_begun = 0
+        self._begun: dict[Job, int] = {}  # what is fetched -> its bytes
         self._tasks: set[asyncio.Task[None]] = set()
         self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
@@ -104,8 +105,11 @@ class DiskCache:
                 self._bell.clear()
             except TimeoutError:  # chunks that are read without a request make room too
                 self._may_have_room = True
-            while self._n_begun < JOBS_AT_ONCE and (job := self._next_job()) is not None:
-                self._n_begun += 1
+            while len(self._begun) < JOBS_AT_ONCE and sum(self._begun.values()) < BYTES_AT_ONCE:
+                job = self._next_job()
+                if job is None:
+                    break
+                self._begun[job] = job.n_bytes
                 self._start(self._fetch(job))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -127,7 +131,7 @@ class DiskCache:
             error = StoreError(
                 f"{self.directory}: expected chunks, found a defect, which fetcher.log there shows"
             )
-        self._n_begun -= 1
+        del self._begun[job]
         self._settle(job, error)
         self._bell.set()
 

@@ -51,6 +51,10 @@ class Job:
     def __post_init__(self) -> None:
         self.is_missing = np.ones(len(self.cells), bool)
 
+    @property
+    def n_bytes(self) -> int:
+        return int(self.column.index.sizes[self.cells].sum())
+
     def missing(self) -> np.ndarray:
         """Indices of the chunks that are still to come, int64 `(m,)`."""
         return np.flatnonzero(self.is_missing)

@@ -168,10 +168,6 @@ class Objects:
         """Size and identity of an object; raises NotFoundError."""
         return self.patience(self.where(key), lambda: self.client.head(key))
 
-    def size(self, key: str) -> int:
-        """Bytes of an object; raises NotFoundError."""
-        return self.head(key).size
-
     def list(self, prefix: str = "") -> dict[str, Head]:
         """Key -> head of all objects below a folder, e.g. "tokens/c"."""
         return self.patience(self.where(prefix), lambda: self.client.list(prefix))

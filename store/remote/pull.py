@@ -216,7 +216,12 @@ def _fetch(objects: Objects, key: str, head: Head, part: Path, files: Files) -> 
         try:
             with files.created(part) as fd:
                 for position in range(0, head.size, RANGES_AT_ONCE * RANGE_BYTES):
-                    _fetch_ranges(objects, key, head, position, fd, files)
+                    end = min(head.size, position + RANGES_AT_ONCE * RANGE_BYTES)
+                    starts = range(position, end, RANGE_BYTES)
+                    ends = [min(end, start + RANGE_BYTES) for start in starts]
+                    found = objects.get_ranges(key, starts, ends, head.etag)
+                    for start, data in zip(starts, found, strict=True):
+                        files.write(fd, data, start)
             return head.size
         except ConflictError:  # a file that grows with an append: what it held, it still holds
             head = objects.head(key)
@@ -224,13 +229,3 @@ def _fetch(objects: Objects, key: str, head: Head, part: Path, files: Files) -> 
         f"{objects.where(key)}: expected an object that stays, found that it was replaced "
         f"{ATTEMPTS} times while it was fetched; try again when no push is at work"
     )
-
-
-def _fetch_ranges(
-    objects: Objects, key: str, head: Head, position: int, fd: int, files: Files
-) -> None:
-    end = min(head.size, position + RANGES_AT_ONCE * RANGE_BYTES)
-    starts = range(position, end, RANGE_BYTES)
-    ends = [min(end, start + RANGE_BYTES) for start in starts]
-    for start, data in zip(starts, objects.get_ranges(key, starts, ends, head.etag), strict=True):
-        files.write(fd, data, start)

@@ -23,6 +23,7 @@ __all__ = ["RangeReader"]
 URL_S = 600.0  # that an address is used; it is signed for longer
 HEAD_BYTES = 16 * 1024
 MEMORY_STEP = 512 * 1024
+MOST_AT_ONCE = 192  # ranges that are asked for
 MOST_MEMORY = 64  # pieces that are kept
 MOST_FAULTS = 3  # in a row, then none is tried for a while
 PAUSE_S = 60.0
@@ -68,6 +69,7 @@ class RangeReader:
         self.stall_s = stall_s
         self._addresses: dict[str, tuple[float, Address | None]] = {}
         self._signing = asyncio.Lock()
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._idle: list[Link] = []
         self._memory: list[memoryview] = []
         self._n_faults = 0
@@ -81,8 +83,9 @@ class RangeReader:
             return None
         link = None
         try:
-            link = self._take_link(address) or await self._connect(address)
-            data = await link.get(address, start, stop)
+            async with self._turns:
+                link = self._take_link(address) or await self._connect(address)
+                data = await link.get(address, start, stop)
             self._n_faults = 0
             if link.is_kept and not self._is_closed:
                 self._idle.append(link)
