@@ -8,7 +8,8 @@ from store.cli.arguments import path
 from store.cli.command import Command, argument, flag
 from store.cli.progress import Progress
 from store.remote.objects import open_objects
-from store.remote.pull import Pulled, pull_store
+from store.remote.parallel import Moved
+from store.remote.pull import pull_store
 from store.remote.source import UNSIGNED
 from store.reports import count, say
 
@@ -50,7 +51,7 @@ class Pull(Command):
             self.url, endpoint=self.endpoint, limit_s=self.timeout, attempt_s=self.timeout / 2.5
         )
 
-        def pull() -> Pulled:
+        def pull() -> Moved:
             with (
                 Progress.of_bytes(push.sizes_text) as progress,
                 Progress.of_bytes(lambda *done: f"checked: {push.sizes_text(*done)}") as checking,

@@ -12,8 +12,8 @@ from store.cli.arguments import path, positive, program, seconds
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.remote.objects import open_objects
-from store.remote.pull import Pulled
-from store.remote.push import Pushed, push_store, upload_s
+from store.remote.parallel import Moved
+from store.remote.push import push_store, upload_s
 from store.remote.source import parse_url
 from store.reports import NOTHING_TO_DO, count, say, size_text
 
@@ -91,7 +91,7 @@ class Push(Command):
             stall_s=attempt_s,
         )
 
-        def push() -> Pushed:
+        def push() -> Moved:
             with Progress.of_bytes(sizes_text) as progress:
                 return push_store(
                     self.source,
@@ -135,7 +135,7 @@ def stoppable(args: Command, work: Callable[[], T]) -> T:
         os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
 
-def print_files(done: Pushed | Pulled, verb: str) -> None:
+def print_files(done: Moved, verb: str) -> None:
     if not done.is_done:
         say(NOTHING_TO_DO.replace("made by the same command", "the same state"))
         return

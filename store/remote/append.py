@@ -26,12 +26,11 @@ from store.format.contents import (
 from store.format.ids import hash_ids, plan_runs
 from store.format.manifest import Manifest
 from store.format.segments import joined_firsts
-from store.read.shard import RESTORE
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.lineage import Sums, sums_at
 from store.remote.objects import Objects
-from store.remote.upload import Upload
+from store.remote.upload import Upload, file_of
 from store.write.array_writer import ArrayWriter
 from store.write.files import DISK
 from store.write.id_table import write_run
@@ -123,7 +122,7 @@ class Append:
         for array in (now, now.checksums):
             for shard in range(array.n_shards):
                 key = array.layout.shard_path(shard)
-                self.new.append(Upload(key, self._file(self.store.path, key)))
+                self.new.append(Upload(key, file_of(self.store.path, key)))
         path = now.layout.path
         self.sums[path] = sums_at(self.store, now)
         if path in self.store.manifest.segments:
@@ -197,7 +196,7 @@ class Append:
             key = layout.shard_path(shard)
             is_there = shard < old.n_shards
             uploads = self.grown if is_there else self.new
-            uploads.append(Upload(key, self._file(root, key), is_new=not is_there))
+            uploads.append(Upload(key, file_of(root, key), is_new=not is_there))
 
     def _add_ids(self) -> tuple[tuple[tuple[int, int], ...], dict[str, int]]:
         """A run of the id table for the new rows; return the runs, and their checksums."""
@@ -222,12 +221,6 @@ class Append:
         for path, text in metadata_files(self.manifest).items():
             if before.get(path) != text:
                 self.grown.append(Upload(path, text, is_new=False))
-
-    def _file(self, root: Path, key: str) -> Path:
-        path = root / key
-        if not path.is_file():
-            raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
-        return path
 
     def _folder(self, name: str) -> Path:
         root = self.scratch / name

@@ -1,17 +1,16 @@
 """The requests of readers to a cache directory: who waits for what, and what is fetched next.
 
-All of it is in one process, under one lock. A request is admitted when there is room for everything
-that it lacks, so no two readers wait for each other. What is announced is fetched ahead, what is
-needed first before the rest; only chunks that are needed later are evicted for it. What waits to
-be read takes a bounded part of the cache: each chunk that comes too early has another evicted too
-early, which then is fetched again.
+All of it is in one event loop. A request is admitted when there is room for everything that it
+lacks, so no two readers wait for each other. What is announced is fetched ahead, what is needed
+first before the rest; only chunks that are needed later are evicted for it. What waits to be read
+takes a bounded part of the cache: each chunk that comes too early has another evicted too early,
+which then is fetched again.
 """
 
-import threading
-import time
+import asyncio
+import traceback
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -21,11 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
-from store.format.contents import StoredArray
 from store.remote.cached_column import CachedColumn, Job
 from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import are_here, n_cells
-from store.remote.fetch_loop import FetchLoop
+from store.remote.faults import disk_fault
 from store.remote.inventory import Inventory
 from store.remote.wants import UNKNOWN, Want, cut_wants, unknown_use
 
@@ -33,7 +31,9 @@ __all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-N_OPENERS = 16
+JOBS_AT_ONCE = 96
+BYTES_AT_ONCE = 256 * 1024 * 1024
+POLL_S = 0.25
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
 PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
 # of the limit, for chunks that were fetched ahead and are not read yet: where none of those that
@@ -66,16 +66,12 @@ class Counts:
 
 @dataclass(eq=False)
 class Ticket:
-    """A request: cells of a column that a reader will copy.
-
-    Others may have their slots after `held_until`; 0: it is waiting.
-    """
+    """A request: cells of a column that a reader will copy."""
 
     column: CachedColumn
     cells: np.ndarray
     is_announced: bool
     error: StoreError | None = None
-    held_until: float = 0.0
 
 
 class DiskCache:
@@ -87,34 +83,62 @@ class DiskCache:
         self.clock = 1.0  # of the announcements; 0 as a time: none
         self._offset = 0.0  # of the last reader that announced
         self._found_share = 0.0  # of the chunks that are announced, what is here already
-        self._changed = threading.Condition(threading.RLock())  # for who waits for chunks or room
+        self._changed = asyncio.Event()  # for who waits for chunks or room
+        self._bell = asyncio.Event()  # there may be something to fetch
         self._ticks = count(1)
         self._waiting: deque[Ticket] = deque()  # for room
         self._admitted: list[Ticket] = []  # waiting for their cells
         self._held: list[Ticket] = []  # being copied
         self._jobs: deque[Job] = deque()
+        self._begun: dict[Job, int] = {}  # what is fetched -> its bytes
+        self._tasks: set[asyncio.Task[None]] = set()
         self._wants: list[Want] = []  # announced, and nothing was done about it yet: a heap
         self._may_have_room = True  # for what is announced; to look takes a while
-        self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
-        self._is_over = False
-        self.columns: list[CachedColumn] = []
+        self.columns: dict[tuple[Path, str], CachedColumn] = {}
         self.inventory = Inventory(directory, limit)
-        self._loop = FetchLoop(directory, self.inventory.slab, self)
-        self._loop.start()
 
-    def close(self) -> None:
-        """Have the threads end."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
-        self._loop.close()
-        self._openers.shutdown(wait=False)
+    async def run(self) -> None:
+        """Fetch what is needed or announced, until it is cancelled."""
+        while True:
+            try:
+                await asyncio.wait_for(self._bell.wait(), POLL_S)
+                self._bell.clear()
+            except TimeoutError:  # chunks that are read without a request make room too
+                self._may_have_room = True
+            while len(self._begun) < JOBS_AT_ONCE and sum(self._begun.values()) < BYTES_AT_ONCE:
+                job = self._next_job()
+                if job is None:
+                    break
+                self._begun[job] = job.n_bytes
+                self._start(self._fetch(job))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # the loop alone would forget it
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fetch(self, job: Job) -> None:
+        """Bring the chunks of a job; an error is that of the readers who wait for them."""
+        error: StoreError | None = None
+        try:
+            await job.column.fetch(job, self.inventory.slab)
+        except StoreError as found:
+            error = found
+        except OSError as found:
+            error = disk_fault(self.directory, found)
+        except Exception as found:  # noqa: BLE001 - a defect
+            traceback.print_exception(found)  # into fetcher.log
+            error = StoreError(
+                f"{self.directory}: expected chunks, found a defect, which fetcher.log there shows"
+            )
+        del self._begun[job]
+        self._settle(job, error)
+        self._bell.set()
 
     def set_limit(self, limit: int) -> None:
         """Take another limit; what is too much goes at once."""
-        with self._changed:
-            self.inventory.resize(limit)
-            self._tell_of_room()
+        self.inventory.resize(limit)
+        self._tell_of_room()
 
     @property
     def limit(self) -> int:
@@ -123,86 +147,94 @@ class DiskCache:
 
     def open_store(self, store: CachedStore) -> None:
         """See `Inventory`."""
-        with self._changed:
-            self.inventory.open_store(store)
-            self._tell_of_room()
+        self.inventory.open_store(store)
+        self._tell_of_room()
 
-    def keep(self, folder: Path) -> None:
+    def close_store(self, store: CachedStore) -> None:
         """See `Inventory`."""
-        with self._changed:
-            self.inventory.keep(folder)
+        self.columns = {of: one for of, one in self.columns.items() if one.store is not store}
+        self.inventory.close_store(store.folder)
+        store.reader.close()
 
-    def close_store(self, folder: Path, store: CachedStore | None) -> None:
-        """See `Inventory`; `store` is None where opening failed."""
-        with self._changed:
-            self.columns = [column for column in self.columns if column.store is not store]
-            self.inventory.close_store(folder)
+    async def column(self, store: CachedStore, path: str) -> CachedColumn:
+        """A column of an open store, whose chunks are counted from now on."""
+        of = store.folder, path
+        if of not in self.columns:
+            array = store.stored(path)
+            if array.column is None:
+                raise ValueError(f"expected a column, found {path!r:.200}")
+            await store.need_whole(array.checksums.layout.path)
+            if of not in self.columns:
+                index = self.inventory.open_column(store, path, n_cells(array))
+                self.columns[of] = CachedColumn(store, array, index)
+        return self.columns[of]
 
-    def open_column(self, store: CachedStore, array: StoredArray) -> CachedColumn:
-        """A column of an open store, with what is here of it."""
-        with self._changed:
-            index = self.inventory.open_column(store, array.layout.path, n_cells(array))
-        column = CachedColumn(store, array, index)
-        with self._changed:
-            self.columns.append(column)
-        return column
-
-    def need(self, column: CachedColumn, some: np.ndarray, *, is_announced: bool = False) -> Ticket:
+    async def need(
+        self, column: CachedColumn, some: np.ndarray, *, is_announced: bool = False
+    ) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay for `LEASE_S` or to `release`.
 
         What is read `is_announced` if its times count it. Raises StoreError if they cannot be
         fetched, or there is no room for them in time.
         """
         closed = [shard for shard in column.shards_of(some) if not column.is_open(shard)]
-        list(self._openers.map(column.open_shard, closed))
+        await asyncio.gather(*map(column.open_shard, closed))
         sizes = column.sizes(some)
         some = some[sizes > 0]
         n_bytes = int(sizes.sum())
         ticket = Ticket(column, some, is_announced)
-        deadline = time.monotonic() + WAIT_S
-        with self._changed:
-            if not is_announced:
-                self._move_clock(self.clock + n_bytes)
-            n_here = int(are_here(column.index.words[some]).sum())
-            self.counts.hits += n_here
-            self.counts.misses += len(some) - n_here
-            while True:
-                self._wait_for_room(ticket, deadline, n_bytes)
-                try:
-                    self._wait_for_cells(ticket, deadline, n_bytes)
-                except StoreError:
-                    self._unpin(ticket)
-                    raise
-                if are_here(column.index.words[some]).all():
-                    ticket.held_until = time.monotonic() + LEASE_S
-                    self._held.append(ticket)
-                    return ticket
-                self._unpin(ticket)
-
-    def _wait_for_cells(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
-        """Return when none of the cells is being fetched; raises the error of one that was."""
-        index = ticket.column.index
-        self._admitted.append(ticket)
+        if not is_announced:
+            self._move_clock(self.clock + n_bytes)
+        n_here = int(are_here(column.index.words[some]).sum())
+        self.counts.hits += n_here
+        self.counts.misses += len(some) - n_here
         try:
-            while ticket.error is None and index.is_coming[ticket.cells].any():
-                self._wait(deadline, n_bytes)
-        finally:
-            self._admitted.remove(ticket)
-        if ticket.error is not None:
-            raise ticket.error
+            async with asyncio.timeout(WAIT_S):
+                while not await self._bring(ticket):
+                    pass
+        except TimeoutError:
+            slab = self.inventory.slab
+            raise UnreachableError(
+                f"{self.directory}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, found "
+                f"{slab.n_bytes - slab.free_bytes:,} of {slab.n_bytes:,} in use; "
+                "give the cache more bytes"
+            ) from None
+        self._held.append(ticket)
+        asyncio.get_running_loop().call_later(LEASE_S, self.release, ticket)
+        return ticket
 
-    def _wait_for_room(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
+    async def _bring(self, ticket: Ticket) -> bool:
+        """Have the cells of a ticket fetched, pinned from when there is room for all of them.
+
+        Returns whether they are here; if not, they are not pinned. Raises the error of one that was
+        fetched.
+        """
         self._waiting.append(ticket)
         try:
-            while self._waiting[0] is not ticket or not self._admit(ticket):
-                self._wait(deadline, n_bytes)
+            await self._until(lambda: self._waiting[0] is ticket and self._admit(ticket))
         finally:
             self._waiting.remove(ticket)
             self._tell_of_room()
+        index = ticket.column.index
+        is_here = False
+        self._admitted.append(ticket)
+        try:
+            await self._until(lambda: ticket.error or not index.is_coming[ticket.cells].any())
+            if ticket.error is not None:
+                raise ticket.error
+            is_here = bool(are_here(index.words[ticket.cells]).all())
+            return is_here
+        finally:
+            self._admitted.remove(ticket)
+            if not is_here:
+                self._unpin(ticket)
+
+    async def _until(self, is_so: Callable[[], object]) -> None:
+        while not is_so():
+            await self._changed.wait()
 
     def _admit(self, ticket: Ticket) -> bool:
         """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
-        self._end_leases()
         column = ticket.column
         column.index.pins[ticket.cells] += 1
         jobs = self._take_slots(column, column.index.missing(ticket.cells))
@@ -210,7 +242,7 @@ class DiskCache:
             column.index.pins[ticket.cells] -= 1
             return False
         self._jobs.extend(jobs)
-        self._loop.wake()
+        self._bell.set()
         return True
 
     def _take_slots(
@@ -218,31 +250,10 @@ class DiskCache:
     ) -> list[Job] | None:
         """Jobs that bring cells, which are coming from now on; None: there is no room for all."""
         cut = column.cut(missing)
-        if not cut:
-            return []
-        cells = np.concatenate([cells for _, cells, _ in cut])
-        sizes = np.concatenate([sizes for _, _, sizes in cut])
-        positions = self.inventory.take(column.index, cells, sizes, self._past, needed_after)
-        if positions is None:
-            return None
-        ends = np.cumsum([len(part) for _, part, _ in cut])
-        return [
-            Job(column, shard, part, positions[end - len(part) : end])
-            for (shard, part, _), end in zip(cut, ends.tolist(), strict=True)
-        ]
-
-    def _end_leases(self) -> None:
-        """Let go of what readers have copied by now."""
-        now = time.monotonic()
-        for ticket in [one for one in self._held if one.held_until < now]:
-            self._release(ticket)
+        return self.inventory.take(column, cut, self._past, needed_after) if cut else []
 
     def release(self, ticket: Ticket) -> None:
-        """A reader has copied its cells."""
-        with self._changed:
-            self._release(ticket)
-
-    def _release(self, ticket: Ticket) -> None:
+        """A reader has copied its cells, or had the time for it."""
         if ticket not in self._held:
             return
         self._held.remove(ticket)
@@ -261,9 +272,14 @@ class DiskCache:
 
     def _tell_of_room(self) -> None:
         self._may_have_room = True
-        self._changed.notify_all()
+        self._tell()
         if self._wants:
-            self._loop.wake()
+            self._bell.set()
+
+    def _tell(self) -> None:
+        """Have all who wait look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def start_clock(self, position: float) -> float:
         """What a reader adds to its own times, whose now is `position`, to have those of here.
@@ -271,10 +287,9 @@ class DiskCache:
         The same as the reader before it where it seems to go on: what that said of later epochs
         holds.
         """
-        with self._changed:
-            if not self._past <= position + self._offset <= self.clock + self.limit:
-                self._offset = self.clock - position
-            return self._offset
+        if not self._past <= position + self._offset <= self.clock + self.limit:
+            self._offset = self.clock - position
+        return self._offset
 
     def want(
         self, column: CachedColumn, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
@@ -285,15 +300,14 @@ class DiskCache:
         """
         if not len(uses):
             return
-        with self._changed:
-            self._move_clock(now)
-            most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 4))
-            found = float(are_here(column.index.words[uses[:, 0].astype(np.int64)]).mean())
-            self._found_share += (1 - MEMORY) * (found - self._found_share)
-            column.index.announce(uses, self.clock)
-            for want in cut_wants(column, uses, most_bytes, is_wanted):
-                heappush(self._wants, want)
-            self._tell_of_room()
+        self._move_clock(now)
+        most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 4))
+        found = float(are_here(column.index.words[uses[:, 0].astype(np.int64)]).mean())
+        self._found_share += (1 - MEMORY) * (found - self._found_share)
+        column.index.announce(uses, self.clock)
+        for want in cut_wants(column, uses, most_bytes, is_wanted):
+            heappush(self._wants, want)
+        self._tell_of_room()
 
     @property
     def _past(self) -> float:
@@ -309,40 +323,20 @@ class DiskCache:
     def _move_clock(self, now: float) -> None:
         """Note how far readers are, and which uses are over."""
         self.clock = max(self.clock, now)
-        for column in self.columns:
+        for column in self.columns.values():
             column.index.end_uses_before(self._past)
 
     def stats(self) -> Counts:
         """The counts now."""
-        with self._changed:
-            self.counts.used_bytes = self.inventory.used_bytes
-            self.counts.evicted_bytes = self.inventory.evicted_bytes
-            return self.counts
+        self.counts.used_bytes = self.inventory.used_bytes
+        self.counts.evicted_bytes = self.inventory.evicted_bytes
+        return self.counts
 
-    def _wait(self, deadline: float, n_bytes: int) -> None:
-        """Wait for a change; raises StoreError in the end, which says for what."""
-        if self._is_over:
-            raise UnreachableError(
-                f"{self.directory}: expected a fetching process, found that it is ending; "
-                "open the store again"
-            )
-        slab = self.inventory.slab
-        if time.monotonic() > deadline:
-            raise UnreachableError(
-                f"{self.directory}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, found "
-                f"{slab.n_bytes - slab.free_bytes:,} of {slab.n_bytes:,} in use; "
-                "give the cache more bytes"
-            )
-        self._changed.wait(0.5)
-
-    def next_job(self, *, is_idle: bool) -> Job | None:
+    def _next_job(self) -> Job | None:
         """What to fetch next: what readers wait for, then what is announced, the earliest first."""
-        with self._changed:
-            if is_idle:  # chunks that are read without a request make room too
-                self._may_have_room = True
-            if not self._jobs and self._may_have_room:
-                self._start_want()
-            return self._jobs.popleft() if self._jobs else None
+        if not self._jobs and self._may_have_room:
+            self._start_want()
+        return self._jobs.popleft() if self._jobs else None
 
     def _start_want(self) -> None:
         """Make jobs of what is announced and needed first, once its shard is open."""
@@ -351,13 +345,13 @@ class DiskCache:
             if not want.is_wanted():
                 continue
             if not want.column.is_open(want.shard):
-                self._openers.submit(self._open_ahead, want)
+                self._start(self._open_ahead(want))
                 return
             missing = want.missing()
             if not len(missing):
                 continue
             jobs = None
-            n_ahead = sum(column.index.ahead_bytes() for column in self.columns)
+            n_ahead = sum(column.index.ahead_bytes() for column in self.columns.values())
             if not self._waiting and n_ahead < self._ahead_bytes:
                 # what is evicted for them is needed later than all of them
                 jobs = self._take_slots(want.column, missing, float(want.uses.max()))
@@ -369,26 +363,22 @@ class DiskCache:
                 self._jobs.extend(jobs)
             return
 
-    def _open_ahead(self, want: Want) -> None:
+    async def _open_ahead(self, want: Want) -> None:
         """Open the shard of what is announced."""
         with suppress(StoreError, OSError):  # the reader that needs it gets the error
-            want.column.open_shard(want.shard)
-            with self._changed:
-                heappush(self._wants, want)
-                self._loop.wake()
+            await want.column.open_shard(want.shard)
+            heappush(self._wants, want)
+            self._bell.set()
 
-    def settle(self, job: Job, error: StoreError | None) -> None:
+    def _settle(self, job: Job, error: StoreError | None) -> None:
         """The cells of a job are there, or there was an error."""
         index = job.column.index
-        with self._changed:
-            self.counts.fetched_bytes += job.n_fetched
-            self.counts.fetched_twice_bytes += job.n_again
-            for ticket in self._admitted if error is not None else ():
-                if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
-                    ticket.error = error
-            came = error is None
-            tick = next(self._ticks)
-            self.inventory.settle(index, job.cells, job.positions, tick, came)
-            if not are_here(index.words[job.cells]).all():
-                self._tell_of_room()
-            self._changed.notify_all()
+        self.counts.fetched_bytes += job.n_fetched
+        self.counts.fetched_twice_bytes += job.n_again
+        for ticket in self._admitted if error is not None else ():
+            if ticket.column is job.column and np.isin(ticket.cells, job.cells).any():
+                ticket.error = error
+        self.inventory.settle(job, next(self._ticks), came=error is None)
+        if not are_here(index.words[job.cells]).all():
+            self._tell_of_room()
+        self._tell()

@@ -36,10 +36,7 @@ def chosen_dir(cache_dir: str | Path | None) -> Path:
 def chosen_limit(cache_bytes: int | None) -> int | None:
     """Bytes that mirrors may take: as given, or by the environment ("200GB"); None: neither.
 
-    Raises
-    ------
-    SchemaError
-        The environment has no size.
+    Raises SchemaError if the environment has no size.
     """
     text = os.environ.get(SIZE_VARIABLE)
     if cache_bytes is not None or not text:
@@ -57,12 +54,8 @@ def chosen_limit(cache_bytes: int | None) -> int | None:
 def prepare_dir(cache_dir: Path) -> None:
     """Make a cache directory, or check that this one is.
 
-    Raises
-    ------
-    SchemaError
-        It holds something else, or cannot be written.
-    VersionError
-        Another version of this package made it.
+    Raises SchemaError if it holds something else, or cannot be written, and VersionError if another
+    version of this package made it.
     """
     marker = cache_dir / MARKER
     try:

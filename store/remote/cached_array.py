@@ -34,10 +34,8 @@ from store.read.location import ChunkParts, Located
 from store.read.mapped_file import MappedFile
 from store.read.raw_array import RawArray
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
-from store.read.shard import RESTORE
 from store.read.source import MAX_MAPS, LocalSource
 from store.remote.cache_dir import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
-from store.remote.chunk_checks import ChunkChecks
 from store.remote.chunk_index import (
     CHUNK_MARGIN,
     ChunkIndex,
@@ -45,16 +43,13 @@ from store.remote.chunk_index import (
     cells_of_chunks,
     n_cells,
     positions_of,
-    shard_cells,
 )
-from store.remote.mirror import NEVER, Mirror
+from store.remote.mirror import NEVER, SLAB_FILE, Mirror
 
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 
 SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
-ATTEMPTS = 20  # of reading what other readers' limits evict under us
-OPENINGS = 5  # of a store whose fetching process is killed
-FETCHES = 5  # of files of a store whose fetching process is killed
+ATTEMPTS = 20  # of reading what others have evicted or removed under us
 T = TypeVar("T")
 
 
@@ -62,7 +57,6 @@ T = TypeVar("T")
 class CacheState:
     """What a fetching process has made known of an array."""
 
-    session: str
     index: ChunkIndex
     slab: MappedFile
     memory: np.ndarray
@@ -89,24 +83,17 @@ class Chunks:
         self.state: CacheState | None = None
 
     def current(self) -> CacheState:
-        """What is known, asked for again if another fetching process may have taken over."""
-        state = self.state
-        if state is not None and not state.index.is_current():
-            self.mirror.drop_link()  # perhaps its fetching process writes into a removed directory
-            state = None
-        if state is None or state.session != self.mirror.session:
-            state = self.state = self._open()
-        return state
-
-    def _open(self) -> CacheState:
-        for _ in range(ATTEMPTS):
+        """What is known, asked for again if another fetching process has taken over."""
+        if self.state is not None and self.state.index.is_current():
+            return self.state
+        for n in range(ATTEMPTS):
+            if n or self.state is not None:  # perhaps it writes into a directory that was removed
+                self.mirror.drop_link()
             file = self.mirror.open_array(self.path)
-            session = self.mirror.session
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                index = ChunkIndex(file)
-                slab = self.mirror.map_slab()
-                return CacheState(session, index, slab, slab.bytes)
-            self.mirror.drop_link()
+                slab = MappedFile(self.mirror.cache_dir / SLAB_FILE)
+                self.state = CacheState(ChunkIndex(file), slab, slab.bytes)
+                return self.state
         raise UnreachableError(
             f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
             "the store again"
@@ -144,7 +131,6 @@ class CompressedChunks(CompressedArray):
         """Open nothing: there are no shards here."""
 
     def fill_chunk(self, plane: int, chunk: int, out: np.ndarray) -> None:
-        """See `CompressedArray`."""
         (cell,) = cells_of_chunks(self.array, np.array([chunk]), np.array([plane])).tolist()
         data = memoryview(self.chunks.copy(cell))
 
@@ -160,7 +146,8 @@ class CompressedChunks(CompressedArray):
 class CachedArray(Array):
     """One column's array of a store at an address, in one process.
 
-    `cache` is for decoded chunks. With `checks`, chunks are compared again before their first use.
+    `cache` is for decoded chunks. If it `is_checked`, chunks are compared with their checksums
+    before their first use here, by the fetching process.
     """
 
     def __init__(
@@ -169,17 +156,17 @@ class CachedArray(Array):
         directory: StoreDirectory,
         array: StoredArray,
         cache: ChunkCache,
-        checks: ChunkChecks | None,
+        *,
+        is_checked: bool,
     ) -> None:
         super().__init__(array, None)
         self.mirror = mirror
-        self.checks = checks
         self.path = self.layout.path
         self.n_bytes = n_cells(array) * (self.layout.chunk_bytes + CHUNK_MARGIN)
         self._raw = RawArray(directory, array, 0, None)
         self._chunks = Chunks(mirror, self.path)
         self._compressed = CompressedChunks(directory, array, cache, self._chunks)
-        self._are_right = np.zeros(0 if checks is None else n_cells(array), bool)
+        self._is_doubted = np.full(n_cells(array), is_checked)
         self._is_announced = False
 
     def read_located(
@@ -244,8 +231,13 @@ class CachedArray(Array):
         if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
-            if not self.mirror.need(self.path, asked, is_announced=self._is_announced):
+            is_doubted = bool(self._is_doubted[some].any())
+            is_announced = self._is_announced
+            if not self.mirror.need(
+                self.path, asked, is_announced=is_announced, is_doubted=is_doubted
+            ):
                 raise TooMany
+            self._is_doubted[asked] = False
             found = self._attempt(some, read)
             self.mirror.done()
             if found is not None:
@@ -259,7 +251,7 @@ class CachedArray(Array):
         """What was read, if the chunks were here all the time; else None."""
         state = self._chunks.current()
         words = state.index.words[some]
-        if not are_here(words).all():
+        if not are_here(words).all() or self._is_doubted[some].any():
             return None
         positions = positions_of(words)
         ends = positions + state.index.sizes[some]
@@ -271,7 +263,6 @@ class CachedArray(Array):
             return np.array_equal(state.index.words[some], words) and state.index.is_current()
 
         try:
-            self._check(some)
             found = read(state, positions)
         except Evicted:
             return None
@@ -281,37 +272,9 @@ class CachedArray(Array):
             return None
         return found if is_unchanged() else None
 
-    def _check(self, some: np.ndarray) -> None:
-        """Compare chunks with their checksums before they are used for the first time."""
-        if self.checks is not None:
-            for fault in self._faults(np.unique(some[~self._are_right[some]])):
-                raise fault
-            self._are_right[some] = True
-
-    def _faults(self, some: np.ndarray) -> Iterator[DamagedItemsError]:
-        """Those of some cells, rising, whose bytes have not their checksums."""
-        if self.checks is None:
-            return
-        n_of_shard = shard_cells(self.array)
-        shards = some // n_of_shard
-        for shard in np.unique(shards).tolist():
-            here = some[shards == shard]
-            planes, chunks = np.divmod(here - shard * n_of_shard, self.layout.shard_chunks)
-            is_right = self.checks.of(shard, chunks, planes)
-            for i, cell in enumerate(here.tolist()):
-                if not is_right(i, memoryview(self._chunks.copy(cell))):
-                    chunk = shard * self.layout.shard_chunks + int(chunks[i])
-                    yield DamagedItemsError(
-                        f"array {self.path!r}, shard {shard}, chunk {chunks[i]}: expected the "
-                        f"bytes of its checksum in the cache, found others; {RESTORE}",
-                        self.array.items_of_chunk(chunk),
-                    )
-
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:
-        """See `Array`."""
-        self._chunks.current()
         n = self.layout.chunk_items
         wanted = np.arange(self.layout.n_planes) if planes is None else np.array(planes)
         whole = np.array([start * n]), np.array([min(stop * n, self.array.n_places)])
@@ -319,19 +282,11 @@ class CachedArray(Array):
         for starts, stops in plan_portions(self.array, *whole, len(wanted), n_bytes):
             parts = ChunkParts.of_places(self.layout, starts, stops)
             some = np.unique(cells_of_chunks(self.array, parts.chunks, wanted))
-            yield from self._of_items(starts, stops, partial(self._faults_of, some))
-
-    def _faults_of(self, some: np.ndarray) -> list[DamagedItemsError]:
-        """As `_faults`, of cells that may have to be fetched."""
-        found: list[DamagedItemsError] = []
-
-        def look(_: CacheState, positions: np.ndarray) -> np.ndarray:
-            found[:] = self._faults(some)
-            return positions
-
-        if self._attempt(some, look) is None:
-            self._fetch_cells(some, look)
-        return found
+            fetch = partial(self._fetch_cells, some, lambda _, positions: positions)
+            try:
+                self._of_items(starts, stops, fetch)
+            except DamagedItemsError as fault:
+                yield fault
 
     def check_shard(self, number: int) -> None:
         """See `Array`: its table comes with its first chunk."""
@@ -395,7 +350,6 @@ class CachedArray(Array):
         return bool(are_here(words)[0]) and is_mapped and state.slab.is_cached(position)
 
     def is_here(self) -> bool:
-        """See `Array`."""
         return self._chunks.state is not None and self._chunks.state.index.is_whole
 
 
@@ -416,15 +370,12 @@ class CachedSource(LocalSource):
 
     @property
     def where(self) -> str:
-        """See `LocalSource`."""
         return self.mirror.url
 
     def file_bytes(self, path: str = "") -> int:
-        """See `LocalSource`."""
         return self.mirror.object_bytes(path)
 
     def committed(self) -> tuple[LocalSource, Manifest]:
-        """See `LocalSource`."""
         return open_address(self.mirror.url, self.mirror.cache_dir, self.mirror.limit)
 
     def open_array(
@@ -434,13 +385,10 @@ class CachedSource(LocalSource):
         max_maps: int = MAX_MAPS,
         check: Manifest | None = None,
     ) -> Array:
-        """See `LocalSource`."""
         if array.column is not None:
-            checks = None
-            if check is not None:
-                self.open_array(array.checksums)
-                checks = ChunkChecks(self.directory, array, check)
-            return CachedArray(self.mirror, self.directory, array, cache or ChunkCache(0), checks)
+            cache = cache or ChunkCache(0)
+            is_checked = check is not None
+            return CachedArray(self.mirror, self.directory, array, cache, is_checked=is_checked)
         local = self.open_files(array, cache, max_maps, self.sums(array, check))
         self._fetch_whole(local)
         return local
@@ -448,7 +396,7 @@ class CachedSource(LocalSource):
     def _fetch_whole(self, array: RawArray | CompressedArray) -> None:
         """Fetch a small array, and map its files at once: a map stays when a file goes."""
         numbers = range(array.array.n_shards)
-        for _ in range(FETCHES):
+        for _ in range(ATTEMPTS):
             self.mirror.open_array(array.layout.path)
             with suppress(CorruptError):  # whoever fetched them was killed just now
                 array.open_shards(numbers)
@@ -462,7 +410,7 @@ def open_address(
     """The store at an address, cached, and what is committed there; see `TraceStore.open`."""
     folder = chosen_dir(cache_dir)
     prepare_dir(folder)
-    for _ in range(OPENINGS):
+    for _ in range(ATTEMPTS):
         try:
             mirror = Mirror(url, folder, chosen_limit(limit))
         except ValueError as error:

@@ -1,6 +1,8 @@
 """The chunks of one column of a cached store: where they are in objects, and how they come."""
 
-import threading
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +20,7 @@ from store.remote.faults import FETCHES, again
 from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
 from store.remote.slab import Slab
 
-__all__ = ["CachedColumn", "Job"]
+__all__ = ["CachedColumn", "Cut", "Job"]
 
 
 @dataclass(eq=False)
@@ -30,7 +32,9 @@ class Job:
     cells, positions
         int64 `(n,)`, in the order of their places in the object.
     n_fetched, n_again
-        Bytes that were asked for, and those of them that had been here before.
+        Bytes that came, and those of them that had been here before.
+    is_void
+        Whether what comes is given up: its slots are not to be had any more.
     is_missing
         Which of the chunks are still to come: bool `(n,)`.
     """
@@ -41,14 +45,26 @@ class Job:
     positions: np.ndarray
     n_fetched: int = 0
     n_again: int = 0
+    is_void: bool = False
     is_missing: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_missing = np.ones(len(self.cells), bool)
 
+    @property
+    def n_bytes(self) -> int:
+        return int(self.column.index.sizes[self.cells].sum())
+
     def missing(self) -> np.ndarray:
         """Indices of the chunks that are still to come, int64 `(m,)`."""
         return np.flatnonzero(self.is_missing)
+
+
+Cut = tuple[int, np.ndarray, np.ndarray]
+"""A shard, cells in it, and the sizes of their chunks, int64 `(n,)`."""
+
+Keep = Callable[[Request, memoryview], None]
+"""Takes the answer to a request."""
 
 
 class CachedColumn:
@@ -65,7 +81,7 @@ class CachedColumn:
         index.n_chunks = self.layout.n_planes * n_chunks
         self.checks = ChunkChecks(StoreDirectory.at(store.root), array, store.manifest)
         self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
+        self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def is_open(self, shard: int) -> bool:
         """Whether its table is here."""
@@ -75,17 +91,20 @@ class CachedColumn:
         """The shards that hold some cells."""
         return np.unique(some // self.shard_cells).tolist()
 
-    def open_shard(self, shard: int) -> None:
+    async def open_shard(self, shard: int) -> None:
         """Fetch the table of a shard; raises StoreError if the object is none of this array."""
-        with self._locks[shard % len(self._locks)]:
-            if shard in self._tables:
-                return
-            entries = again(partial(self._fetch_table, shard))
-            layout = self.layout
-            places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
-            places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
-            starts, sizes = map(np.ascontiguousarray, places.reshape(-1, 2).T)
-            self._tables[shard] = starts, sizes
+        async with self._locks[shard]:
+            if not self.is_open(shard):
+                fetch = partial(self._fetch_table, shard)
+                self._tables[shard] = self._places(await asyncio.to_thread(again, fetch))
+
+    def _places(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the chunk of each cell of a shard is: starts and sizes, int64 `(n,)`."""
+        layout = self.layout
+        places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
+        places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
+        starts, sizes = map(np.ascontiguousarray, places.reshape(-1, 2).T)
+        return starts, sizes
 
     def _fetch_table(self, shard: int) -> np.ndarray:
         """(offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`."""
@@ -123,8 +142,8 @@ class CachedColumn:
             _, found[here] = self.place(shard, some[here])
         return found
 
-    def cut(self, some: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Cells as (shard, cells, sizes) of jobs, in the order of their places in the objects."""
+    def cut(self, some: np.ndarray) -> list[Cut]:
+        """Cells of open shards as jobs, in the order of their places in the objects."""
         jobs = []
         shards = some // self.shard_cells
         for shard in np.unique(shards).tolist():
@@ -136,59 +155,53 @@ class CachedColumn:
                 jobs.append((shard, here[first:last], sizes[first:last]))
         return jobs
 
-    def plan(self, job: Job, slab: Slab) -> list[Request]:
-        """The requests of a job, for the chunks that an earlier process has not left there."""
-        self._look(job, slab)
-        return self._requests(job)
+    async def fetch(self, job: Job, slab: Slab) -> None:
+        """Bring what a job lacks into its slots.
 
-    def count(self, job: Job, requests: list[Request]) -> None:
-        """Note that what a job lacks is asked for."""
-        cells = job.cells[job.is_missing]
-        _, sizes = self.place(job.shard, cells)
-        job.n_fetched += sum(one.stop - one.start for one in requests)
-        job.n_again += int(sizes[self.index.was_here[cells]].sum())
-
-    def fetch(self, job: Job, slab: Slab) -> None:
-        """Bring what a job lacks into its slots, by the client; it may take long.
-
-        Raises
-        ------
-        CorruptError
-            It comes with wrong bytes again and again.
-        OSError
-            It cannot be written.
+        It is asked for over plain connections, and what did not come right, of the client. Raises
+        CorruptError if it comes wrong again and again, and OSError if it cannot be written.
         """
-        key = self.key(job)
-        for n_left in reversed(range(FETCHES)):
+        self._look(job, slab)
+        for n in range(1 + FETCHES):
             todo = job.missing()
             if not len(todo):
                 return
-            if not n_left:  # the sums may be what is wrong
-                with self.store.lock:
-                    self.store.fetch_whole(self.array.checksums.layout.path)
-                    self.checks.read()
-            requests = self._requests(job)
-            starts = [one.start for one in requests]
-            stops = [one.stop for one in requests]
-            self.count(job, requests)
-            answers = self.store.source.get_ranges(key, starts, stops)
-            for request, data in zip(requests, answers, strict=True):
-                self.keep(job, todo[request.first : request.last], request.start, data, slab)
+            if n == FETCHES:  # the sums may be what is wrong
+                await self.store.fetch_again(self.array.checksums.layout.path)
+                self.checks.read()
+            requests = plan_requests(*self.place(job.shard, job.cells[todo]))
+            keep = partial(self._keep, job, todo, slab)
+            await (self._ask_client if n else self._ask)(job.shard, requests, keep)
         if job.is_missing.any():
             first = int(job.cells[job.missing()[0]]) - job.shard * self.shard_cells
             chunk = first % self.layout.shard_chunks
             raise CorruptError(
-                f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
-                f"others {FETCHES} times; push the store again, or see python -m store verify"
+                f"{self.store.url}/{self.layout.shard_path(job.shard)}, chunk {chunk}: expected "
+                f"the bytes of its checksum, found others {FETCHES} times; push the store again, "
+                "or see python -m store verify"
             )
 
-    def key(self, job: Job) -> str:
-        """The object of a job."""
-        return self.layout.shard_path(job.shard)
+    async def _ask(self, shard: int, requests: list[Request], keep: Keep) -> None:
+        reader = self.store.reader
+        key = self.layout.shard_path(shard)
 
-    def _requests(self, job: Job) -> list[Request]:
-        """Requests for what a job lacks."""
-        return plan_requests(*self.place(job.shard, job.cells[job.is_missing]))
+        async def ask(request: Request) -> None:
+            data = await reader.get(key, request.start, request.stop)
+            if data is not None:
+                keep(request, data)
+                reader.release(data)
+
+        # all of them end before an error is raised: their slots may be another's after it
+        ends = await asyncio.gather(*map(ask, requests), return_exceptions=True)
+        for error in filter(None, ends):
+            raise error
+
+    async def _ask_client(self, shard: int, requests: list[Request], keep: Keep) -> None:
+        key = self.layout.shard_path(shard)
+        starts, stops, _, _ = zip(*requests, strict=True)
+        answers = await asyncio.to_thread(self.store.source.get_ranges, key, starts, stops)
+        for request, data in zip(requests, answers, strict=True):
+            keep(request, data)
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job an earlier process has left in their slots."""
@@ -207,22 +220,22 @@ class CachedColumn:
         )
         return self.checks.of(job.shard, chunks, planes)
 
-    def keep(self, job: Job, some: np.ndarray, base: int, data: memoryview, slab: Slab) -> None:
-        """Write the chunks that are right into their slots; the job lacks them no more.
+    def _keep(
+        self, job: Job, todo: np.ndarray, slab: Slab, request: Request, data: memoryview
+    ) -> None:
+        """Write the chunks of an answer that are right into their slots; the job has them now.
 
-        Parameters
-        ----------
-        some
-            Indices of chunks of the job, int64 `(n,)`.
-        base, data
-            Bytes of the object from `base` on, which hold them.
+        `todo` are the indices of those that were asked for, int64 `(n,)`.
         """
-        starts, sizes = self.place(job.shard, job.cells[some])
+        some = todo[request.first : request.last]
+        cells = job.cells[some]
+        base = request.start
+        starts, sizes = self.place(job.shard, cells)
+        job.n_fetched += len(data)
+        job.n_again += int(sizes[self.index.was_here[cells]].sum())
         is_right = self._check(job, some)
         spans = zip((starts - base).tolist(), (starts - base + sizes).tolist(), strict=True)
         right = np.array([is_right(i, data[a:b]) for i, (a, b) in enumerate(spans)], bool)
-        self.index.sizes[job.cells[some]] = sizes
-        pieces = join_pieces(starts[right], sizes[right], job.positions[some[right]])
-        for piece in pieces:
+        for piece in join_pieces(starts[right], sizes[right], job.positions[some[right]]):
             slab.write(data[piece.start - base : piece.stop - base], piece.target)
         job.is_missing[some[right]] = False

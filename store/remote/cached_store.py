@@ -3,10 +3,10 @@
 Columns have no files: their chunks are in the slab, and `cached_column` fetches them.
 """
 
+import asyncio
 import hashlib
 import json
 import os
-import threading
 from pathlib import Path
 
 from store.errors import FormatError, NotFoundError, StoreError
@@ -37,12 +37,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 def state_digest(name: str, group: bytes, url: str) -> str:
     """The name of the folder of one committed state: its source's name, and of its manifest.
 
-    Not of the bytes of its `zarr.json`: of those, some have no checksum.
-
-    Raises
-    ------
-    FormatError
-        The manifest is damaged, or of another version.
+    Not of the bytes of its `zarr.json`: of those, some have no checksum. Raises FormatError.
     """
     where = f"{url}/{GROUP_FILE}"
     manifest = Manifest.from_attributes(group_attributes(group, where), where)
@@ -63,24 +58,28 @@ def is_state_of(folder: Path, other: Path, uuid: str) -> bool:
 class CachedStore:
     """A store at an address, and its folder in the cache, made if it is not there.
 
-    Parameters
-    ----------
-    source
-        Where its bytes are.
-    group
-        The bytes of its `zarr.json`.
+    `group` has the bytes of its `zarr.json`.
 
     Attributes
     ----------
+    source, reader
+        Where its bytes are, and what receives ranges of them over plain connections.
     root
         Directory of its files, where a local store has them.
     manifest
         What is committed at the address.
+    fixed_bytes
+        What its folder takes on the disk, once everything has been read.
+    portion_bytes
+        Of the largest chunk in all its planes, which one read needs together.
+    n_users
+        Readers that have it open.
     """
 
     def __init__(self, url: str, source: Objects, folder: Path, group: bytes) -> None:
         self.url = url
         self.source = source
+        self.reader = source.reader()
         self.folder = folder
         self.root = self.folder / "store"
         make_folder(self.root, self.folder.parent)
@@ -90,9 +89,19 @@ class CachedStore:
         except FormatError as error:
             message = str(error).replace(str(self.root), url)
             raise type(error)(message) from error
-        self.whole: set[str] = set()  # arrays whose files are here
-        self.lock = threading.RLock()
+        self._whole: set[str] = set()  # arrays whose files are here
+        self._lock = asyncio.Lock()
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
+        self.fixed_bytes = self._fixed_bytes()
+        self.portion_bytes = self._portion_bytes()
+        self.n_users = 0
+
+    def use(self, source: Objects) -> None:
+        """Ask another source from now on, as with credentials that are renewed."""
+        if source is not self.source:
+            self.reader.close()
+            self.source = source
+            self.reader = source.reader()
 
     def stored(self, path: str) -> StoredArray:
         """An array of the store; raises NotFoundError."""
@@ -106,8 +115,7 @@ class CachedStore:
         keys = [key for key in data_files(self.manifest) if key.startswith(begin)]
         return sum(head.size for head in self.source.heads(keys).values())
 
-    def fixed_bytes(self) -> int:
-        """What its folder takes on the disk, once everything has been read: bytes."""
+    def _fixed_bytes(self) -> int:
         total = 8 * BLOCK
         for array in self._known.values():
             if array.column is None:
@@ -116,23 +124,29 @@ class CachedStore:
                 total += 2 * index_bytes(n_cells(array)) + 4 * BLOCK
         return total
 
-    def least_portion(self) -> int:
-        """Bytes of the largest chunk in all its planes, which one read needs together."""
+    def _portion_bytes(self) -> int:
         layouts = [array.layout for array in self._known.values() if array.column is not None]
         chunks = (layout.n_planes * (layout.chunk_bytes + CHUNK_MARGIN) for layout in layouts)
         return max(chunks, default=BLOCK)
 
-    def need_whole(self, path: str) -> None:
+    async def need_whole(self, path: str) -> None:
         """Have the files of a small array, compared with their checksums."""
-        with self.lock:
-            if path in self.whole:
-                return
+        async with self._lock:
             if path.startswith("_offsets/"):
-                self.need_whole(self.stored(path).checksums.layout.path)
-            self.fetch_whole(path)
-            self.whole.add(path)
+                await self._need(self.stored(path).checksums.layout.path)
+            await self._need(path)
 
-    def fetch_whole(self, path: str) -> None:
+    async def _need(self, path: str) -> None:
+        if path not in self._whole:
+            await asyncio.to_thread(self._fetch_whole, path)
+            self._whole.add(path)
+
+    async def fetch_again(self, path: str) -> None:
+        """Have the files of a small array fetched anew."""
+        async with self._lock:
+            await asyncio.to_thread(self._fetch_whole, path)
+
+    def _fetch_whole(self, path: str) -> None:
         """Fetch the files of a small array.
 
         Each in one request: an append to the store replaces them, by longer ones that begin alike.
@@ -153,7 +167,7 @@ class CachedStore:
         """Put a file in place, whole or not at all."""
         path = self.root / key
         make_folder(path.parent, self.root)
-        part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
+        part = path.with_name(f"{path.name}.part")
         fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             write_at(fd, memoryview(data), 0)
@@ -181,13 +195,7 @@ def _small_bytes(array: StoredArray, shard: int) -> int:
 
 
 def make_folder(folder: Path, root: Path) -> None:
-    """Make a folder below `root`, which is there: if somebody has removed it, it stays away.
-
-    Raises
-    ------
-    FileNotFoundError
-        `root` is not there.
-    """
+    """Make a folder below `root`; raises FileNotFoundError if somebody has removed that."""
     below = [one for one in (folder, *folder.parents) if one.is_relative_to(root) and one != root]
     for one in reversed(below):
         one.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.read.mapped_file import MappedFile
-from store.remote.slab import BLOCK
+from store.remote.slab import BLOCK, slots
 
 __all__ = [
     "CHUNK_MARGIN",
@@ -34,7 +34,7 @@ HEADER_BYTES = 64
 CELL_BYTES = 8 + 4  # a word, and the bytes of the chunk
 SLOT_BITS = 30  # of a word: 4 TiB of blocks; the tick follows
 SLOT_MASK = np.uint64(2**SLOT_BITS - 1)
-UNCHECKED = np.uint64(2**63)  # in the word of what an earlier process has left
+UNCHECKED = np.uint64(2**63)  # in the word of what may not be read before it is checked
 
 
 def shard_cells(array: StoredArray) -> int:
@@ -75,12 +75,8 @@ def index_bytes(n: int) -> int:
 class ChunkIndex:
     """The index of an array, mapped to be read.
 
-    Attributes
-    ----------
-    words
-        uint64 `(n_cells,)`, a view of the file.
-    sizes
-        uint32 `(n_cells,)`: the bytes of the chunks that are there.
+    `words`, uint64, and `sizes`, uint32, the bytes of the chunks that are there, are views of the
+    file, `(n_cells,)`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -125,10 +121,8 @@ class WritableIndex:
         bool: it was fetched for an announced use that is not over.
     pins
         int32: requests that wait for it, or whose reader is copying it.
-    is_coming, coming_to
-        bool: it is being fetched or checked. int64: the slot that it has meanwhile.
-    is_spoiled
-        bool: while it is coming, what its slot held was given back to the disk.
+    is_coming
+        bool: it is being fetched or checked, by a job that has its slot.
     was_here
         bool: it had been fetched before.
     is_open
@@ -159,8 +153,6 @@ class WritableIndex:
         self.is_ahead = np.zeros(n, bool)
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
-        self.coming_to = np.zeros(n, np.int64)
-        self.is_spoiled = np.zeros(n, bool)
         self.was_here = np.zeros(n, bool)
         self.n_here = 0
         self.n_chunks = -1
@@ -217,21 +209,30 @@ class WritableIndex:
         other.clear(some)
         self.words[some] = words | UNCHECKED
 
+    def doubt(self, some: np.ndarray) -> None:
+        """Have chunks that are here be compared with their checksums before they are read."""
+        here = some[are_here(self.words[some])]
+        self._count(-len(here))
+        self.words[here] |= UNCHECKED
+
     def publish(self, some: np.ndarray, positions: np.ndarray, tick: int) -> None:
         """Tell readers that chunks have come, whose sizes are noted."""
-        slots = (positions // BLOCK).astype(np.uint64)
-        self.words[some] = slots | np.uint64(tick << SLOT_BITS)
-        self.is_coming[some] = False
+        numbers = (positions // BLOCK).astype(np.uint64)
+        self.words[some] = numbers | np.uint64(tick << SLOT_BITS)
         self.was_here[some] = True
         self._count(len(some))
 
-    def clear(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tell readers that chunks are gone; the positions and sizes that are free after this."""
+    def clear(self, some: np.ndarray) -> np.ndarray:
+        """Tell readers that chunks are gone; the positions that are free after this."""
         words = self.words[some]
         self._count(-int(are_here(words).sum()))
         self.words[some] = 0
         self.is_ahead[some] = False
-        return positions_of(words), self.sizes[some].astype(np.int64)
+        return positions_of(words)
+
+    def slots(self, some: np.ndarray) -> np.ndarray:
+        """Bytes of the slots of chunks, int64 `(n,)`."""
+        return slots(self.sizes[some].astype(np.int64))
 
     def _count(self, n: int) -> None:
         self.n_here += n

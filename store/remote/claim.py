@@ -33,17 +33,8 @@ def claimed(
     """Hold the right to push in the block; it ends with a commit, so not with an error.
 
     The local store at `directory` is locked; the push goes on from the state `base` in the bucket.
-    With `restart` the claim is taken from whoever has it.
-
-    Yields
-    ------
-    bool
-        Whether a push was here before that is dead: what it left may be replaced.
-
-    Raises
-    ------
-    LockedError
-        Another push has it.
+    With `restart` the claim is taken from whoever has it. Yields whether a push was here before
+    that is dead: what it left may be replaced. Raises LockedError if another push has it.
     """
     of_base = base.head.etag if base else None
     claim = {"base": of_base, "holder": _holder(directory), "push": uuid4().hex}

@@ -39,23 +39,11 @@ class Head(NamedTuple):
 
 
 class Client:
-    """Requests to one bucket; for many threads.
+    """Requests to one bucket, for many threads. Keys are relative to its `location`.
 
-    Parameters
-    ----------
-    location
-        Keys are relative to it.
-    options
-        Settings of obstore's store, e.g. `endpoint`; others are taken from the environment.
-    attempt_s, stall_s
-        Seconds that a request takes at most, and those without a byte of an answer.
-
-    Raises
-    ------
-    SchemaError
-        A setting is wrong.
-    NotFoundError
-        obstore is not installed.
+    `options` are settings of obstore's store, e.g. `endpoint`; others are taken from the
+    environment. A request takes `attempt_s` seconds at most, and `stall_s` without a byte of an
+    answer. Raises SchemaError if a setting is wrong, NotFoundError if obstore is not installed.
     """
 
     def __init__(

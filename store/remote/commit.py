@@ -51,10 +51,8 @@ class Remote(NamedTuple):
 def read_remote(objects: Objects) -> Remote | None:
     """The committed state; None where no store is.
 
-    Raises
-    ------
-    FormatError
-        What is there is no store, or of a newer format, or damaged; read more than once.
+    Raises FormatError if what is there is no store, or of a newer format, or damaged when read more
+    than once.
     """
     with suppress(NotFoundError):
         return again(lambda: _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects))
@@ -73,14 +71,9 @@ def commit(
     """Make `manifest` what readers of the store see, if nobody else committed since `base`.
 
     The objects hold everything that it calls for. `base` is None where there was no store;
-    `record` is for the next push. Returns the id of this commit.
-
-    Raises
-    ------
-    LockedError
-        Another writer was first, and nothing was changed.
-    UnreachableError
-        No certain answer came in time: it is done, or not.
+    `record` is for the next push. Returns the id of this commit. Raises LockedError if another
+    writer was first, and nothing was changed; UnreachableError if no certain answer came in time:
+    it is done, or not.
     """
     commit_id = uuid4().hex
     text = _text(objects, manifest, {**record, COMMITS: [commit_id, *_commits(base)]})

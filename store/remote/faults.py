@@ -68,12 +68,8 @@ class TransientFault(Exception):
 def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     """What an error of the client means; `where` is the object's address, without credentials.
 
-    Returns
-    -------
-    TransientFault
-        If it is worth another attempt.
-    StoreError
-        If it is not: ConflictError where a condition did not hold, NotFoundError where nothing is.
+    A TransientFault is worth another attempt. Of the others, ConflictError says that a condition
+    did not hold, NotFoundError that nothing is there.
     """
     name = type(error).__name__
     text = str(error)

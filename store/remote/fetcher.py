@@ -5,15 +5,17 @@ when nobody has been connected for a while. It alone talks to object stores and 
 What it leaves when it is killed is a socket's name and files that the next one counts and checks.
 """
 
+import asyncio
 import fcntl
 import gc
 import os
 import resource
 import socket
 import sys
-import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,11 @@ from store.format.manifest import GROUP_FILE
 from store.format.ranges import cells
 from store.remote.cache import DiskCache, Ticket
 from store.remote.cached_column import CachedColumn
-from store.remote.cached_store import SOURCE_NAME, CachedStore, state_digest
+from store.remote.cached_store import CachedStore, state_digest
 from store.remote.chunk_index import CHUNK_MARGIN
 from store.remote.faults import disk_fault
 from store.remote.inventory import BASE_BYTES
-from store.remote.messages import PROTOCOL, receive, send
+from store.remote.messages import PROTOCOL, pack, receive_from
 from store.remote.mirror import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
 from store.remote.objects import Objects, open_objects
 from store.remote.source import source_name
@@ -37,7 +39,9 @@ from store.remote.source import source_name
 __all__ = ["Server", "listen", "main"]
 
 IDLE_S = 2.0  # without a connection
+N_BACKLOG = 512
 POLL_S = 0.25
+N_THREADS = 16  # for the client, and small files
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
 LEAST_PORTIONS = 4
@@ -61,8 +65,9 @@ def main(argv: list[str]) -> int:
     _detach(directory)
     # what is imported stays: to look through it again and again takes a tenth
     gc.freeze()
-    server.serve()
-    os._exit(0)  # the lock goes with it: not after threads that still wait for an answer
+    # at the end the lock goes too: not after threads that still wait for an answer
+    server.run(then=lambda: os._exit(0))
+    return 0
 
 
 def listen(directory: Path) -> socket.socket:
@@ -72,7 +77,7 @@ def listen(directory: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with socket_address(directory) as address:
         listener.bind(address)
-    listener.listen(512)
+    listener.listen(N_BACKLOG)
     return listener
 
 
@@ -94,7 +99,7 @@ def _raise_file_limit() -> None:
 
 
 class Server:
-    """Answers the readers of a cache directory, whose lock this process has.
+    """Answers the readers of a cache directory, whose lock this process has; in one event loop.
 
     `listener` is a socket that listens, `open_source` makes objects of an address and settings.
     """
@@ -108,36 +113,48 @@ class Server:
         self.directory = directory
         self.listener = listener
         self.open_source = open_source
-        self.is_over = False
-        self.lock = threading.Lock()
-        self.sessions: dict[int, _Session] = {}
-        self.stores: dict[tuple[str, str], _Opened] = {}
+        self.loop = asyncio.new_event_loop()
+        self.is_over = asyncio.Event()
+        self.sessions: set[_Session] = set()
+        self.stores: dict[str, CachedStore] = {}  # by the digests of their states
         self.sources: dict[str, tuple[Mapping[str, str], Objects | None]] = {}
         self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the cache
         self.cache = DiskCache(directory, self.default_limit)
 
-    def serve(self) -> None:
-        """Answer until nobody has been connected for `IDLE_S`."""
-        self.listener.settimeout(POLL_S)
-        last_used = time.monotonic()
-        while not self.is_over and self._is_reachable() and time.monotonic() < last_used + IDLE_S:
+    def run(self, then: Callable[[], None] = lambda: None) -> None:
+        """Answer until nobody has been connected for `IDLE_S`; `then` is called at the end."""
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            self.loop.set_default_executor(ThreadPoolExecutor(N_THREADS))
             try:
-                link, _ = self.listener.accept()
-                link.settimeout(None)
-                _Session(self, link).start()
-            except TimeoutError:
-                pass
-            except OSError:  # no descriptor is free: who connects waits, others go on
-                time.sleep(POLL_S)
+                runner.run(self._serve())
+            except Exception:  # noqa: BLE001 - a defect: readers start another process
+                traceback.print_exc()  # into fetcher.log
+            then()
+
+    async def _serve(self) -> None:
+        fetching = self.loop.create_task(self.cache.run())
+        listening = await asyncio.start_unix_server(
+            self._talk, sock=self.listener, backlog=N_BACKLOG
+        )
+        last_used = time.monotonic()
+        while self._is_reachable() and time.monotonic() < last_used + IDLE_S:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.is_over.wait(), POLL_S)
+                break
+            if fetching.done():
+                await fetching  # which raises
             self._close_unused()
             if self.sessions:
                 last_used = time.monotonic()
         if self._is_reachable():
             with suppress(FileNotFoundError):
                 (self.directory / SOCKET_FILE).unlink()
-        self.listener.close()
-        self.cache.close()
+        listening.close()
+        fetching.cancel()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _Session(self, reader, writer).run()
 
     def _is_reachable(self) -> bool:
         """Whether our socket is where readers look: else somebody has removed the directory, and
@@ -147,174 +164,121 @@ class Server:
         return False
 
     def stop(self) -> None:
-        """End at once, as if it was killed."""
-        self.is_over = True
-        for session in list(self.sessions.values()):
-            with suppress(OSError):
-                session.link.shutdown(socket.SHUT_RDWR)
+        """End at once, as if it was killed; from any thread."""
+        self.loop.call_soon_threadsafe(self.is_over.set)
 
-    def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> "_Opened":
+    async def open(self, url: str, settings: Mapping[str, str], digest: str | None) -> CachedStore:
         """The store of a source: as it is now, or the committed state of a digest."""
-        name = source_name(url, settings)
+        name = await asyncio.to_thread(source_name, url, settings)
         known, source = self.sources.get(name, ({}, None))
         if source is None or known != settings:
-            source = self.open_source(url, settings=settings)  # which asks the server for the store
+            # which asks the server for the store
+            source = await asyncio.to_thread(self.open_source, url, settings=settings)
             self.sources[name] = settings, source
         group = b""
         if digest is None:
-            group = source.get(GROUP_FILE)
+            group = await asyncio.to_thread(source.get, GROUP_FILE)
             digest = state_digest(name, group, url)
         if not (digest.startswith(name) and digest.isalnum()):
             raise StoreError(f"{url}: the settings of its server were changed: open it again")
-        with self.lock:
-            opened = self.stores.setdefault((url, digest), _Opened())
-            opened.n_users += 1
-        try:
-            opened.open(self, url, source, digest, group)
-        except BaseException:
-            self.leave(opened)
-            raise
-        return opened
-
-    def leave(self, opened: "_Opened") -> None:
-        """A reader has gone."""
-        with self.lock:
-            opened.n_users -= 1
-
-    def _close_unused(self) -> None:
-        with self.lock:
-            for key, opened in list(self.stores.items()):
-                if not opened.n_users:
-                    self.cache.close_store(self.directory / STORES_DIR / key[1], opened.store)
-                    del self.stores[key]
-
-    def set_limit(self) -> None:
-        """Take the smallest limit of those connected."""
-        with self.lock:
-            limit = self.smallest_limit()
-            if limit != self.cache.limit:
-                self.cache.set_limit(limit)
-
-    def smallest_limit(self) -> int:
-        """Of those connected."""
-        limits = [session.limit for session in list(self.sessions.values())]
-        given = [limit for limit in limits if limit is not None]
-        return min(given, default=self.default_limit)
-
-    def portion_bytes(self, least: int) -> int:
-        """What a reader may ask for at a time, now: at least so much."""
-        room = max(self.cache.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
-        return max(least, min(PORTION_BYTES, room))
-
-    def others(self) -> str:
-        """That more than one store or state is open, for messages."""
-        n_others = len(self.stores) - 1
-        return f" beside {n_others} other open stores or states of it" if n_others else ""
-
-    def fixed_bytes(self) -> int:
-        """What all open stores take beside chunks."""
-        opened = [one.store for one in list(self.stores.values()) if one.store is not None]
-        return BASE_BYTES + sum(store.fixed_bytes() for store in opened)
-
-
-class _Opened:
-    """A store that somebody reads."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.store: Any = None  # a CachedStore, once it is open
-        self.columns: dict[str, CachedColumn] = {}
-        self.n_users = 0
-        self.name = ""
-
-    def open(self, server: Server, url: str, source: Objects, digest: str, group: bytes) -> None:
-        """Make its folder, if it is not open; `group` is empty where it is that of the folder."""
-        folder = server.directory / STORES_DIR / digest
-        with self.lock:
-            if self.store is not None:
-                self.store.source = source  # with the newest of credentials that are renewed
-                return
-            server.cache.keep(folder)  # before anything is in it: a smaller limit would remove it
-            if not group:
-                with suppress(FileNotFoundError):
-                    group = (folder / "store" / GROUP_FILE).read_bytes()
-            group = group or source.get(GROUP_FILE)
-            if state_digest(digest[:SOURCE_NAME], group, url) != digest:
+        folder = self.directory / STORES_DIR / digest
+        if digest not in self.stores:
+            with suppress(FileNotFoundError):
+                group = group or (folder / "store" / GROUP_FILE).read_bytes()
+            group = group or await asyncio.to_thread(source.get, GROUP_FILE)
+        if digest not in self.stores:  # nothing is waited for from here on
+            if state_digest(name, group, url) != digest:
                 raise StoreError(
                     f"{url}: expected the state that was opened, found another one; "
                     "open the store again"
                 )
             store = CachedStore(url, source, folder, group)
-            server.cache.open_store(store)
-            self.name = f"{os.getpid()}-{time.monotonic_ns()}"
-            self.store = store
+            self.cache.open_store(store)
+            self.stores[digest] = store
+        store = self.stores[digest]
+        store.use(source)  # with the newest of credentials that are renewed
+        store.n_users += 1
+        return store
 
-    def column(self, server: Server, path: str) -> CachedColumn:
-        """A column, whose chunks are counted from now on."""
-        with self.lock:
-            if path not in self.columns:
-                array = self.store.stored(path)
-                if array.column is None:
-                    raise ValueError(f"expected a column, found {path!r:.200}")
-                self.store.need_whole(array.checksums.layout.path)
-                self.columns[path] = server.cache.open_column(self.store, array)
-            return self.columns[path]
+    def _close_unused(self) -> None:
+        for digest, store in list(self.stores.items()):
+            if not store.n_users:
+                self.cache.close_store(store)
+                del self.stores[digest]
+
+    def set_limit(self) -> None:
+        """Take the smallest limit of those connected."""
+        limit = self.smallest_limit()
+        if limit != self.cache.limit:
+            self.cache.set_limit(limit)
+
+    def smallest_limit(self) -> int:
+        """Of those connected."""
+        limits = [session.limit for session in self.sessions if session.limit is not None]
+        return min(limits, default=self.default_limit)
+
+    def portion_bytes(self, store: CachedStore) -> int:
+        """What a reader may ask for at a time, now: at least the largest chunk."""
+        room = max(self.cache.limit - self.fixed_bytes(), 0) // (2 * LEAST_PORTIONS)
+        return max(store.portion_bytes, min(PORTION_BYTES, room))
+
+    def fixed_bytes(self) -> int:
+        """What all open stores take beside chunks."""
+        return BASE_BYTES + sum(store.fixed_bytes for store in self.stores.values())
 
 
-class _Session(threading.Thread):
+class _Session:
     """One connection."""
 
-    def __init__(self, server: Server, link: socket.socket) -> None:
-        super().__init__(daemon=True)
+    def __init__(
+        self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.server = server
-        self.link = link
+        self.cache = server.cache
+        self.reader = reader
+        self.writer = writer
         self.limit: int | None = None
-        self.is_alive_ = True
-        self.opened: _Opened | None = None
+        self.is_alive = True
+        self.store: CachedStore | None = None
         self.ticket: Ticket | None = None
         self.offset: float | None = None
-        self.operations: dict[str, Callable[..., dict[str, Any]]] = {
-            "array": self._array,
-            "need": self._need,
-            "done": self._done,
-            "want": self._want,
-            "stats": self._stats,
-        }
-        server.sessions[id(self)] = self
 
-    def run(self) -> None:
+    async def run(self) -> None:
+        """Answer until the reader has gone."""
+        self.server.sessions.add(self)
         try:
             while True:
-                message, numbers = receive(self.link)
-                reply = self._answer(message, numbers)
+                message, numbers = await receive_from(self.reader)
+                reply = await self._answer(message, numbers)
                 if message.get("op") != "done":
-                    send(self.link, reply)
+                    self.writer.write(pack(reply))
+                    await self.writer.drain()
         except OSError:  # the reader has gone
             pass
-        except BaseException as error:  # a fault of ours: the reader need not try again
+        except Exception as error:  # a fault of ours: the reader need not try again
             text = f"{self.server.directory}: found {error!r} (see fetcher.log); report it"
-            send(self.link, {"error": "StoreError", "message": text})
+            self.writer.write(pack({"error": "StoreError", "message": text}))
             raise
         finally:
             self._end()
 
     def _end(self) -> None:
-        self.is_alive_ = False
-        self._done()
-        self.link.close()
-        if self.opened is not None:
-            self.server.leave(self.opened)
-        self.server.sessions.pop(id(self), None)
+        self.is_alive = False
+        self._release()
+        self.writer.close()
+        if self.store is not None:
+            self.store.n_users -= 1
+        self.server.sessions.remove(self)
         if self.limit is not None and self.server.sessions:
             self.server.set_limit()
 
-    def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
+    async def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any]:
         try:
             if message.get("op") == "open":
-                return self._open(message)
-            if self.opened is None:
+                return await self._open(message)
+            if self.store is None:
                 raise ValueError("expected a store to be opened first")
-            return self.operations[message["op"]](self.opened, message, numbers)
+            return await self._do(self.store, message, numbers)
         except DamagedItemsError as error:  # the reader knows its items better
             return {"error": "CorruptError", "message": str(error)}
         except (StoreError, ValueError) as error:
@@ -323,80 +287,84 @@ class _Session(threading.Thread):
             fault = disk_fault(self.server.directory, error)
             return {"error": "StoreError", "message": str(fault)}
 
-    def _open(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _open(self, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("protocol") != PROTOCOL:
             raise VersionError(
                 f"{self.server.directory}: expected readers of version {PROTOCOL}, found "
                 f"{message.get('protocol')!r:.20}; end the processes of the other version, or "
                 "choose another cache directory"
             )
-        opened = self.server.open(str(message["url"]), message["settings"], message["digest"])
-        self.opened = opened
+        server = self.server
+        store = await server.open(str(message["url"]), message["settings"], message["digest"])
+        self.store = store
         limit = message["limit"]
-        fixed = self.server.fixed_bytes()
-        portion = opened.store.least_portion()
-        least = fixed + LEAST_PORTIONS * portion
-        found = self.server.smallest_limit() if limit is None else limit
+        least = server.fixed_bytes() + LEAST_PORTIONS * store.portion_bytes
+        found = server.smallest_limit() if limit is None else limit
         if found < least:  # others go on with theirs
+            n_others = len(server.stores) - 1
+            others = f" beside {n_others} other open stores or states of it" if n_others else ""
             raise ValueError(
                 f"expected at least {least:,} bytes for the cache, the least that works for "
-                f"{opened.store.url}{self.server.others()}, found {found:,}"
+                f"{store.url}{others}, found {found:,}"
             )
         self.limit = limit
-        self.server.set_limit()
+        server.set_limit()
         return {
-            "root": str(opened.store.root),
-            "digest": opened.store.folder.name,
-            "portion_bytes": self.server.portion_bytes(portion),
-            "session": opened.name,
+            "root": str(store.root),
+            "digest": store.folder.name,
+            "portion_bytes": server.portion_bytes(store),
         }
 
-    def _array(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-        """See `Mirror.open_array`."""
-        path = message["array"]
-        if opened.store.stored(path).column is not None:
-            return {"file": str(opened.column(self.server, path).index.path)}
-        opened.store.need_whole(path)
+    async def _do(
+        self, store: CachedStore, message: dict[str, Any], numbers: np.ndarray
+    ) -> dict[str, Any]:
+        """What a `Mirror` asks for."""
+        operation, path = message["op"], message.get("array", "")
+        if operation == "done":
+            self._release()
+        elif operation == "stats" and "array" not in message:
+            return {"stats": vars(self.cache.stats())}
+        elif operation == "stats":
+            return {"bytes": await asyncio.to_thread(store.object_bytes, path)}
+        elif operation == "array" and store.stored(path).column is None:
+            await store.need_whole(path)
+        else:
+            column = await self.cache.column(store, path)
+            if operation == "need":
+                return await self._need(store, column, message, numbers)
+            if operation == "array":
+                return {"file": str(column.index.path)}
+            self._want(column, float(message["now"]), numbers.reshape(-1, 3).astype(float))
         return {}
 
-    def _need(
-        self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
+    async def _need(
+        self, store: CachedStore, column: CachedColumn, message: dict[str, Any], runs: np.ndarray
     ) -> dict[str, Any]:
-        column = opened.column(self.server, message["array"])
-        some = _expand(numbers, len(column.index.words))
-        self._done()
-        portion = self.server.portion_bytes(opened.store.least_portion())
-        if len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) > portion:
-            return {"portion_bytes": portion, "fits": False}
-        is_announced = bool(message["announced"])
-        self.ticket = self.server.cache.need(column, some, is_announced=is_announced)
-        return {"portion_bytes": portion, "fits": True}
+        some = _expand(runs, len(column.index.words))
+        self._release()
+        portion = self.server.portion_bytes(store)
+        fits = len(some) * (column.layout.chunk_bytes + CHUNK_MARGIN) <= portion
+        if fits:
+            if message["doubted"]:
+                column.index.doubt(some)
+            is_announced = bool(message["announced"])
+            self.ticket = await self.cache.need(column, some, is_announced=is_announced)
+        return {"portion_bytes": portion, "fits": fits}
 
-    def _done(self, *_: Any) -> dict[str, Any]:
-        """What was asked for before is copied; this has no answer."""
+    def _release(self) -> None:
+        """What was asked for before is copied."""
         if self.ticket is not None:
-            self.server.cache.release(self.ticket)
+            self.cache.release(self.ticket)
             self.ticket = None
-        return {}
 
-    def _want(
-        self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
-    ) -> dict[str, Any]:
-        column = opened.column(self.server, message["array"])
-        uses = numbers.reshape(-1, 3).astype(float)
-        _check_cells(uses[:, 0], len(column.index.words))
-        now = float(message["now"])
+    def _want(self, column: CachedColumn, now: float, uses: np.ndarray) -> None:
+        n = len(column.index.words)
+        if len(uses) and not (uses[:, 0].min() >= 0 and uses[:, 0].max() < n):
+            raise ValueError(f"expected cells from 0 to {n}, found others")
         if self.offset is None:
-            self.offset = self.server.cache.start_clock(now)
+            self.offset = self.cache.start_clock(now)
         uses[:, 1:] += self.offset
-        self.server.cache.want(column, uses, now + self.offset, lambda: self.is_alive_)
-        return {}
-
-    def _stats(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-        """The counts; or the bytes of the objects below a path."""
-        if "array" in message:
-            return {"bytes": opened.store.object_bytes(message["array"])}
-        return {"stats": vars(self.server.cache.stats())}
+        self.cache.want(column, uses, now + self.offset, lambda: self.is_alive)
 
 
 def _expand(runs: np.ndarray, n: int) -> np.ndarray:
@@ -407,11 +375,6 @@ def _expand(runs: np.ndarray, n: int) -> np.ndarray:
     ):
         raise ValueError(f"expected rising ranges of cells up to {n}, found others")
     return cells(firsts, stops, 1)[1]
-
-
-def _check_cells(some: np.ndarray, n: int) -> None:
-    if len(some) and not (some.min() >= 0 and some.max() < n):
-        raise ValueError(f"expected cells from 0 to {n}, found others")
 
 
 def _default_limit(directory: Path) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from store.remote.cached_column import CachedColumn, Cut, Job
 from store.remote.cached_store import INDEX_DIR, CachedStore, is_state_of
 from store.remote.chunk_index import WritableIndex, positions_of
 from store.remote.mirror import SLAB_FILE, STORES_DIR
@@ -25,12 +26,8 @@ CLOSED_SHARE = 8  # files of stores that no reader has open take no more of the 
 class Inventory:
     """The stores of a cache directory, which may take `limit` bytes, and their chunks.
 
-    Attributes
-    ----------
-    indexes
-        Of columns, by their files.
-    folders
-        Of stores -> bytes of their files, oldest first.
+    `indexes` are those of columns, by their files; `folders` has the bytes of the files of each
+    store, the oldest first.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -40,7 +37,7 @@ class Inventory:
         self.indexes: dict[Path, WritableIndex] = {}
         self.folders: dict[Path, int] = {}
         self._open_folders: set[Path] = set()
-        self._leaving: list[WritableIndex] = []  # forgotten, but chunks are on their way to slots
+        self._jobs: set[Job] = set()  # that have slots
         self.slab = Slab(directory / SLAB_FILE)
         self._adopt()
 
@@ -79,17 +76,16 @@ class Inventory:
             index.clear(cells[wrong[owners[wrong] == number]])
 
     def slots_taken(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """All slots that are taken: the number of its index, cell, start and stop of each."""
+        """All slots that are taken: the number of its index, cell, start and stop of each.
+
+        Those of jobs have the number -1.
+        """
         parts = [(np.empty(0, np.int64),) * 4]
-        for number, index in enumerate([*self.indexes.values(), *self._leaving]):
-            some = np.flatnonzero((index.words > 0) | index.is_coming)
-            starts = np.where(
-                index.is_coming[some] & (index.words[some] == 0),
-                index.coming_to[some],
-                positions_of(index.words[some]),
-            )
-            sizes = slots(index.sizes[some].astype(np.int64))
-            parts.append((np.full(len(some), number), some, starts, starts + sizes))
+        for number, index in enumerate(self.indexes.values()):
+            some = np.flatnonzero((index.words > 0) & ~index.is_coming)
+            starts = positions_of(index.words[some])
+            parts.append((np.full(len(some), number), some, starts, starts + index.slots(some)))
+        parts += [(np.full(len(job.cells), -1), job.cells, *_slots_of(job)) for job in self._jobs]
         owners, cells, starts, stops = (
             np.concatenate(column) for column in zip(*parts, strict=True)
         )
@@ -112,10 +108,10 @@ class Inventory:
         is_beyond = stops > n_bytes
         for number, index in enumerate(self.indexes.values()):
             beyond = cells[is_beyond & (owners == number)]
-            index.is_spoiled[beyond] = True  # of those that are coming, blocks are given back too
-            beyond = beyond[~index.is_coming[beyond]]
             self._count_evicted(index, beyond)
             index.clear(beyond)
+        for job in self._jobs:
+            job.is_void |= bool((_slots_of(job)[1] > n_bytes).any())
         _, _, starts, stops = self.slots_taken()
         self.slab.resize(n_bytes, starts, stops)
 
@@ -127,11 +123,11 @@ class Inventory:
         del self.folders[folder]
 
     def _forget(self, index: WritableIndex) -> None:
-        """Evict what an index has. Slots into which chunks are still coming are free after that."""
+        """Evict what an index has, and what is coming."""
         self.evict(index, index.movable())
         index.forget()
-        if index.is_coming.any():
-            self._leaving.append(index)
+        for job in self._jobs:
+            job.is_void |= job.column.index is index
 
     def open_store(self, store: CachedStore) -> None:
         """Keep the files of a store; take over what its other states have, if they have no reader.
@@ -142,12 +138,8 @@ class Inventory:
         """
         self._open_folders.add(store.folder)
         self.folders.pop(store.folder, None)
-        self.folders[store.folder] = store.fixed_bytes()
+        self.folders[store.folder] = store.fixed_bytes
         self.resize(self.limit)
-
-    def keep(self, folder: Path) -> None:
-        """Have the folder of a store that is opened stay, whatever the limit is."""
-        self._open_folders.add(folder)
 
     def close_store(self, folder: Path) -> None:
         """Have the chunks of a store without readers be evicted before others."""
@@ -177,52 +169,45 @@ class Inventory:
                 index.adopt(other, some[index.words[some] == 0])
 
     def take(
-        self,
-        index: WritableIndex,
-        cells: np.ndarray,
-        sizes: np.ndarray,
-        past: float,
-        needed_after: float,
-    ) -> np.ndarray | None:
-        """Have cells be coming into slots of these sizes, int64 `(n,)`.
+        self, column: CachedColumn, cut: list[Cut], past: float, needed_after: float
+    ) -> list[Job] | None:
+        """Jobs that bring chunks (see `CachedColumn.cut`), whose slots are theirs from now on.
 
         What was announced for before `past` has been read. Chunks are evicted for them only if they
-        are needed after `needed_after`. Returns the positions of the slots, int64 `(n,)`; None:
-        there is no room for all.
+        are needed after `needed_after`. None: there is no room for all.
         """
-        is_old = index.words[cells] > 0
-        wrong = is_old & (index.sizes[cells] != sizes)  # of another state of the store
-        if wrong.any():
-            self.evict(index, cells[wrong])
-            is_old = index.words[cells] > 0
+        index = column.index
+        cells = np.concatenate([part for _, part, _ in cut])
+        sizes = np.concatenate([part for _, _, part in cut])
+        is_of_another_state = (index.words[cells] > 0) & (index.sizes[cells] != sizes)
+        self.evict(index, cells[is_of_another_state])
+        is_new = index.words[cells] == 0
         index.is_coming[cells] = True
-        index.is_spoiled[cells] = False
-        new = cells[~is_old]
-        found = self._room(slots(sizes[~is_old]), past, needed_after)
+        found = self._room(slots(sizes[is_new]), past, needed_after)
         if found is None:
             index.is_coming[cells] = False
             return None
-        index.sizes[new] = sizes[~is_old]
-        positions = np.where(is_old, positions_of(index.words[cells]), 0)
-        positions[~is_old] = found
-        index.coming_to[cells] = positions
-        return positions
+        index.sizes[cells] = sizes
+        positions = positions_of(index.words[cells])
+        positions[is_new] = found
+        ends = np.cumsum([len(part) for _, part, _ in cut])
+        jobs = [
+            Job(column, shard, part, positions[end - len(part) : end])
+            for (shard, part, _), end in zip(cut, ends.tolist(), strict=True)
+        ]
+        self._jobs |= {*jobs}
+        return jobs
 
-    def settle(
-        self, index: WritableIndex, cells: np.ndarray, positions: np.ndarray, tick: int, came: bool
-    ) -> None:
-        """Cells that were coming are there, or, where they did not come, not any more."""
-        ends = positions + slots(index.sizes[cells].astype(np.int64))
-        fits = ends <= self.slab.n_bytes  # the slab may have become smaller
-        is_leaving = any(one is index for one in self._leaving)
-        fits &= ~index.is_spoiled[cells] & (came and not is_leaving)
-        index.publish(cells[fits], positions[fits], tick)
-        gone = cells[~fits]
-        index.clear(gone)
-        index.is_coming[gone] = False
-        self.slab.give_back(positions[~fits], (ends - positions)[~fits])
-        if is_leaving and not index.is_coming.any():
-            self._leaving = [one for one in self._leaving if one is not index]
+    def settle(self, job: Job, tick: int, *, came: bool) -> None:
+        """The chunks of a job are there; or, where they did not come, not any more."""
+        self._jobs.remove(job)
+        index = job.column.index
+        index.is_coming[job.cells] = False
+        if came and not job.is_void:
+            index.publish(job.cells, job.positions, tick)
+        else:
+            index.clear(job.cells)
+            self.slab.give_back(job.positions, index.slots(job.cells))
 
     def _room(self, sizes: np.ndarray, past: float, needed_after: float) -> list[int] | None:
         """Slots of these sizes; others are evicted for them, but only if they are needed later."""
@@ -252,12 +237,7 @@ class Inventory:
             return False
         cells, uses = (np.concatenate(parts) for parts in zip(*found, strict=True))
         owners = np.repeat(np.arange(len(found)), [len(some) for some, _ in found])
-        taken = np.concatenate(
-            [
-                slots(i.sizes[some].astype(np.int64))
-                for i, (some, _) in zip(indexes, found, strict=True)
-            ]
-        )
+        taken = np.concatenate([i.slots(some) for i, (some, _) in zip(indexes, found, strict=True)])
         if not len(cells) or taken.sum() < least:
             return False
         victims = choose_victims(uses, taken, wanted)
@@ -268,8 +248,12 @@ class Inventory:
     def evict(self, index: WritableIndex, some: np.ndarray) -> None:
         """Evict chunks: readers see it before their slots are taken by others."""
         self._count_evicted(index, some)
-        positions, sizes = index.clear(some)
-        self.slab.give_back(positions, slots(sizes))
+        self.slab.give_back(index.clear(some), index.slots(some))
 
     def _count_evicted(self, index: WritableIndex, some: np.ndarray) -> None:
         self.evicted_bytes += int(index.sizes[some].sum())
+
+
+def _slots_of(job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """Where the slots of a job begin and end, int64 `(n,)`."""
+    return job.positions, job.positions + job.column.index.slots(job.cells)

@@ -26,12 +26,8 @@ __all__ = ["Sums", "check_lineage", "sums_at", "sums_of", "tail_sums"]
 class Sums(NamedTuple):
     """What the first items of an array are, as one way of laying them out shows it.
 
-    Attributes
-    ----------
-    crc
-        CRC32C of the checksums of the whole chunks, one after the other.
-    tails
-        The checksums of the padded last chunk, one a plane; none if it is whole.
+    `crc` is the CRC32C of the checksums of the whole chunks, one after the other; `tails` are the
+    checksums of the padded last chunk, one a plane, or none if it is whole.
     """
 
     crc: int

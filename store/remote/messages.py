@@ -3,6 +3,7 @@
 Nothing is unpickled, and what a length says is capped before memory is taken for it.
 """
 
+import asyncio
 import json
 import socket
 import struct
@@ -10,43 +11,54 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PROTOCOL", "receive", "send"]
+__all__ = ["PROTOCOL", "pack", "receive", "receive_from"]
 
-PROTOCOL = 4  # of these messages, and of the files in a cache directory
+PROTOCOL = 5  # of these messages, and of the files in a cache directory
 HEAD = struct.Struct("<II")  # bytes of JSON, and of the numbers that follow
 MAX_JSON = 1024 * 1024
 MAX_NUMBERS = 256 * 1024 * 1024
 
 
-def send(link: socket.socket, message: dict[str, Any], numbers: np.ndarray | None = None) -> None:
-    """Send one message, with int64 numbers of any shape, which arrive flat."""
+def pack(message: dict[str, Any], numbers: np.ndarray | None = None) -> bytes:
+    """The bytes of a message, with int64 numbers of any shape, which arrive flat."""
     text = json.dumps(message).encode()
     data = b"" if numbers is None else np.ascontiguousarray(numbers, "<i8").tobytes()
-    link.sendall(HEAD.pack(len(text), len(data)) + text + data)
+    return HEAD.pack(len(text), len(data)) + text + data
 
 
 def receive(link: socket.socket) -> tuple[dict[str, Any], np.ndarray]:
     """The next message, and its numbers, int64 `(n,)`.
 
-    Raises
-    ------
-    ConnectionError
-        The other end has gone, or speaks another language.
-    TimeoutError
-        Nothing came within the socket's timeout.
+    Raises ConnectionError if the other end has gone, or speaks another language, and TimeoutError.
     """
-    n_text, n_data = HEAD.unpack(_exactly(link, HEAD.size))
+    n_text, n_data = _lengths(_exactly(link, HEAD.size))
+    return _parse(_exactly(link, n_text), _exactly(link, n_data))
+
+
+async def receive_from(stream: asyncio.StreamReader) -> tuple[dict[str, Any], np.ndarray]:
+    """As `receive`."""
+    try:
+        n_text, n_data = _lengths(await stream.readexactly(HEAD.size))
+        return _parse(await stream.readexactly(n_text), await stream.readexactly(n_data))
+    except asyncio.IncompleteReadError as error:
+        raise ConnectionError("the other end has closed the connection") from error
+
+
+def _lengths(head: bytes | bytearray) -> tuple[int, int]:
+    n_text, n_data = HEAD.unpack(head)
     if n_text > MAX_JSON or n_data > MAX_NUMBERS or n_data % 8:
         raise ConnectionError(f"a message of {n_text} and {n_data} bytes")
-    text = _exactly(link, n_text)
-    numbers = np.frombuffer(_exactly(link, n_data), "<i8")
+    return n_text, n_data
+
+
+def _parse(text: bytes | bytearray, data: bytes | bytearray) -> tuple[dict[str, Any], np.ndarray]:
     try:
         message = json.loads(text)
     except ValueError as error:
         raise ConnectionError("a message that is no JSON") from error
     if not isinstance(message, dict):
         raise ConnectionError("a message that is no object")
-    return message, numbers
+    return message, np.frombuffer(data, "<i8")
 
 
 def _exactly(link: socket.socket, n: int) -> bytearray:

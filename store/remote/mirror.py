@@ -24,9 +24,8 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.read.mapped_file import MappedFile
 from store.remote.cache_dir import check_ours, prepare_dir
-from store.remote.messages import PROTOCOL, receive, send
+from store.remote.messages import PROTOCOL, pack, receive
 from store.remote.source import SETTINGS, source_settings
 from store.reports import size_text
 
@@ -67,8 +66,7 @@ class Mirror:
 
     All mirrors in it may take `limit` bytes on the disk; None: the fetching process chooses. Of
     several readers' limits the smallest counts. `digest` names a committed state of the store;
-    None: that at the address now. `session` names the fetching process that was spoken to last:
-    another one may have made the files again.
+    None: that at the address now.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class Mirror:
         self.cache_dir = cache_dir
         self.limit = limit
         self.digest = digest
-        self.session = ""
         self.hits = 0  # reads that found all chunks there, without a request
         self.wait_s = 0.0
         self._forget()
@@ -90,19 +87,20 @@ class Mirror:
         return Mirror, (self.url, self.cache_dir, self.limit, self.digest)
 
     def _forget(self) -> None:
-        """Let go of all connections, also those of the process that forked this one."""
-        self._pid = os.getpid()
+        """Let go of all connections, as those of the process that forked this one."""
         self._links = threading.local()
 
-    def need(self, path: str, some: np.ndarray, *, is_announced: bool = False) -> bool:
+    def need(
+        self, path: str, some: np.ndarray, *, is_announced: bool = False, is_doubted: bool = False
+    ) -> bool:
         """Have some cells of an array, rising, fetched; they stay until `done`, or a while.
 
-        They are `is_announced` if `want` counted them in its times. Returns whether they were asked
-        for; if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be
-        had.
+        They are `is_announced` if `want` counted them in its times. If they are `is_doubted`, those
+        that are here are compared with their checksums again. Returns whether they were asked for;
+        if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be had.
         """
         began = time.monotonic()
-        message = {"op": "need", "array": path, "announced": is_announced}
+        message = {"op": "need", "array": path, "announced": is_announced, "doubted": is_doubted}
         reply = self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
         self.wait_s += time.monotonic() - began
         self.portion_bytes = int(reply["portion_bytes"])
@@ -113,16 +111,13 @@ class Mirror:
         link = getattr(self._links, "link", None)
         with suppress(OSError), self._whole_messages():  # a process that has died holds nothing
             if link is not None:
-                send(link, {"op": "done"})
+                link.sendall(pack({"op": "done"}))
 
     def want(self, path: str, uses: np.ndarray, now: float) -> None:
         """Announce cells that will be needed.
 
-        Parameters
-        ----------
-        uses
-            A cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts the
-            bytes that are read before, from any beginning; `NEVER` is not known.
+        `uses` has a cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts
+        the bytes that are read before, from any beginning; `NEVER` is not known.
         """
         self._ask({"op": "want", "array": path, "now": now}, uses)
 
@@ -159,7 +154,7 @@ class Mirror:
             try:
                 link = self._link()
                 with self._whole_messages():
-                    send(link, message, numbers)
+                    link.sendall(pack(message, numbers))
                     reply, _ = receive(link)
                 return _checked(reply)
             except TimeoutError as error:
@@ -194,8 +189,6 @@ class Mirror:
 
     def _link(self) -> socket.socket:
         """This thread's connection; raises OSError, StoreError."""
-        if self._pid != os.getpid():
-            self._forget()
         link = getattr(self._links, "link", None)
         if link is None:
             link = connect(self.cache_dir)
@@ -207,16 +200,11 @@ class Mirror:
         """Say what will be read, and note where it is."""
         link.settimeout(ANSWER_S)
         opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "settings": self.settings}
-        send(link, {**opening, "limit": self.limit, "digest": self.digest})
+        link.sendall(pack({**opening, "limit": self.limit, "digest": self.digest}))
         reply = _checked(receive(link)[0])
         self.root = Path(reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
-        self.session = reply["session"]
-
-    def map_slab(self) -> MappedFile:
-        """The slab as large as it is now."""
-        return MappedFile(self.cache_dir / SLAB_FILE)
 
     def drop_link(self) -> None:
         """End this thread's connection; the next request makes another."""
@@ -260,10 +248,7 @@ def socket_address(cache_dir: Path) -> Iterator[str]:
 def connect(cache_dir: Path) -> socket.socket:
     """A connection to the fetching process of a cache directory, started if there is none.
 
-    Raises
-    ------
-    StoreError
-        It does not start, or does not answer in time.
+    Raises StoreError if it does not start, or does not answer in time.
     """
     deadline = time.monotonic() + START_S
     while True:

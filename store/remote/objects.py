@@ -49,14 +49,9 @@ class Patience:
     sleep: Callable[[float], None] = time.sleep
 
     def __call__(self, where: str, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns.
+        """Return what an attempt returns; raise UnreachableError, about `where`, if none succeeds.
 
-        Raises
-        ------
-        UnreachableError
-            None succeeded in time. `where` is what the message begins with.
-        StoreError
-            As an attempt raised it: more of them would not help.
+        Another StoreError of an attempt is raised at once: more of them would not help.
         """
         end = self.clock() + self.limit_s
         n = 0
@@ -97,7 +92,6 @@ def open_objects(
     limit_s: float = LIMIT_S,
     attempt_s: float = ATTEMPT_S,
     stall_s: float = STALL_S,
-    n_parallel: int = N_PARALLEL,
     settings: Mapping[str, str] | None = None,
     **options: Any,
 ) -> "Objects":
@@ -106,19 +100,15 @@ def open_objects(
     Parameters
     ----------
     url
-        s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH; or https://HOST/PATH, of which
-        objects are only read.
+        s3://, gs:// or az://BUCKET/PATH; or https://HOST/PATH, of which objects are only read.
     endpoint
         Address of the server, if not the provider's (default: one of `ENDPOINTS`). One of GCS is
         asked without a signature, unless the environment names credentials.
-    limit_s
-        Seconds that an operation takes at most, all attempts together.
-    attempt_s, stall_s
-        Seconds that one request takes at most, and those without a byte of an answer.
-    n_parallel
-        Requests of `get_ranges` at a time.
+    limit_s, attempt_s, stall_s
+        Seconds that an operation takes at most with all attempts; one request; and those without
+        a byte of an answer.
     settings
-        Variables as `source_settings` gives them, to be used in place of the environment's.
+        Variables as `source_settings` gives them, in place of the environment's.
     options
         Further settings of obstore's store, e.g. `region`.
 
@@ -128,10 +118,8 @@ def open_objects(
         The address or a setting is wrong.
     NotFoundError
         The bucket does not exist, or obstore is not installed.
-    UnreachableError
-        No answer within 10 s.
     StoreError
-        The credentials do not allow to look.
+        No answer within 10 s, or the credentials do not allow to look.
     """
     location = parse_url(url)
     given = source_settings(url) if settings is None else dict(settings)
@@ -151,7 +139,7 @@ def open_objects(
     _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)
     client = Client(location, options, attempt_s, stall_s)
-    return Objects(client, Patience(limit_s, attempt_s), n_parallel)
+    return Objects(client, Patience(limit_s, attempt_s))
 
 
 def _check_bucket(objects: "Objects") -> None:
@@ -167,11 +155,10 @@ def _check_bucket(objects: "Objects") -> None:
 class Objects:
     """Objects under an address; see `open_objects`. Keys are relative to it, as in a store."""
 
-    def __init__(self, client: Client, patience: Patience, n_parallel: int = N_PARALLEL) -> None:
+    def __init__(self, client: Client, patience: Patience) -> None:
         self.client = client
         self.location = client.location
         self.patience = patience
-        self.n_parallel = n_parallel
 
     def where(self, key: str) -> str:
         """The address of an object, as messages have it."""
@@ -180,10 +167,6 @@ class Objects:
     def head(self, key: str) -> Head:
         """Size and identity of an object; raises NotFoundError."""
         return self.patience(self.where(key), lambda: self.client.head(key))
-
-    def size(self, key: str) -> int:
-        """Bytes of an object; raises NotFoundError."""
-        return self.head(key).size
 
     def list(self, prefix: str = "") -> dict[str, Head]:
         """Key -> head of all objects below a folder, e.g. "tokens/c"."""
@@ -229,14 +212,8 @@ class Objects:
     ) -> Sequence[memoryview]:
         """Byte ranges of one object, read-only views, in parallel; neighbours are not joined.
 
-        Raises
-        ------
-        ConflictError
-            The object is not the one of `etag`, if that is given, any more.
-        NotFoundError
-            It is not there.
-        UnreachableError
-            A range did not come whole within the stated time.
+        Raises ConflictError if the object is not that of `etag` any more, NotFoundError if it is
+        not there, UnreachableError if a range did not come whole within the stated time.
         """
         get = partial(self.get_range, key, etag=etag)
         do = self._pool.map if len(starts) > 1 else map
@@ -249,12 +226,7 @@ class Objects:
     def put_new(self, key: str, data: bytes) -> Head:
         """Write an object that must not be there yet, in one attempt.
 
-        Raises
-        ------
-        ConflictError
-            It is there.
-        TransientFault
-            The write may have been done, or not.
+        Raises ConflictError if it is there, TransientFault if it may have been written, or not.
         """
         return self.client.put(key, data, "create")
 
@@ -277,4 +249,4 @@ class Objects:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.n_parallel, thread_name_prefix="objects")
+        return ThreadPoolExecutor(N_PARALLEL, thread_name_prefix="objects")

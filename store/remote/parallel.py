@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import TypeVar
 
@@ -10,10 +10,34 @@ from store.check.verify import BytesProgress
 from store.errors import IncompleteError
 from store.remote.objects import Objects
 
-__all__ = ["Tally", "run_all"]
+__all__ = ["Moved", "Tally", "run_all"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass
+class Moved:
+    """What a push or a pull did, or would do.
+
+    Attributes
+    ----------
+    n_rows, n_new_rows
+        Traces in the store, and how many of them are new in the bucket.
+    n_files, n_bytes
+        Files that had to be there, and their bytes.
+    n_present
+        Those that were there, of an earlier command that was stopped.
+    is_done
+        False: there was nothing to do.
+    """
+
+    n_rows: int
+    n_new_rows: int = 0
+    n_files: int = 0
+    n_bytes: int = 0
+    n_present: int = 0
+    is_done: bool = True
 
 
 class Tally:
@@ -50,7 +74,7 @@ def run_all(
             raise IncompleteError("it was stopped by another error")
 
     waiting = replace(objects.patience, sleep=pause)
-    stoppable = Objects(objects.client, waiting, objects.n_parallel)
+    stoppable = Objects(objects.client, waiting)
     pool = ThreadPoolExecutor(n_threads)
     futures = [pool.submit(work, stoppable, item) for item in items]
     try:

@@ -7,7 +7,6 @@ and files that differ are fetched again; what cannot be had right is an error, n
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from store.check.report import Problem
@@ -19,42 +18,19 @@ from store.read.directory import check_outside
 from store.remote.commit import Remote, read_remote
 from store.remote.faults import ConflictError
 from store.remote.objects import Head, Objects
-from store.remote.parallel import Tally, run_all
+from store.remote.parallel import Moved, Tally, run_all
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in
 from store.write.space import check_space
 from store.write.writer import group_text
 
-__all__ = ["N_THREADS", "Pulled", "pull_store"]
+__all__ = ["N_THREADS", "pull_store"]
 
 SUFFIX = ".pull"
 RECORD = "pull.json"  # in the working directory: which store it is
 N_THREADS = 8  # files at a time
 ROUNDS = 3  # a file that is damaged is fetched so often
-
-
-@dataclass
-class Pulled:
-    """What a pull did, or would do.
-
-    Attributes
-    ----------
-    n_rows
-        Traces in the store.
-    n_files, n_bytes
-        Its files, and their bytes.
-    n_present
-        Those that were here, of an earlier pull that was stopped.
-    is_done
-        False: the store was here already.
-    """
-
-    n_rows: int
-    n_files: int = 0
-    n_bytes: int = 0
-    n_present: int = 0
-    is_done: bool = True
 
 
 def pull_store(
@@ -67,19 +43,12 @@ def pull_store(
     progress: BytesProgress = lambda done, total: None,
     checking: BytesProgress = lambda done, total: None,
     files: Files = DISK,
-) -> Pulled:
+) -> Moved:
     """Make a local store at a new path of one in a bucket.
 
-    Parameters
-    ----------
-    dry_run
-        Look only.
-    ignore_space
-        Go on although the disk seems too small.
-    n_threads
-        Files at a time.
-    progress, checking
-        Called with the bytes that are here, or are checked, and those of all files.
+    With `dry_run` it only looks; with `ignore_space` it goes on although the disk seems too small.
+    `n_threads` files come at a time; `progress` and `checking` are called with the bytes that are
+    here, or are checked, and those of all files.
 
     Raises
     ------
@@ -101,7 +70,7 @@ def pull_store(
     manifest = remote.manifest
     if path.exists():
         if read_manifest(path) == manifest:
-            return Pulled(manifest.n_rows, is_done=False)
+            return Moved(manifest.n_rows, is_done=False)
         raise SchemaError(f"{path}: expected a new path, found another store; choose another")
     pull = _Pull(objects, path, remote, n_threads, files)
     pulled = pull.outlook()
@@ -140,10 +109,10 @@ class _Pull:
         """The data files that are here."""
         return {key for key in self.heads if (self.root / key).is_file()}
 
-    def outlook(self) -> Pulled:
+    def outlook(self) -> Moved:
         """What is to be done, and what is here."""
         n_bytes = sum(head.size for head in self.heads.values())
-        return Pulled(self.manifest.n_rows, len(self.heads), n_bytes, len(self._present()))
+        return Moved(self.manifest.n_rows, 0, len(self.heads), n_bytes, len(self._present()))
 
     def missing_bytes(self) -> int:
         """Bytes that are to be fetched."""
@@ -247,7 +216,12 @@ def _fetch(objects: Objects, key: str, head: Head, part: Path, files: Files) -> 
         try:
             with files.created(part) as fd:
                 for position in range(0, head.size, RANGES_AT_ONCE * RANGE_BYTES):
-                    _fetch_ranges(objects, key, head, position, fd, files)
+                    end = min(head.size, position + RANGES_AT_ONCE * RANGE_BYTES)
+                    starts = range(position, end, RANGE_BYTES)
+                    ends = [min(end, start + RANGE_BYTES) for start in starts]
+                    found = objects.get_ranges(key, starts, ends, head.etag)
+                    for start, data in zip(starts, found, strict=True):
+                        files.write(fd, data, start)
             return head.size
         except ConflictError:  # a file that grows with an append: what it held, it still holds
             head = objects.head(key)
@@ -255,13 +229,3 @@ def _fetch(objects: Objects, key: str, head: Head, part: Path, files: Files) -> 
         f"{objects.where(key)}: expected an object that stays, found that it was replaced "
         f"{ATTEMPTS} times while it was fetched; try again when no push is at work"
     )
-
-
-def _fetch_ranges(
-    objects: Objects, key: str, head: Head, position: int, fd: int, files: Files
-) -> None:
-    end = min(head.size, position + RANGES_AT_ONCE * RANGE_BYTES)
-    starts = range(position, end, RANGE_BYTES)
-    ends = [min(end, start + RANGE_BYTES) for start in starts]
-    for start, data in zip(starts, objects.get_ranges(key, starts, ends, head.etag), strict=True):
-        files.write(fd, data, start)

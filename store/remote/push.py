@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from store.check.verify import BytesProgress
-from store.errors import CorruptError, LockedError, SchemaError
+from store.errors import LockedError, SchemaError
 from store.format.contents import WORKING_DIR, could_be_ours, data_files, metadata_files
 from store.format.manifest import read_manifest
 from store.format.values import is_integer
-from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.remote.append import Append
 from store.remote.card import CARD, card_text, is_card
@@ -24,12 +23,12 @@ from store.remote.claim import claimed
 from store.remote.commit import Remote, check_conditions, commit, read_remote
 from store.remote.lineage import Sums, check_lineage, sums_of
 from store.remote.objects import Head, Objects
-from store.remote.parallel import Tally
-from store.remote.upload import Upload, Uploader
+from store.remote.parallel import Moved, Tally
+from store.remote.upload import Upload, Uploader, file_of
 from store.write.files import DISK
 from store.write.lock import WriterLock
 
-__all__ = ["N_THREADS", "Pushed", "push_store", "upload_s"]
+__all__ = ["N_THREADS", "push_store", "upload_s"]
 
 N_THREADS = 8  # files at a time
 SLOW_RATE = 2e6  # bytes a second of the whole line
@@ -46,35 +45,6 @@ def upload_s(path: Path, n_threads: int) -> float:
     return n_threads * max(sizes, default=0) / SLOW_RATE
 
 
-@dataclass
-class Pushed:
-    """What a push did, or would do.
-
-    Attributes
-    ----------
-    n_rows, n_new_rows
-        Traces in the store in the bucket, and how many of them are new there.
-    n_files, n_bytes
-        Objects that had to be there, and their bytes.
-    n_present
-        Those that were there, of an earlier push that was stopped.
-    is_done
-        False: there was nothing to do.
-    """
-
-    n_rows: int
-    n_new_rows: int
-    n_files: int = 0
-    n_bytes: int = 0
-    n_present: int = 0
-    is_done: bool = True
-
-    def add(self, uploads: Sequence[Upload]) -> None:
-        """Count what has to be there."""
-        self.n_files += len(uploads)
-        self.n_bytes += sum(upload.n_bytes for upload in uploads)
-
-
 def push_store(
     path: Path,
     objects: Objects,
@@ -84,7 +54,7 @@ def push_store(
     with_card: bool = True,
     n_threads: int = N_THREADS,
     progress: BytesProgress = lambda done, total: None,
-) -> Pushed:
+) -> Moved:
     """Make the store in a bucket what a local one is.
 
     There may be nothing, an earlier state of this store, or what a stopped push left.
@@ -97,10 +67,8 @@ def push_store(
         Take over from a push that was stopped elsewhere. No other push may be at work.
     with_card
         Whether to write a README.md beside the store, unless somebody else's is there.
-    n_threads
-        Files at a time.
-    progress
-        Called with the bytes that are there and those of all files.
+    n_threads, progress
+        Files at a time, and what is called with the bytes that are there and those of all files.
 
     Raises
     ------
@@ -122,39 +90,34 @@ def push_store(
         return _Push(store, objects, with_card, n_threads, progress).run(dry_run, restart)
 
 
+@dataclass
 class _Push:
-    def __init__(
-        self,
-        store: TraceStore,
-        objects: Objects,
-        with_card: bool,
-        n_threads: int,
-        progress: BytesProgress,
-    ) -> None:
-        self.store = store
-        self.with_card = with_card
-        self.path = store.path
-        self.manifest = store.manifest
-        self.objects = objects
-        self.n_threads = n_threads
-        self.progress = progress
+    store: TraceStore
+    objects: Objects
+    with_card: bool
+    n_threads: int
+    progress: BytesProgress
 
-    def run(self, dry_run: bool, restart: bool) -> Pushed:
+    def __post_init__(self) -> None:
+        self.path = self.store.path
+        self.manifest = self.store.manifest
+
+    def run(self, dry_run: bool, restart: bool) -> Moved:
         remote = read_remote(self.objects)
         if remote is None:
             return self._push_whole(dry_run, restart)
         self._check_same_store(remote)
         if self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum):
-            return Pushed(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
+            return Moved(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
         return self._append(remote, dry_run, restart)
 
-    def _push_whole(self, dry_run: bool, restart: bool) -> Pushed:
+    def _push_whole(self, dry_run: bool, restart: bool) -> Moved:
         """To where no store is."""
         present = self.objects.list()
         self._check_ours(present)
         uploads = [*self._whole_store(), *self._card(present)]
-        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows)
-        pushed.add(uploads)
+        pushed = Moved(self.manifest.n_rows, self.manifest.n_rows)
+        _count(pushed, uploads)
         if dry_run:
             pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
             return pushed
@@ -170,7 +133,7 @@ class _Push:
             commit(self.objects, self.manifest, None, self._record(sums, sums))
         return pushed
 
-    def _append(self, remote: Remote, dry_run: bool, restart: bool) -> Pushed:
+    def _append(self, remote: Remote, dry_run: bool, restart: bool) -> Moved:
         """To an earlier state of the store."""
         old = _sums_in(remote.record, IN_BUCKET)
         if not old:
@@ -181,7 +144,7 @@ class _Push:
             )
         where = str(self.objects.location)
         check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
-        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
+        pushed = Moved(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
         if dry_run:
             return pushed
         check_conditions(self.objects)
@@ -193,7 +156,7 @@ class _Push:
             append = Append(self.store, remote.manifest, old, self.objects, scratch)
             present = self.objects.list()
             grown = [*append.grown, *self._card(present)]
-            pushed.add([*append.new, *grown])
+            _count(pushed, [*append.new, *grown])
             tally = Tally(self.progress, pushed.n_bytes)
             pushed.n_present = self._upload(append.new, present, tally, was_here)
             self._upload(grown, present, tally, was_here)
@@ -237,7 +200,7 @@ class _Push:
     def _whole_store(self) -> Iterator[Upload]:
         """Every file of the store but the one that commits it."""
         for key in sorted(data_files(self.manifest)):
-            yield Upload(key, self._file(key))
+            yield Upload(key, file_of(self.path, key))
         for key, text in metadata_files(self.manifest).items():
             yield Upload(key, text)
 
@@ -246,12 +209,6 @@ class _Push:
         if self.with_card and (CARD not in present or is_card(self.objects.get(CARD))):
             text = card_text(self.store, str(self.objects.location))
             yield Upload(CARD, text.encode(), is_new=False)
-
-    def _file(self, key: str) -> Path:
-        path = self.path / key
-        if not path.is_file():
-            raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
-        return path
 
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -282,6 +239,12 @@ def _scratch(path: Path) -> Iterator[Path]:
         yield folder
     finally:
         DISK.remove_tree(folder)
+
+
+def _count(pushed: Moved, uploads: Sequence[Upload]) -> None:
+    """Note what has to be there."""
+    pushed.n_files = len(uploads)
+    pushed.n_bytes = sum(upload.n_bytes for upload in uploads)
 
 
 def _seems_there(upload: Upload, present: dict[str, Head]) -> bool:

@@ -4,25 +4,26 @@ The client of object stores puts each answer into new memory, which costs more p
 to receive it. Here is only the plain case: an address that needs no header of its own, and an
 answer that is exactly the range. For everything else, and every fault, the client has to be asked.
 Where a server sends requests for an object on, those that follow go straight there: servers count
-what they send on, and refuse who asks too often.
+what they send on, and refuse who asks too often. All of it is in one event loop.
 """
 
+import asyncio
 import re
-import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-__all__ = ["Answer", "RangeReader"]
+__all__ = ["RangeReader"]
 
 URL_S = 600.0  # that an address is used; it is signed for longer
 HEAD_BYTES = 16 * 1024
 MEMORY_STEP = 512 * 1024
+MOST_AT_ONCE = 192  # ranges that are asked for
 MOST_MEMORY = 64  # pieces that are kept
 MOST_FAULTS = 3  # in a row, then none is tried for a while
 PAUSE_S = 60.0
@@ -55,15 +56,11 @@ class MovedError(NotPlainError):
 
 
 class RangeReader:
-    """Asks for ranges of objects; used by one thread, which waits for many answers at once.
+    """Asks for ranges of objects.
 
-    Parameters
-    ----------
-    sign
-        Key -> URL at which the object can be had without credentials, for an hour; None: there
-        is none.
-    attempt_s, stall_s
-        Seconds that a request takes at most, and those without a byte of an answer.
+    `sign` gives the URL at which an object can be had without credentials, for an hour; None: there
+    is none. It may take long. A request takes `attempt_s` seconds at most, and `stall_s` without a
+    byte of an answer.
     """
 
     def __init__(self, sign: Callable[[str], str | None], attempt_s: float, stall_s: float) -> None:
@@ -71,32 +68,77 @@ class RangeReader:
         self.attempt_s = attempt_s
         self.stall_s = stall_s
         self._addresses: dict[str, tuple[float, Address | None]] = {}
+        self._signing = asyncio.Lock()
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._idle: list[Link] = []
         self._memory: list[memoryview] = []
         self._n_faults = 0
         self._paused_until = 0.0
+        self._is_closed = False
 
-    def ask(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> "list[Answer] | None":
-        """Ask for byte ranges of an object; None: the client has to be asked."""
-        address = self._address(key)
+    async def get(self, key: str, start: int, stop: int) -> memoryview | None:
+        """Bytes `start:stop` of an object, until `release`; None: the client has to be asked."""
+        address = await self._address(key)
         if address is None:
             return None
-        return [Answer(self, key, address, *both) for both in zip(starts, ends, strict=True)]
+        link = None
+        try:
+            async with self._turns:
+                link = self._take_link(address) or await self._connect(address)
+                data = await link.get(address, start, stop)
+            self._n_faults = 0
+            if link.is_kept and not self._is_closed:
+                self._idle.append(link)
+                link = None
+        except MovedError as moved:
+            self._follow(key, moved.where)
+        except OSError:
+            self._addresses.pop(key, None)  # it may have ended
+            if link is None or not link.n_answers:  # a server may close one that was idle
+                self._count_fault()
+        else:
+            return data
+        finally:
+            if link is not None:
+                link.close()
+        return None
 
-    def _address(self, key: str) -> Address | None:
+    def release(self, data: memoryview) -> None:
+        """Have the memory of an answer be used again."""
+        if len(self._memory) < MOST_MEMORY:
+            self._memory.append(memoryview(data.obj))
+
+    def take_memory(self, n_bytes: int) -> memoryview:
+        """Memory of at least so many bytes, the last that was used and is large enough."""
+        for i in reversed(range(len(self._memory))):
+            if len(self._memory[i]) >= n_bytes:
+                return self._memory.pop(i)
+        return memoryview(bytearray(-(-n_bytes // MEMORY_STEP) * MEMORY_STEP))
+
+    def close(self) -> None:
+        """End the connections, those at work after their answer."""
+        self._is_closed = True
+        for link in self._idle:
+            link.close()
+
+    async def _address(self, key: str) -> Address | None:
+        if not self._is_known(key):
+            async with self._signing:
+                if not self._is_known(key):
+                    url = await asyncio.to_thread(self.sign, key)
+                    address = None if url is None else parse(url)
+                    until = time.monotonic() + URL_S
+                    if address is None:  # nor have others one: to ask again may take long
+                        self._paused_until = until
+                    self._addresses[key] = until, address
+        return None if time.monotonic() < self._paused_until else self._addresses[key][1]
+
+    def _is_known(self, key: str) -> bool:
+        """Whether there is an address, or none is looked for."""
         now = time.monotonic()
-        if now < self._paused_until:
-            return None
-        until, address = self._addresses.get(key, (0.0, None))
-        if until < now:
-            url = self.sign(key)
-            address = None if url is None else parse(url)
-            if address is None:  # nor have others one: to ask again may take long
-                self._paused_until = now + URL_S
-            self._addresses[key] = now + URL_S, address
-        return address
+        return now < max(self._paused_until, self._addresses.get(key, (0.0, None))[0])
 
-    def follow(self, key: str, where: str) -> None:
+    def _follow(self, key: str, where: str) -> None:
         """Ask for an object at the address to which its server sends requests, for a while."""
         until, address = self._addresses.get(key, (0.0, None))
         if address is not None:
@@ -105,197 +147,67 @@ class RangeReader:
                 if moved is not None and moved.scheme in ("https", address.scheme):
                     self._addresses[key] = until, moved
 
-    def forget(self, key: str) -> None:
-        """Have the address of an object be made again, as it may have ended."""
-        self._addresses.pop(key, None)
-
-    def take_link(self, address: Address) -> "Link":
-        """A connection that nobody uses, or a new one; raises OSError."""
+    def _take_link(self, address: Address) -> "Link | None":
+        """A connection that nobody uses."""
         while self._idle:
             link = self._idle.pop()
-            if link.server == address[:3]:
+            if link.server == address[:3] and link.is_open:
                 return link
             link.close()
-        return Link(address, self)
+        return None
 
-    def give_link(self, link: "Link") -> None:
-        """Keep a connection whose answer has come."""
-        self._n_faults = 0
-        if link.is_kept:
-            self._idle.append(link)
-        else:
-            link.close()
+    async def _connect(self, address: Address) -> "Link":
+        """A new connection; raises OSError."""
+        context = self._context if address.scheme == "https" else None
+        async with asyncio.timeout(min(self.attempt_s, self.stall_s)):
+            _, link = await asyncio.get_running_loop().create_connection(
+                lambda: Link(self, address[:3]), address.host, address.port, ssl=context
+            )
+        return link
 
-    def drop_link(self, link: "Link | None") -> None:
-        """End a connection whose answer is not as it should be."""
-        if link is not None:
-            link.close()
-            if link.n_answers:  # a server may close a connection that was idle
-                return
+    def _count_fault(self) -> None:
         self._n_faults += 1
         if self._n_faults >= MOST_FAULTS:
             self._n_faults = 0
             self._paused_until = time.monotonic() + PAUSE_S
 
-    def take_memory(self, n_bytes: int) -> memoryview:
-        """Memory of at least so many bytes, that which was used last if it is large enough."""
-        if self._memory and len(self._memory[-1]) >= n_bytes:
-            return self._memory.pop()
-        return memoryview(bytearray(-(-n_bytes // MEMORY_STEP) * MEMORY_STEP))
-
-    def give_memory(self, memory: memoryview) -> None:
-        """Have memory be used again."""
-        if len(self._memory) < MOST_MEMORY:
-            self._memory.append(memory)
-
     @cached_property
-    def context(self) -> ssl.SSLContext:
-        """Of secure connections."""
+    def _context(self) -> ssl.SSLContext:
         return ssl.create_default_context()
 
 
-class Answer:
-    """A request, and as much of its answer as has come.
+class Link(asyncio.BufferedProtocol):
+    """A connection to a server, which has one request at a time.
 
-    Attributes
-    ----------
-    data
-        The bytes, until `release`; None: they are not here, and in the end, that the client has to
-        be asked for them.
+    `n_answers` came over it; the server takes another request if it `is_kept`.
     """
 
-    def __init__(
-        self, reader: RangeReader, key: str, address: Address, start: int, stop: int
-    ) -> None:
-        self.start = start
-        self.stop = stop
-        self.data: memoryview | None = None
-        self._reader = reader
-        self._key = key
-        self._began = self._came = time.monotonic()
-        self._n = 0
-        self._last = -1  # where the body ends, once the head is here
-        self._memory = memoryview(b"")  # from when something comes
-        self._link: Link | None = None
-        try:
-            self._link = reader.take_link(address)
-            self._link.ask(address, start, stop)
-        except OSError:
-            self._fail()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come."""
-        return self._link is None
-
-    @property
-    def wants_to_write(self) -> bool:
-        """Whether it is the other end that has to take something first."""
-        return self._link is not None and self._link.wants_to_write
-
-    def fileno(self) -> int:
-        """Of the connection, for a selector."""
-        return -1 if self._link is None else self._link.socket.fileno()
-
-    def go_on(self) -> bool:
-        """Take what has come, without waiting; whether nothing more will come."""
-        link = self._link
-        try:
-            while link is not None and link.is_ready() and not self._receive(link):
-                pass
-        except (BlockingIOError, ssl.SSLWantReadError):
-            pass
-        except MovedError as moved:
-            self._reader.follow(self._key, moved.where)
-            self._end()
-        except OSError:
-            self._fail()
-        return self.is_over
-
-    def _receive(self, link: "Link") -> bool:
-        """Receive once; whether it was the end."""
-        if not len(self._memory):
-            self._memory = self._reader.take_memory(HEAD_BYTES + self.stop - self.start)
-        limit = HEAD_BYTES if self._last < 0 else self._last
-        n = link.socket.recv_into(self._memory[self._n : limit])
-        if not n:
-            raise NotPlainError("the connection ended early")
-        self._n += n
-        self._came = time.monotonic()
-        if self._last < 0:
-            end = self._memory.obj.find(b"\r\n\r\n", 0, self._n)  # type: ignore[attr-defined]
-            if end >= 0:
-                link.check_head(bytes(self._memory[:end]), self.start, self.stop)
-                self._last = end + 4 + self.stop - self.start
-            elif self._n == HEAD_BYTES:
-                raise NotPlainError("no end of the head")
-        if self._last < 0 or self._n < self._last:
-            return False
-        if self._n > self._last:
-            raise NotPlainError("more than was asked for")
-        self.data = self._memory[self._last - (self.stop - self.start) : self._last]
-        link.n_answers += 1
-        self._link = None
-        self._reader.give_link(link)
-        return True
-
-    def check_time(self) -> bool:
-        """End it if it takes too long; whether nothing more will come."""
-        now = time.monotonic()
-        is_late = now > self._began + self._reader.attempt_s
-        if not self.is_over and (is_late or now > self._came + self._reader.stall_s):
-            self._fail()
-        return self.is_over
-
-    def release(self) -> None:
-        """Have its memory be used again; an answer that is still to come is not waited for."""
-        self._end()
-        if len(self._memory):
-            self.data = None
-            self._reader.give_memory(self._memory)
-            self._memory = memoryview(b"")
-
-    def _end(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-    def _fail(self) -> None:
-        self._reader.forget(self._key)
-        self._reader.drop_link(self._link)
-        self._link = None
-
-
-class Link:
-    """A connection to a server, which never blocks.
-
-    Attributes
-    ----------
-    n_answers
-        Answers that came over it.
-    is_kept
-        Whether the server takes another request.
-    wants_to_write
-        Whether it waits for room to send.
-    """
-
-    def __init__(self, address: Address, reader: RangeReader) -> None:
-        self.server = address[:3]
+    def __init__(self, reader: RangeReader, server: tuple[str, str, int]) -> None:
+        self.server = server
         self.n_answers = 0
         self.is_kept = True
-        self.wants_to_write = True
         self._reader = reader
-        self._host = address.host
-        self._is_open = self._is_secret = False
-        self._unsent = b""
-        family, kind, protocol, _, where = resolve(address.host, address.port)
-        self.socket = socket.socket(family, kind, protocol)
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect_ex(where)
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+        self._answer: asyncio.Future[memoryview] | None = None
+        self._memory = memoryview(b"")  # from when something comes
+        self._start = self._stop = 0
+        self._n = 0
+        self._last = -1  # where the body ends, once the head is here
+        self._began = self._came = 0.0
 
-    def ask(self, address: Address, start: int, stop: int) -> None:
-        """Send a request, now or when it can be; raises OSError."""
+    @property
+    def is_open(self) -> bool:
+        """Whether neither end has closed it."""
+        return not self._transport.is_closing()
+
+    async def get(self, address: Address, start: int, stop: int) -> memoryview:
+        """The bytes `start:stop` of an object; raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._start, self._stop = start, stop
+        self._n, self._last = 0, -1
+        self._began = self._came = loop.time()
+        self._answer = loop.create_future()
         lines = (
             f"GET {address.target} HTTP/1.1",
             f"Host: {address.name}",
@@ -304,41 +216,65 @@ class Link:
             "",
             "",
         )
-        self._unsent = "\r\n".join(lines).encode()
-        if self._is_open:
-            self.is_ready()
-
-    def is_ready(self) -> bool:
-        """Go on until the request is sent; whether it is. Raises OSError."""
-        if not self._unsent:
-            return True
+        self._transport.write("\r\n".join(lines).encode())
+        self._watch()
         try:
-            if not self._is_open:
-                self._open()
-            if not self._is_secret and self.server[0] == "https":
-                self.socket.do_handshake()  # type: ignore[attr-defined]
-                self._is_secret = True
-            self._unsent = self._unsent[self.socket.send(self._unsent) :]
-            self.wants_to_write = bool(self._unsent)
-        except (BlockingIOError, ssl.SSLWantWriteError):
-            self.wants_to_write = True
-        except ssl.SSLWantReadError:
-            self.wants_to_write = False
-        return not self._unsent
+            return await self._answer
+        finally:
+            self._timer.cancel()
+            self._answer = None
+            self._memory = memoryview(b"")
 
-    def _open(self) -> None:
-        """Note that the connection is there; raises OSError if it is not."""
-        error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            raise OSError(error, "no connection")
-        self.socket.getpeername()  # raises while it is not there yet
-        self._is_open = True
-        if self.server[0] == "https":
-            self.socket = self._reader.context.wrap_socket(
-                self.socket, server_hostname=self._host, do_handshake_on_connect=False
-            )
+    def _watch(self) -> None:
+        """End an answer that takes too long, or look again when it might."""
+        loop = asyncio.get_running_loop()
+        reader = self._reader
+        end = min(self._began + reader.attempt_s, self._came + reader.stall_s)
+        if end <= loop.time():
+            self._fail(TimeoutError("it takes too long"))
+        else:
+            self._timer = loop.call_at(end, self._watch)
 
-    def check_head(self, head: bytes, start: int, stop: int) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error or NotPlainError("the connection ended early"))
+
+    def get_buffer(self, sizehint: int) -> memoryview | bytearray:
+        if self._answer is None or self._answer.done():  # nothing was asked for
+            return bytearray(1)
+        if not len(self._memory):
+            self._memory = self._reader.take_memory(HEAD_BYTES + self._stop - self._start)
+        return self._memory[self._n : HEAD_BYTES if self._last < 0 else self._last]
+
+    def buffer_updated(self, n_bytes: int) -> None:
+        self._n += n_bytes
+        try:
+            self._receive()
+        except OSError as error:
+            self._fail(error)
+
+    def _receive(self) -> None:
+        """Look what has come; raises NotPlainError."""
+        if self._answer is None or self._answer.done():
+            raise NotPlainError("more than was asked for")
+        self._came = asyncio.get_running_loop().time()
+        n_body = self._stop - self._start
+        if self._last < 0:
+            end = self._memory.obj.find(b"\r\n\r\n", 0, self._n)  # type: ignore[attr-defined]
+            if end >= 0:
+                self._check_head(bytes(self._memory[:end]))
+                self._last = end + 4 + n_body
+            elif self._n == HEAD_BYTES:
+                raise NotPlainError("no end of the head")
+        if self._n > self._last >= 0:
+            raise NotPlainError("more than was asked for")
+        if self._n == self._last:
+            self.n_answers += 1
+            self._answer.set_result(self._memory[self._last - n_body : self._last])
+
+    def _check_head(self, head: bytes) -> None:
         """Raise NotPlainError unless it is of just the range; note whether the server goes on."""
         status, *lines = head.split(b"\r\n")
         parts = (line.partition(b":") for line in lines)
@@ -349,27 +285,22 @@ class Link:
         is_exact = (
             status.startswith(b"HTTP/1.1 206")
             and span is not None
-            and (int(span[1]), int(span[2])) == (start, stop - 1)
-            and fields.get(b"content-length") == b"%d" % (stop - start)
+            and (int(span[1]), int(span[2])) == (self._start, self._stop - 1)
+            and fields.get(b"content-length") == b"%d" % (self._stop - self._start)
             and not any(name in fields for name in _HELD)
         )
         if not is_exact:
             raise NotPlainError("another answer than the range")
         self.is_kept = fields.get(b"connection", b"keep-alive").lower() == b"keep-alive"
 
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.close()
+
     def close(self) -> None:
         """End it."""
-        self.socket.close()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # it has no socket
-            self.close()
-
-
-@lru_cache
-def resolve(host: str, port: int) -> tuple:
-    """Where a server is; raises OSError."""
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self._transport.abort()
 
 
 def parse(url: str) -> Address | None:

@@ -101,12 +101,8 @@ def source_settings(url: str) -> dict[str, str]:
 def _of_profile(*, with_keys: bool) -> dict[str, str]:
     """What the files of AWS's own programs say of the profile `AWS_PROFILE`, or the usual one.
 
+    Raises SchemaError if there is none, or it says only where keys come from.
     https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html
-
-    Raises
-    ------
-    SchemaError
-        There is no such profile, or it says only where keys come from.
     """
     chosen = os.environ.get("AWS_PROFILE")
     name = chosen or "default"
@@ -172,16 +168,10 @@ MAX_PATH = 512  # a key has at most 1024 bytes, and a store's own paths take som
 
 
 class Location(NamedTuple):
-    """Where a store is.
+    """Where a store is: one of `SCHEMES`, a bucket, and a path in it.
 
-    Attributes
-    ----------
-    scheme
-        One of `SCHEMES`.
-    bucket
-        Of S3 and GCS; the container of Azure; the host of a web server, and its port.
-    prefix
-        Path of the store in it, without slashes at its ends; may be empty.
+    The bucket is the container of Azure, or host and port of a web server. The `prefix` has no
+    slashes at its ends, and may be empty.
     """
 
     scheme: str
@@ -200,10 +190,7 @@ class Location(NamedTuple):
 def parse_url(url: str) -> Location:
     """Take an address apart.
 
-    Raises
-    ------
-    SchemaError
-        It is none of a store, or holds more than bucket and path: that may be a secret.
+    Raises SchemaError if it is none of a store, or holds more than bucket and path, as a secret is.
     """
     found = _SCHEME.match(url)
     if found is None or found[1].lower() not in SCHEMES:

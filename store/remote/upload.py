@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from store.errors import LockedError, NotFoundError
+from store.errors import CorruptError, LockedError, NotFoundError
+from store.read.shard import RESTORE
 from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Head, Objects
 from store.remote.parallel import run_all
 
-__all__ = ["Content", "Upload", "Uploader"]
+__all__ = ["Content", "Upload", "Uploader", "file_of"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
 ONE_REQUEST_BYTES = 4 * 1024**3  # S3 takes 5 GiB, and more in parts
@@ -41,6 +42,14 @@ class Upload(NamedTuple):
         if isinstance(self.content, Path):
             return self.content.stat().st_size
         return len(self.content)
+
+
+def file_of(root: Path, key: str) -> Path:
+    """A file of a store; raises CorruptError if it is not there."""
+    path = root / key
+    if not path.is_file():
+        raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
+    return path
 
 
 class Uploader:

@@ -1,6 +1,8 @@
 """A store at an address whose objects are files of this machine, and its mirror in this process."""
 
+import asyncio
 import contextlib
+import inspect
 import os
 import threading
 from collections import Counter
@@ -109,18 +111,29 @@ class Node:
 
     @contextlib.contextmanager
     def running(self):
-        others = set(threading.enumerate())
         listener = listen(self.cache_dir)
         server = Server(self.cache_dir, listener, lambda url, settings: self.files)
-        thread = threading.Thread(target=server.serve, daemon=True)
+        self.server = server
+        thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:
             yield server
         finally:
             server.stop()
             thread.join()
-            for one in set(threading.enumerate()) - others:  # they have its files open
-                one.join(5.0)
+
+    def do(self, work, *args):
+        """What the fetching process makes of a call of a function, or of a coroutine."""
+
+        async def call():
+            found = work(*args)
+            return await found if inspect.isawaitable(found) else found
+
+        return asyncio.run_coroutine_threadsafe(call(), self.server.loop).result()
+
+    def set_limits(self, *limits: int) -> None:
+        """Have the cache take one limit after the other."""
+        self.do(lambda: [*map(self.server.cache.set_limit, limits)])
 
     def open(self, limit: int | None = 100_000_000, **options) -> TraceStore:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)

@@ -28,7 +28,7 @@ def test_what_was_written_is_read(objects, tmp_path):
     file.write_bytes(DATA * 640)  # ten megabytes: two parts
     objects.put_file("a/label@2/c/0", file)
     assert objects.get("a/label@2/c/0") == file.read_bytes()
-    assert objects.size("a/label@2/c/0") == len(DATA) * 640
+    assert objects.head("a/label@2/c/0").size == len(DATA) * 640
     ranges = objects.get_ranges("data", [0, 5, 9], [3, 5, 300])
     assert [bytes(part) for part in ranges] == [DATA[0:3], b"", DATA[9:300]]
     assert objects.list().keys() == {"data", "a/label@2/c/0"}

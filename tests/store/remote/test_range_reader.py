@@ -1,6 +1,6 @@
 """Ranges over plain connections: exactly the bytes, or the word that the client has to be asked."""
 
-import select
+import asyncio
 import socket
 import ssl
 import threading
@@ -81,27 +81,44 @@ def serve():
         server.socket.close()
 
 
-def reader(url, stall_s=1.0, attempt_s=5.0):
-    return RangeReader(lambda key: url, attempt_s, stall_s)
+@pytest.fixture
+def runner():
+    with asyncio.Runner() as one:
+        yield one
 
 
-def read(one, *spans):
+@pytest.fixture
+def reader(runner):
+    """Makes readers of one address."""
+    readers = []
+
+    def make(url, stall_s=1.0, attempt_s=5.0) -> RangeReader:
+        readers.append(RangeReader(lambda key: url, attempt_s, stall_s))
+        return readers[-1]
+
+    async def close() -> None:
+        for one in readers:
+            one.close()
+
+    yield make
+    runner.run(close())
+
+
+@pytest.fixture
+def read(runner):
     """The bytes of ranges that are asked for at once; None: the client has to be asked."""
-    starts, ends = zip(*spans, strict=True)
-    answers = one.ask("key", starts, ends)
-    if answers is None:
-        return [None] * len(starts)
-    for answer in answers:
-        while not (answer.check_time() or answer.go_on()):
-            fds = [[answer], []] if not answer.wants_to_write else [[], [answer]]
-            select.select(*fds, [], 0.05)
-    found = [None if answer.data is None else bytes(answer.data) for answer in answers]
-    for answer in answers:
-        answer.release()
-    return found
+
+    async def get(one, *spans):
+        found = await asyncio.gather(*(one.get("key", *span) for span in spans))
+        values = [data and bytes(data) for data in found]
+        for data in filter(None, found):
+            one.release(data)
+        return values
+
+    return lambda *args: runner.run(get(*args))
 
 
-def test_ranges_are_exactly_those_and_connections_are_kept(serve):
+def test_ranges_are_exactly_those_and_connections_are_kept(serve, reader, read):
     """Long and short ones, asked for at once, again and again."""
     server = serve(send_plain)
     one = reader(server.url)
@@ -111,12 +128,18 @@ def test_ranges_are_exactly_those_and_connections_are_kept(serve):
     assert server.n_links == 3
 
 
-def test_what_nobody_receives_is_not_taken_for_another_answer(serve):
+def test_what_nobody_receives_is_not_taken_for_another_answer(serve, reader, read, runner):
     """Answers that are given up before they come."""
     one = reader(serve(send_plain).url)
     assert read(one, (0, 10), (10, 20)) == [DATA[:10], DATA[10:20]]
-    for answer in one.ask("key", [0, 100, 200], [10, 110, 210]):
-        answer.release()
+
+    async def give_up() -> None:
+        tasks = [asyncio.ensure_future(one.get("key", i, i + 10)) for i in (0, 100, 200)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+
+    runner.run(give_up())
     assert read(one, (300, 310), (400, 410)) == [DATA[300:310], DATA[400:410]]
 
 
@@ -149,7 +172,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_what_is_unusual_is_left_to_the_client(serve, name):
+def test_what_is_unusual_is_left_to_the_client(serve, name, reader, read):
     """One such answer; the next, which is plain, is read."""
     answers = [UNUSUAL[name], send_plain]
     server = serve(lambda *args: answers.pop(0)(*args))
@@ -158,7 +181,7 @@ def test_what_is_unusual_is_left_to_the_client(serve, name):
     assert read(one, (1000, 1200)) == [DATA[1000:1200]]
 
 
-def test_an_answer_that_drips_ends_in_time(serve):
+def test_an_answer_that_drips_ends_in_time(serve, reader, read):
     """Each byte in time, all of them too late."""
 
     def drip(link, start, stop):
@@ -170,13 +193,13 @@ def test_an_answer_that_drips_ends_in_time(serve):
     assert read(reader(serve(drip).url, attempt_s=0.3), (0, 100)) == [None]
 
 
-def test_a_server_that_fails_is_not_asked_for_a_while(serve, monkeypatch):
+def test_a_server_that_fails_is_not_asked_for_a_while(serve, monkeypatch, reader, read):
     """Then it is tried again."""
     server = serve(UNUSUAL["whole"])
     one = reader(server.url)
     for _ in range(MOST_FAULTS):
         assert read(one, (0, 10)) == [None]
-    assert one.ask("key", [0], [10]) is None
+    assert read(one, (0, 10)) == [None]
     assert server.n_links == MOST_FAULTS
     server.answer = send_plain
     now = range_reader.time.monotonic()
@@ -195,7 +218,7 @@ def send_on(where):
     return answer
 
 
-def test_a_server_that_sends_requests_on_is_asked_once(serve):
+def test_a_server_that_sends_requests_on_is_asked_once(serve, reader, read):
     """Those that follow go there; when that address has ended, it is asked for another."""
     there = serve(send_plain)
     origin = serve(send_on(there.url))
@@ -210,7 +233,7 @@ def test_a_server_that_sends_requests_on_is_asked_once(serve):
     assert read(one, (0, 10)) == [DATA[:10]]
 
 
-def test_from_a_secure_server_nobody_is_sent_to_another(serve, tmp_path, monkeypatch):
+def test_from_a_secure_server_nobody_is_sent_to_another(serve, tmp_path, monkeypatch, reader, read):
     context = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
     plain = serve(send_plain)
@@ -221,19 +244,19 @@ def test_from_a_secure_server_nobody_is_sent_to_another(serve, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
-def test_behind_a_proxy_the_client_is_asked(serve, monkeypatch, variable):
+def test_behind_a_proxy_the_client_is_asked(serve, monkeypatch, variable, reader, read):
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    assert reader(serve(send_plain).url).ask("key", [0], [10]) is None
+    assert read(reader(serve(send_plain).url), (0, 10)) == [None]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert read(reader(serve(send_plain).url), (3, 7)) == [DATA[3:7]]
 
 
-def test_without_an_address_the_client_is_asked():
-    assert reader(None).ask("key", [0], [10]) is None
+def test_without_an_address_the_client_is_asked(reader, read):
+    assert read(reader(None), (0, 10)) == [None]
 
 
-def test_secure_connections_are_read_too(serve, tmp_path, monkeypatch):
+def test_secure_connections_are_read_too(serve, tmp_path, monkeypatch, reader, read):
     """If the server is trusted; one that falls silent is left in time."""
     context = certificate(tmp_path)
     assert read(reader(serve(send_plain, context).url), (0, 10)) == [None]
@@ -246,7 +269,7 @@ def test_secure_connections_are_read_too(serve, tmp_path, monkeypatch):
     assert read(reader(silent.url, stall_s=0.2), (0, 10)) == [None]
 
 
-def test_where_nobody_listens_the_client_is_asked():
+def test_where_nobody_listens_the_client_is_asked(reader, read):
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     assert read(reader(f"http://127.0.0.1:{port}/x"), (0, 10)) == [None]

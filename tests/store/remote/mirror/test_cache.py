@@ -50,7 +50,7 @@ def node(tmp_path, local):
 def served(node):
     """The same, and its fetching process runs."""
     node.prepare()
-    with node.running() as node.server:
+    with node.running():
         yield node
 
 
@@ -130,7 +130,7 @@ def test_what_was_read_outlasts_its_chunks(served, rows):
     store = served.open()
     labels = store.column_array("label")
     states = store[5]["states"]
-    served.server.cache.set_limit(0)
+    served.set_limits(0)
     assert labels.tolist() == [int(row["label"]) for _, row in rows]
     assert states.tobytes() == rows[5][1]["states"].tobytes()
 
@@ -212,8 +212,7 @@ def test_wrong_bytes_never_become_a_value(served, rows):
         return data[:-1] + bytes([data[-1] ^ 1]) if key.startswith("states/c/0") else data
 
     served.files.spoil = always
-    served.server.cache.set_limit(0)  # nothing is left
-    served.server.cache.set_limit(10**8)
+    served.set_limits(0, 10**8)  # nothing is left
     with pytest.raises(CorruptError, match="states"):
         store.read([0, 1, 2])
 
@@ -231,21 +230,6 @@ def test_an_error_of_the_server_is_the_readers(served):
         store.read(range(N_ROWS), ["states"])
     served.files.spoil = lambda key, data: data
     assert len(store.read(range(N_ROWS), ["states"])) == N_ROWS
-
-
-def test_a_full_disk_is_named(served, monkeypatch):
-    """And what was written is given back."""
-    store = served.open()
-    store.read([0], ["label"])
-
-    def full(fd, data, position):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("store.remote.slab.write_at", full)  # of the tables of shards
-        with pytest.raises(StoreError, match="No space left"):
-            store.read([5], ["states"])
-    assert len(store.read([5], ["states"])) == 1
 
 
 def test_chunks_outlast_the_process_that_fetched_them(node, rows):

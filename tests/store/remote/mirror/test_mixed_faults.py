@@ -53,7 +53,7 @@ class Faults:
         write_at(fd, data, position)
 
 
-def read_all(node, server, stores, rows, faults, seed) -> int:
+def read_all(node, stores, rows, faults, seed) -> int:
     """Read rows by several threads, while chunks go; return how many errors they were told."""
 
     def read(reader: int) -> int:
@@ -62,8 +62,7 @@ def read_all(node, server, stores, rows, faults, seed) -> int:
         for _ in range(N_READS):
             some = rng.choice(N_ROWS, 4, replace=False).tolist()
             if faults.happens("evicted"):
-                server.cache.set_limit(0)
-                server.cache.set_limit(ENOUGH)
+                node.set_limits(0, ENOUGH)
             began = time.monotonic()
             try:
                 store = stores[reader] = stores[reader] or node.open(ENOUGH)
@@ -90,10 +89,10 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
         for module in ("slab", "cached_store"):
             patched.setattr(f"store.remote.{module}.write_at", faults.write)
         patched.setattr("store.remote.cache.WAIT_S", 5.0)
-        with node.running() as server:
-            n_errors = read_all(node, server, stores, rows, faults, seed)
+        with node.running():
+            n_errors = read_all(node, stores, rows, faults, seed)
             faults.are_on = False
-            assert read_all(node, server, stores, rows, faults, seed + 1) == 0
+            assert read_all(node, stores, rows, faults, seed + 1) == 0
     shutil.rmtree(folder)
     return n_errors
 

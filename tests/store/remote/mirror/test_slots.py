@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mirroring import N_ROWS, URL, Node, disk_bytes
-from oracle import assert_batch, assert_same_row, write_store
+from oracle import assert_batch, write_store
 
-from store import Column, Schema, StoreError, TraceStore
+from store import Column, Schema, StoreError
 from store.check.verify import verify_store
 from store.remote import cached_array, slab
 from store.remote.slab import BLOCK, Slab
@@ -75,23 +75,6 @@ def test_a_slab_that_becomes_smaller_gives_blocks_back(tmp_path):
     assert made.file_bytes >= 8 * BLOCK  # readers have it mapped
 
 
-PARTS = {"split": {"layers": 2}, "states": {"tokens": -1, "layers": slice(1, 3)}}
-
-
-def test_rows_and_parts_of_rows_are_those_of_the_store(node, rows, local):
-    """Whole rows, and parts of the split and the whole column."""
-    expected = TraceStore.open(local).read([3, 40, 3, 59], select=PARTS)
-    with node.running():
-        store = node.open()
-        for order in (range(N_ROWS), [59, 0, 17, 17, 3]):
-            assert_batch(store.read(order), [rows[i][1] for i in order])
-        assert_same_row(store[17], rows[17][1])
-        found = store.read([3, 40, 3, 59], select=PARTS)
-        for name, value in expected.columns.items():
-            assert str(found.columns[name]) == str(value)
-        assert store.reader.is_here(store.plan())
-
-
 def test_rows_are_right_while_their_chunks_go(node, rows):
     """Several read while the limit falls and rises; in the end no slot is lost."""
     until = time.monotonic() + 2
@@ -110,7 +93,7 @@ def test_rows_are_right_while_their_chunks_go(node, rows):
         def evict() -> None:
             while time.monotonic() < until:
                 for limit in (1_500_000, 10**8):
-                    server.cache.set_limit(limit)
+                    node.set_limits(limit)
                     time.sleep(0.05)
 
         evictor = threading.Thread(target=evict)
@@ -123,14 +106,18 @@ def test_rows_are_right_while_their_chunks_go(node, rows):
         assert (
             cache.inventory.slab.n_bytes - cache.inventory.slab.free_bytes == (stops - starts).sum()
         )
-        cache.set_limit(0)
+        node.set_limits(0)
         assert disk_bytes(node.cache_dir / "chunks") == 0
 
 
 def test_what_is_checked_again_is_right(node, rows, monkeypatch):
-    """By a reader that checks, and by `verify`."""
+    """By a reader that checks, and by `verify`; what has rotted in the cache is fetched anew."""
     with node.running():
-        assert_batch(node.open(check=True).read(range(N_ROWS)), [row for _, row in rows])
+        expected = [row for _, row in rows]
+        assert_batch(node.open(check=True).read(range(N_ROWS)), expected)
+        with (node.cache_dir / "chunks").open("r+b") as chunks:
+            chunks.write(bytes(200_000))
+        assert_batch(node.open(check=True).read(range(N_ROWS)), expected)
         store = node.open()
         store.read(range(10))
         monkeypatch.setenv("TRACE_STORE_CACHE_DIR", str(node.cache_dir))
@@ -170,7 +157,7 @@ def noisy(tmp_path, monkeypatch, *options):
     schema, rows = noise(*options)
     node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
     node.prepare()
-    with node.running() as node.server:
+    with node.running():
         yield node, [row["x"] for _, row in rows]
 
 
@@ -190,8 +177,7 @@ def test_a_chunk_that_takes_the_place_of_another_is_never_read_as_that(
         def swap(words: np.ndarray) -> np.ndarray:
             if swaps:
                 swaps.pop()
-                node.server.cache.set_limit(0)
-                node.server.cache.set_limit(10**8)
+                node.set_limits(0, 10**8)
                 other.read([10])  # its chunk has the slot now
             return positions_of(words)
 
@@ -220,10 +206,10 @@ def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch)
         store = node.open()
         store.read([0])
         cache = node.server.cache
-        (column,) = cache.columns
-        cache.need(column, np.arange(30))
+        (column,) = cache.columns.values()
+        node.do(cache.need, column, np.arange(30))
         limit = sum(cache.inventory.folders.values()) + 64 * 1024 + 31 * 32 * 1024 + 8192
-        cache.set_limit(limit)
+        node.set_limits(limit)
         began = time.monotonic()
         assert np.array_equal(store.read([63])[0]["x"], values[63])
         assert time.monotonic() - began < 2
