@@ -7,20 +7,17 @@ import { between, show } from "/page/narrow.js";
 import { canvasOf, color, SMALL } from "/page/paint.js";
 
 const COLORS = { all: "--mark", 0: "--right", 1: "--wrong", none: "--unknown" };
-export const NAMES = {
-  all: "all",
-  0: "right (label 0)",
-  1: "hallucination (label 1)",
-  none: "no label",
-};
+// What a group of rows is called, by the names of the store's two classes.
+export const nameOf = (group, labels) =>
+  ({ all: "all", none: "no label" })[group] ?? `${labels[group]} (label ${group})`;
 const BELOW = 16; // pixels for the numbers
 
 export const sumOf = (counts) => counts.reduce((a, b) => a + b, 0);
 const groupsOf = (found) =>
   Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
 
-// With the name of a column, a bar can be chosen for the filter.
-export function drawBars(found, width, height, threshold = NaN, name = "") {
+// A bar can be chosen for the filter; labels: the names of the two classes.
+export function drawBars(found, width, height, threshold, name, labels) {
   const [canvas, context] = canvasOf(width, height);
   const { edges } = found;
   const n = Math.max(0, edges.length - 1);
@@ -51,22 +48,22 @@ export function drawBars(found, width, height, threshold = NaN, name = "") {
   }
   const linesOf = (i) => [
     `${numberText(edges[i])} to ${numberText(edges[i + 1])}`,
-    ...groups.map(([group, counts]) => `${NAMES[group]}: ${countText(counts[i])}`),
-    ...(name ? ["click: these rows in the table"] : []),
+    ...groups.map(([group, counts]) => `${nameOf(group, labels)}: ${countText(counts[i])}`),
+    "click: these rows in the table",
   ];
   const choose = (i) => show(between(name, edges[i], edges[i + 1], i === n - 1), [name]);
   explore(canvas, {
     nx: n,
-    label: `histogram${name && ` of ${name}`}; arrow keys walk, Enter shows the rows of a bar`,
+    label: `histogram of ${name}; arrow keys walk, Enter shows the rows of a bar`,
     cellAt: (x) => [Math.floor(x / each), 0],
     placeOf: (i) => [(i + 0.5) * each, height / 2],
     textOf: (i) => linesOf(i).join("\n"),
-    choose: name ? choose : undefined,
+    choose,
   });
   return canvas;
 }
 
-export async function showHistogram(base, query, name, place) {
+export async function showHistogram(base, query, name, labels, place) {
   const found = await getJson(`${base}/histogram`, { ...query, column: name });
   const all = sumOf(Object.values(found.counts).flat()) + found.missing;
   const missing = found.missing ? `; ${countText(found.missing)} have no finite value` : "";
@@ -75,8 +72,8 @@ export async function showHistogram(base, query, name, place) {
       "div",
       {},
       title(`${name} of ${countText(all)} rows${missing}`),
-      drawBars(found, 340, 120, NaN, name),
-      legend(found),
+      drawBars(found, 340, 120, NaN, name, labels),
+      legend(found, labels),
     ),
   );
 }
@@ -88,9 +85,9 @@ export function entry(mark, style, text) {
   return remark(made, text);
 }
 
-export const legend = (found) =>
+export const legend = (found, labels) =>
   bar(
     ...groupsOf(found).map(([name, counts]) =>
-      entry("■", color(COLORS[name]), `${NAMES[name]}: ${countText(sumOf(counts))}  `),
+      entry("■", color(COLORS[name]), `${nameOf(name, labels)}: ${countText(sumOf(counts))}  `),
     ),
   );

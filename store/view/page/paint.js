@@ -19,8 +19,10 @@ export const heat = (level) =>
   `rgb(${color("--heat")} / ${(0.75 * Math.min(1, Math.max(0, level))).toFixed(3)})`;
 
 // Where a value lies between limits, from 0 to 1.
-export const shareOf = (value, [low, high]) =>
-  high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
+export const shareOf = (value, [low, high]) => {
+  if (Math.abs(value) === Infinity) return value > 0 ? 1 : 0; // also where all others are equal
+  return high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
+};
 
 // A canvas of the size of its place, sharp on every display; draws in CSS pixels.
 export function canvasOf(width, height) {

@@ -1,7 +1,7 @@
 // Scores of detectors: by label with a threshold, what they get wrong, whether they are
 // probabilities, and one against another.
 
-import { getArray, getJson } from "/page/api.js";
+import { afterPause, getArray, getJson } from "/page/api.js";
 import { calibrationParts } from "/page/calibration.js";
 import {
   bar,
@@ -9,6 +9,7 @@ import {
   countText,
   element,
   numberText,
+  numberTexts,
   own,
   pick,
   remark,
@@ -19,37 +20,62 @@ import {
 import { drawBars, legend, sumOf } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
 import { cells } from "/page/picture.js";
-import { change, state } from "/page/state.js";
+import { change, numberOf, oneOf } from "/page/state.js";
 
 const N_LISTED = 8;
+const settled = afterPause(250); // after the last key at the threshold
 
 export async function showScores(panel, base, store, row, query) {
   const namesOf = (isIn) => store.columns.filter(isIn).map((column) => column.name);
   const numbers = namesOf((column) => column.kind === "number");
   const scores = namesOf((column) => column.is_score);
-  const choices = scores.length ? scores : numbers.filter((name) => name.startsWith("score"));
-  if (!choices.length) {
-    panel.replaceChildren(soft("no scores: start the page with --run DIR"));
+  if (!scores.length) {
+    panel.replaceChildren(advice(store));
     return;
   }
-  const x = numbers.includes(state.score) ? state.score : choices[0];
-  const y = numbers.includes(state.other) ? state.other : "";
+  const x = oneOf("score", scores, scores[0]);
+  const y = oneOf("other", numbers, "");
   const hasLabels = numbers.includes("label");
   const about = { ...query, column: x };
-  const [found, wrong, calibration, density] = await Promise.all([
-    getJson(`${base}/histogram`, about),
-    hasLabels ? getJson(`${base}/mistakes`, about) : null,
+  const found = await getJson(`${base}/histogram`, about);
+  const threshold = thresholdIn(found, own(store.thresholds, x));
+  const [wrong, calibration, density] = await Promise.all([
+    hasLabels ? getJson(`${base}/mistakes`, { ...about, threshold }) : null,
     hasLabels ? getJson(`${base}/calibration`, about) : null,
     y ? getArray(`${base}/density`, { ...query, x, y }) : null,
   ]);
   const others = [...new Set([...scores, ...numbers])].filter((name) => name !== x);
   panel.replaceChildren(
-    bar(chooser("score", "score", x, choices), chooser("against", "other", y, ["", ...others])),
-    ...bars(found, panel.clientWidth - 28, x, own(store.thresholds, x), hasLabels),
-    ...(wrong ? mistakes(wrong, x) : []),
+    bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
+    ...bars(found, panel.clientWidth - 28, x, threshold, store, hasLabels),
+    ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
     ...(density ? ranks(density, base, query, x, y, store.thresholds) : []),
-    ...(wrong && found.edges.length ? calibrationParts(calibration, x) : []),
+    ...(wrong && found.edges.length ? calibrationParts(calibration, x, store.labels) : []),
   );
+}
+
+// How a store gets scores; its own column `score` says how good answers are, and is none.
+const advice = (store) =>
+  element(
+    "div",
+    {},
+    element(
+      "p",
+      {},
+      "No detector has scored these traces. This trains some, and shows their scores:",
+    ),
+    element(
+      "pre",
+      { className: "command", tabIndex: 0 },
+      `python -m train --store ${store.path} --output-dir runs/first\npython -m store view ${store.path} --run runs/first`,
+    ),
+  );
+
+// The threshold of the address, else of the run, else the middle of the scores. It stays where it
+// is when the rows of a filter lie all on one side of it.
+function thresholdIn({ edges }, ofRun) {
+  const standard = ofRun ?? (edges.length ? (edges[0] + edges.at(-1)) / 2 : 0.5);
+  return numberOf("threshold", [-Number.MAX_VALUE, Number.MAX_VALUE], standard);
 }
 
 const chooser = (label, key, chosen, names) =>
@@ -61,20 +87,18 @@ const chooser = (label, key, chosen, names) =>
     (name) => name || "–",
   );
 
-function bars(found, width, score, ofRun, hasLabels) {
+function bars(found, width, score, inForce, { thresholds, labels }, hasLabels) {
   const { edges } = found;
   if (!edges.length) return [soft("none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
-  const standard = ofRun ?? (low + high) / 2;
-  const given = state.threshold === "" ? standard : Number(state.threshold);
-  // it stays where it is when the rows of a filter lie all on one side of it
-  let threshold = Number.isFinite(given) ? given : standard;
+  const ofRun = own(thresholds, score);
+  let threshold = inForce;
   const place = element("div");
   const text = element("p", { className: "soft", "aria-live": "polite" });
   const paint = (value) => {
     threshold = value;
-    place.replaceChildren(drawBars(found, Math.max(200, width), 170, value, score));
-    text.textContent = outcome(found, value, ofRun);
+    place.replaceChildren(drawBars(found, Math.max(200, width), 170, value, score, labels));
+    text.textContent = outcome(found, value, ofRun, labels);
   };
   const slider = element("input", {
     type: "range",
@@ -92,6 +116,10 @@ function bars(found, width, score, ofRun, hasLabels) {
       event.preventDefault();
       slider.value = threshold + (by * (high - low)) / 200;
       paint(Number(slider.value));
+      settled.ask(
+        async () => threshold,
+        (value) => change({ threshold: value }),
+      );
     },
   });
   paint(threshold);
@@ -104,14 +132,14 @@ function bars(found, width, score, ofRun, hasLabels) {
   const links = bar(
     remark("in the table: "),
     link(0, ">=", "false alarms"),
-    link(1, "<", "missed hallucinations"),
-    link(1, ">=", "found hallucinations"),
+    link(1, "<", `missed: ${labels[1]}`),
+    link(1, ">=", `found: ${labels[1]}`),
   );
-  return [place, slider, text, legend(found), ...(hasLabels ? [links] : [])];
+  return [place, slider, text, legend(found, labels), ...(hasLabels ? [links] : [])];
 }
 
 // Counted by bins, so it is exact to the width of one bin.
-function outcome({ edges, counts }, threshold, ofRun) {
+function outcome({ edges, counts }, threshold, ofRun, labels) {
   const isOfRun = ofRun !== undefined && Math.abs(threshold - ofRun) < 1e-9;
   const name = isOfRun ? `${numberText(threshold)}, the run's threshold` : numberText(threshold);
   if (!counts["1"]) return `threshold ${name}`;
@@ -120,7 +148,7 @@ function outcome({ edges, counts }, threshold, ofRun) {
     const [above, all] = [sumOf(part.filter(isAbove)), sumOf(part)];
     return all ? `${Math.round((100 * above) / all)}%` : "–";
   };
-  return `at least ${name}: about ${share(counts["1"])} of the hallucinations (found), ${share(counts["0"])} of the right answers (false alarms)`;
+  return `at least ${name}: about ${share(counts["1"])} of ${labels[1]} (found), ${share(counts["0"])} of ${labels[0]} (false alarms)`;
 }
 
 function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
@@ -174,15 +202,21 @@ async function filterRanks(base, query, x, y, [left, bottom], [right, top]) {
   if (parts.every(Boolean)) show(parts.join(" and "), [x, y]);
 }
 
-const mistakes = (found, score) => [
-  element("h2", { className: "part" }, "most confident mistakes"),
-  title(`right answers with the highest ${score}: the surest false alarms`),
-  list(found.false_alarms, 0),
-  title(`hallucinations with the lowest ${score}: the surest misses`),
-  list(found.misses, 1),
-];
+const mistakes = ({ false_alarms: alarms, misses }, score, threshold, labels) => {
+  const part = (found, label, sign, name) => [
+    title(
+      `${countText(found.n)} ${name}: ${labels[label]}, ${score} ${sign} ${numberText(threshold)}; the farthest first`,
+    ),
+    list(found, label, threshold),
+  ];
+  return [
+    element("h2", { className: "part" }, "most confident mistakes"),
+    ...part(alarms, 0, "≥", "false alarms"),
+    ...part(misses, 1, "<", "misses"),
+  ];
+};
 
-function list({ rows, scores, columns }, label) {
+function list({ rows, scores, columns }, label, threshold) {
   if (!rows.length) return soft("none");
   const text = (className, text) => element("span", { className, dir: "auto" }, text);
   const lines = rows.map((row, i) =>
@@ -192,7 +226,11 @@ function list({ rows, scores, columns }, label) {
       element(
         "button",
         { className: "line", onclick: () => change({ row, tab: "trace" }, true) },
-        element("span", { className: `label-${label} figure` }, numberText(scores[i])),
+        element(
+          "span",
+          { className: `label-${label} figure` },
+          numberTexts(scores[i], threshold)[0],
+        ),
         text("grow", columns.question?.[i] ?? columns.trace_id[i]),
         text("soft grow", columns.answer?.[i] ?? ""),
       ),
