@@ -32,7 +32,7 @@ const TABS = {
   layers: { draw: showLayers, reads: ["row", "what", "map"] },
   attention: { draw: showAttention, reads: ["row", "layer", "edge", "first", "head"] },
   map: { draw: showMap, reads: ["filter", "row", "map", "paint", "view"] },
-  scores: { draw: showScores, reads: ["filter", "score", "other", "threshold"] },
+  scores: { draw: showScores, reads: ["filter", "score", "other", "threshold", "log"] },
 };
 const FIRST_TAB = "trace";
 const POLL_MS = 15_000;
@@ -223,7 +223,7 @@ async function drawSide(panel) {
   for (const key of Object.values(TABS).flatMap((each) => each.reads)) ignored.delete(key);
   const { draw, reads } = TABS[tabName()];
   const isOfRows = reads.includes("filter"); // not of one trace
-  if (state.row === "" && !isOfRows) {
+  if ((state.row === "" || !store().rows) && !isOfRows) {
     const advice = `This store has no traces. This adds some: python -m store extract ${store().path} --help`;
     panel.replaceChildren(soft(store().rows ? "choose a trace: click on a row, or j" : advice));
     return;

@@ -3,7 +3,7 @@
 import { getArray } from "/page/api.js";
 import { bar, button, countText, element, pick, showError } from "/page/dom.js";
 import { mapAdvice } from "/page/map_advice.js";
-import { colorTable, legendParts, loadPaint, paintName } from "/page/map_colors.js";
+import { colorTable, isWrong, legendParts, loadPaint, paintName } from "/page/map_colors.js";
 import { follow } from "/page/map_gestures.js";
 import { Plot } from "/page/map_plot.js";
 import {
@@ -188,6 +188,7 @@ function setLasso(mine, isOn) {
 
 function drawColors(mine) {
   mine.plot.colors = colorTable(mine.paint);
+  mine.plot.isCross = (level) => isWrong(mine.paint, level);
   mine.legend.replaceChildren(...legendParts(mine.paint, mine.store.labels));
   mine.plot.draw();
 }

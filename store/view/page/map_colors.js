@@ -65,7 +65,10 @@ export function colorTable(paint) {
   return table;
 }
 
-const dot = (parts, text) => entry("●", `rgb(${parts.join(" ")})`, text);
+// Whether a level is of label 1, whose points have another sign, for who sees no colours.
+export const isWrong = (paint, level) => paint?.name === "label" && paint.classes[level] === "1";
+
+const dot = (parts, text, sign = "●") => entry(sign, `rgb(${parts.join(" ")})`, text);
 
 export function legendParts(paint, labels) {
   if (!paint) return [];
@@ -88,6 +91,6 @@ function classLegend(paint, labels) {
     const value = paint.classes[i];
     const ofLabel = nameOf(lacks(i) ? "none" : value, labels);
     const text = paint.name === "label" ? ofLabel : `${paint.name} ${value}`;
-    return dot(classColor(paint, i), text);
+    return dot(classColor(paint, i), text, isWrong(paint, i) ? "✖" : "●");
   });
 }

@@ -39,7 +39,7 @@ export function cells(nx, ny, [across, tall], levelOf, looks) {
   const [canvas, context] = canvasOf(left + width + (ground ? 0 : 1), height + bottom);
   if (ground) {
     context.fillStyle = color(ground);
-    context.fillRect(0, 0, width, height);
+    context.fillRect(left, 0, width, height);
   }
   context.imageSmoothingEnabled = false;
   if (nx && ny) context.drawImage(pixels(nx, ny, levelOf), left, 0, width, height);

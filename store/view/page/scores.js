@@ -17,7 +17,7 @@ import {
   soft,
   title,
 } from "/page/dom.js";
-import { drawBars, legend, sumOf } from "/page/histogram.js";
+import { drawBars, LEFT, legend, logBox, sumOf } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
 import { cells } from "/page/picture.js";
 import { change, numberOf, oneOf } from "/page/state.js";
@@ -106,7 +106,7 @@ function bars(found, width, score, inForce, { thresholds, labels }, hasLabels) {
     max: high,
     step: "any",
     value: threshold,
-    style: "width: 100%",
+    style: `width: calc(100% - ${LEFT}px); margin-left: ${LEFT}px`,
     "aria-label": "threshold",
     oninput: (event) => paint(Number(event.target.value)),
     onchange: (event) => change({ threshold: event.target.value }),
@@ -135,7 +135,11 @@ function bars(found, width, score, inForce, { thresholds, labels }, hasLabels) {
     link(1, "<", `missed: ${labels[1]}`),
     link(1, ">=", `found: ${labels[1]}`),
   );
-  return [place, slider, text, legend(found, labels), ...(hasLabels ? [links] : [])];
+  const key = bar(
+    legend(found, labels),
+    logBox(() => paint(threshold)),
+  );
+  return [place, slider, text, key, ...(hasLabels ? [links] : [])];
 }
 
 // Counted by bins, so it is exact to the width of one bin.
@@ -148,7 +152,7 @@ function outcome({ edges, counts }, threshold, ofRun, labels) {
     const [above, all] = [sumOf(part.filter(isAbove)), sumOf(part)];
     return all ? `${Math.round((100 * above) / all)}%` : "–";
   };
-  return `at least ${name}: about ${share(counts["1"])} of ${labels[1]} (found), ${share(counts["0"])} of ${labels[0]} (false alarms)`;
+  return `at least ${name}: about ${share(counts["1"])} of label 1, ${labels[1]}, are found; false alarms: ${share(counts["0"])} of label 0, ${labels[0]}`;
 }
 
 function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
@@ -158,14 +162,22 @@ function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
   const level = (i, j) => (countAt(i, j) ? 0.15 + (0.85 * Math.log1p(countAt(i, j))) / most : 0);
   const percent = (i) => `${Math.round((100 * i) / n)} to ${Math.round((100 * (i + 1)) / n)}%`;
   const choose = (from, to) => filterRanks(base, query, x, y, from, to).catch(showError);
-  const { canvas } = cells(n, n, [size, size], level, {
+  const { canvas, context, left, height } = cells(n, n, [size, size], level, {
     ground: "--band",
+    names: Array.from({ length: n }, () => ""),
+    bottom: 18,
     label: `ranks of ${x} to the right, of ${y} upwards; arrow keys walk, Enter shows the rows`,
     textOf: (i, j) =>
       `${countText(countAt(i, j))} traces\n${x}: rank ${percent(i)}\n${y}: rank ${percent(j)}\nclick: these rows in the table`,
     choose: (i, j) => choose([i, j], [i, j]),
   });
   const half = n >> 1;
+  for (const tick of [0, 50, 100]) {
+    context.textAlign = ["left", "center", "right"][tick / 50];
+    context.fillText(`${tick}%`, left + (tick * size * n) / 100, height + 13);
+    context.textAlign = "right";
+    context.fillText(`${tick}%`, left - 6, Math.max(10, height - (tick * height) / 100));
+  }
   const disagree = (high, low, from, to) => {
     const [above, below] = [own(thresholds, high), own(thresholds, low)];
     if (above === undefined || below === undefined)

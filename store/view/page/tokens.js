@@ -112,7 +112,9 @@ function hover(place, base, { row, trace, color, colors }) {
   place.addEventListener("pointerover", (event) =>
     show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
   );
-  for (const end of ["pointerleave", "blur"]) place.addEventListener(end, () => show(-1, 0, 0));
+  // a finger that is lifted leaves what it has shown
+  const end = (event) => event.pointerType !== "touch" && show(-1, 0, 0);
+  for (const kind of ["pointerleave", "blur"]) place.addEventListener(kind, end);
   place.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by || event.target !== place || hasModifier(event)) return;

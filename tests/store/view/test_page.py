@@ -65,7 +65,7 @@ def test_keys_walk_and_filter(page, traces):
 
 
 def test_a_wrong_filter_is_explained(page):
-    """In the server's words, with a caret; the rows that were there stay, and it is no step back."""
+    """In the server's words, with a caret; the rows that were there stay, as does the history."""
     browser = page(row=3)
     n = browser.evaluate("history.length")
     browser.press("/")
