@@ -2,28 +2,19 @@
 
 import { get, getJson } from "/page/api.js";
 import { showAttention } from "/page/attention.js";
-import {
-  $,
-  button,
-  checkbox,
-  countText,
-  element,
-  hasModifier,
-  showError,
-  showTip,
-  soft,
-} from "/page/dom.js";
+import { $, button, checkbox, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
 import { showGroups } from "/page/groups.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
 import { showMap } from "/page/map.js";
-import { conditions, without } from "/page/narrow.js";
+import { without } from "/page/narrow.js";
 import { showScores } from "/page/scores.js";
 import { splitter } from "/page/splitter.js";
 import { change, changeStore, ignored, oneOf, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
+import { showChips, showIgnored, showTitle } from "/page/title.js";
 import { showTrace } from "/page/trace.js";
 
 // What each tab draws, and of the state what it reads: a change of it draws the tab again.
@@ -65,34 +56,6 @@ function shownColumns() {
   return found.sort((a, b) => b.isPinned - a.isPinned);
 }
 
-// What this is: the store, its traces, classes and model, and the runs beside it.
-function titleText({ name, rows, labels, counts, models, runs }) {
-  const classes = counts.map((n, i) => `${countText(n)} ${labels[i]}`).join(", ");
-  const traces = `${countText(rows)} ${rows === 1 ? "trace" : "traces"}`;
-  const parts = [models.length && `of ${models.join(", ")}`, classes];
-  if (runs.length) parts.push(`${runs.length > 1 ? "runs" : "run"} ${runs.join(", ")}`);
-  return [name, traces, ...parts].filter(Boolean);
-}
-
-function showChips() {
-  const parts = conditions(state.filter);
-  const chipOf = (part, i) => {
-    const rest = parts.filter((_, at) => at !== i).join(" and ");
-    const text = part.replace(/^inside\(\s*(\w+).*$/s, "lasso on $1");
-    return button(`${text} ×`, () => filter.attempt({ filter: rest }), {
-      className: "chip",
-      title: "leave this condition out",
-    });
-  };
-  $("#chips").replaceChildren(...parts.map(chipOf));
-  $("#chips").hidden = !parts.length;
-}
-
-function showIgnored() {
-  $("#ignored").textContent = [...ignored.values()].join("; ");
-  $("#ignored").hidden = !ignored.size;
-}
-
 async function showTable() {
   const found = store();
   $("#store").replaceChildren(
@@ -104,9 +67,7 @@ async function showTable() {
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
-  const [name, ...about] = titleText(found);
-  $("#what").replaceChildren(name, element("small", {}, ` ${about.join(" · ")}`));
-  document.title = `${found.name} – traces`;
+  showTitle(found);
   showChips();
   const columns = shownColumns();
   showIgnored();

@@ -116,3 +116,18 @@ def test_a_bar_becomes_a_filter(page, traces):
     browser.press("Enter")
     browser.wait_for_total("40 of 40")
     assert browser.evaluate("document.activeElement.id") == "filter"
+
+
+def test_keys_work_after_any_click(page):
+    """On a box to tick and a slider too; ? shows the keys."""
+    browser = page(row=7, tab="attention")
+    browser.wait_for("document.querySelector('#panel input[type=checkbox]')")
+    for kind, key, row in (("checkbox", "j", 8), ("range", "k", 7)):
+        browser.evaluate(f"document.querySelector('#panel input[type={kind}]').focus()")
+        browser.press(key)
+        browser.wait_for(f"location.hash.includes('row={row}')")
+        browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
+    browser.press("?")
+    browser.wait_for("document.querySelector('#keys').open")
+    browser.press("Escape")
+    browser.wait_for("!document.querySelector('#keys').open")

@@ -453,9 +453,9 @@ def test_a_phone_can_read_it(page):
 
 
 def test_the_page_is_small():
-    """Its scripts fit in 150 KB, and name no other host."""
+    """Its scripts fit in 200 KB, and name no other host."""
     files = list((ROOT / "store" / "view" / "page").iterdir())
-    assert sum(file.stat().st_size for file in files if file.suffix == ".js") < 150_000
+    assert sum(file.stat().st_size for file in files if file.suffix == ".js") < 200_000
     for file in files:
         text = file.read_text()
         assert "innerHTML" not in text
