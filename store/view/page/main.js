@@ -163,11 +163,14 @@ async function drawSides() {
 let drawn = ""; // the trace and the tab in the panel
 
 // What stands in the panel is not that of the new tab: after a moment it goes.
-function skeleton(panel) {
-  const now = `${tabName()} ${state.row}`;
+function skeleton(panel, isOfRows) {
+  const now = isOfRows ? tabName() : `${tabName()} ${state.row}`;
   const isOther = now !== drawn;
   drawn = now;
-  const bars = () => panel.replaceChildren(...[60, 90, 80, 40].map(bone));
+  const before = panel.firstChild;
+  const bars = () => {
+    if (panel.firstChild === before) panel.replaceChildren(...[60, 90, 80, 40].map(bone));
+  };
   return isOther ? setTimeout(bars, SKELETON_MS) : 0;
 }
 
@@ -189,7 +192,7 @@ async function drawSide(panel) {
     panel.replaceChildren(soft(store().rows ? "choose a trace: click on a row, or j" : advice));
     return;
   }
-  const timer = skeleton(panel);
+  const timer = skeleton(panel, isOfRows);
   try {
     await keepFocus(panel, async () => {
       await draw(panel, base(), store(), state.row, query());

@@ -56,13 +56,11 @@ export function oneOf(key, known, instead) {
 // The same of a number between two limits.
 export function numberOf(key, [low, high], instead) {
   const value = Number(state[key]);
+  const expected = high < Number.MAX_VALUE ? `${low} to ${high}` : "a number";
   ignored.delete(key);
   if (state[key] === "" || (value >= low && value <= high))
     return state[key] === "" ? instead : value;
-  ignored.set(
-    key,
-    `${key}=${state[key].slice(0, 60)}: expected ${low} to ${high}, ${instead} is shown`,
-  );
+  ignored.set(key, `${key}=${state[key].slice(0, 60)}: expected ${expected}, ${instead} is shown`);
   return instead;
 }
 

@@ -38,6 +38,13 @@ def test_no_rows_offer_the_next_step(page):
     browser.wait_for_total("40 of 40")
 
 
+def test_an_empty_store_offers_the_next_step(page):
+    """Also where the address names a row."""
+    browser = page(store=1, row=0)
+    browser.wait_for_text("#panel", "python -m store extract")
+    assert browser.evaluate("document.querySelector('#error').hidden")
+
+
 def test_a_histogram_has_axes(page):
     """Counts upwards, by logarithm on request; it pushes nothing away."""
     browser = page(row=7)
