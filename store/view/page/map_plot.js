@@ -285,7 +285,9 @@ export class Plot {
 
 // The same of a cross that is a little wider: another sign beside another colour.
 const crossOf = (radius) =>
-  discOf(1.35 * radius).filter(([x, y]) => Math.abs(Math.abs(x) - Math.abs(y)) <= radius / 5);
+  discOf(1.35 * radius).filter(
+    ([x, y]) => Math.abs(Math.abs(x) - Math.abs(y)) <= Math.max(1, radius / 4),
+  );
 
 // The pixels of a disc: their offsets, and how much of each it covers.
 function discOf(radius) {

@@ -275,7 +275,7 @@ function scrolled() {
 // A click chooses a row; with Ctrl it is picked for copying, with Shift all up to it are.
 function clicked(event) {
   const line = event.target.closest(".row");
-  const row = line && rowAt(line.position);
+  const row = line ? rowAt(line.position) : undefined;
   if (row === undefined) return;
   if (event.shiftKey) pickTo(line.position);
   else if (event.ctrlKey || event.metaKey) {
