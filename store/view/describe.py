@@ -1,13 +1,16 @@
 """What the page needs to know of a store before it asks for rows."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from store.format.schema import TRACE_ID
 from store.read.source import address_of
 from store.traces.columns import TABLE_FIRST, TRACE_COLUMNS
+from store.traces.origin import records_of
 from store.view.attention import has_attention, head_columns
 from store.view.columns import Table
 from store.view.layers import pictures
@@ -17,6 +20,9 @@ from store.view.traces import token_columns
 __all__ = ["describe", "short_names", "shown_columns"]
 
 N_SHOWN = 14
+SCORES = "score_"  # begins the names of detectors' scores
+LABELS = {"0": "right", "1": "hallucination"}
+LABELS_KEY = "label_names"  # of a store's provenance: the same of its own two classes
 
 
 def describe(table: Table, path: Path) -> dict[str, Any]:
@@ -34,10 +40,13 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
         "generation": store.generation,
         "rows": len(table),
         "columns": [
-            {"name": name, "kind": kind, "is_score": name in table.scores}
+            {"name": name, "kind": kind, "is_score": is_score(table, name)}
             for name, kind in table.kinds.items()
         ],
         "thresholds": table.thresholds,
+        "labels": label_names(store.provenance),
+        "counts": label_counts(table),
+        "models": model_names(store.provenance),
         "shown": shown_columns(table),
         "tokens": token_columns(store.schema),
         "pictures": pictures(store.schema),
@@ -47,6 +56,35 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
         "maps": [found._asdict() for found in table.maps.values()],
         "states": map_states(store),
     }
+
+
+def label_names(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """What the labels 0 and 1 mean, as the store says it, else as every trace's labels do."""
+    given = provenance.get(LABELS_KEY)
+    known = given if isinstance(given, Mapping) else {}
+    return {label: str(known.get(label, usual)) for label, usual in LABELS.items()}
+
+
+def label_counts(table: Table) -> list[int]:
+    """How many rows have the labels 0 and 1; nothing of a store without labels."""
+    if table.kinds.get("label") != "number":
+        return []
+    labels = table.numbers("label")
+    return [int(np.count_nonzero(labels == label)) for label in (0, 1)]
+
+
+def model_names(provenance: Mapping[str, Any]) -> list[str]:
+    """The models that made the traces, each once, as far as a name is recorded."""
+    recorded = (record.get("model") for record in records_of(provenance))
+    return list(dict.fromkeys(name.partition(",")[0] for name in recorded if isinstance(name, str)))
+
+
+def is_score(table: Table, name: str) -> bool:
+    """Whether a column holds a detector's scores: a run's, or kept by `train predict --to-store`.
+
+    The column `score` is none: it says how good an answer is.
+    """
+    return name in table.scores or (name.startswith(SCORES) and table.kinds[name] == "number")
 
 
 def shown_columns(table: Table) -> list[str]:

@@ -6,7 +6,15 @@ import numpy as np
 
 from store.view.histograms import bin_places, short_numbers
 
-__all__ = ["Calibration", "Mistakes", "calibrate", "mistakes", "rank_density", "rank_limits"]
+__all__ = [
+    "Calibration",
+    "Mistakes",
+    "calibrate",
+    "farthest",
+    "mistakes",
+    "rank_density",
+    "rank_limits",
+]
 
 N_CELLS = 48  # of a density, in each direction
 BLOCK_ROWS = 1 << 16  # counted at once, in the processor's cache
@@ -14,37 +22,33 @@ N_BINS = 15  # of a calibration, as in the reports of runs
 
 
 class Mistakes(NamedTuple):
-    """Rows that a detector is surest of, and wrong about; the worst first."""
+    """Rows that a detector is wrong about, by row."""
 
-    false_alarms: np.ndarray  # right answers with the highest scores: int64 (n,)
-    misses: np.ndarray  # hallucinations with the lowest scores
+    false_alarms: np.ndarray  # right answers from the threshold on: int64 (n,)
+    misses: np.ndarray  # hallucinations below it
 
 
-def mistakes(scores: np.ndarray, labels: np.ndarray, n: int) -> Mistakes:
-    """The rows whose scores contradict their labels most, at most `n` of each kind.
+def mistakes(scores: np.ndarray, labels: np.ndarray, threshold: float) -> Mistakes:
+    """The rows on the wrong side of a threshold.
 
-    A high score means a hallucination, label 1. No threshold is needed, so detectors whose scores
-    are no probabilities have mistakes as well.
+    A score of at least the threshold says hallucination, label 1; scores are compared in their own
+    precision, as a filter does it.
 
     `scores` and `labels` are `(n_rows,)`; rows without a score, and of other labels than 0 and 1,
     are left out.
     """
-    if scores.dtype.kind != "f":
-        scores = scores.astype(np.float64)  # the opposite of an unsigned number is none
     is_scored = np.isfinite(scores)
-    right = np.flatnonzero(is_scored & (labels == 0))
-    wrong = np.flatnonzero(is_scored & (labels == 1))
-    false_alarms = _lowest(-scores[right], n)
-    misses = _lowest(scores[wrong], n)
-    return Mistakes(right[false_alarms], wrong[misses])
+    says_wrong = scores >= threshold
+    false_alarms = np.flatnonzero(is_scored & says_wrong & (labels == 0))
+    misses = np.flatnonzero(is_scored & ~says_wrong & (labels == 1))
+    return Mistakes(false_alarms, misses)
 
 
-def _lowest(values: np.ndarray, n: int) -> np.ndarray:
-    """The places of the `n` lowest values, ascending by value."""
-    places = np.arange(len(values))
-    if len(values) > n:
-        places = np.argpartition(values, n)[:n]
-    return places[np.argsort(values[places], kind="stable")]
+def farthest(scores: np.ndarray, rows: np.ndarray, threshold: float, n: int) -> np.ndarray:
+    """Of some rows, at most `n` whose scores are farthest from a threshold, the farthest first."""
+    nearness = -np.abs(scores[rows].astype(np.float64) - threshold)
+    places = np.arange(len(rows)) if len(rows) <= n else np.argpartition(nearness, n)[:n]
+    return rows[places[np.argsort(nearness[places], kind="stable")]]
 
 
 def rank_density(x: np.ndarray, y: np.ndarray, n_cells: int = N_CELLS) -> np.ndarray:

@@ -5,7 +5,8 @@ compute of the stores that it was started with. A request names stores by number
 Handlers run one after the other: reads are short, and a store is then used by one thread.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from store.errors import NotFoundError, SchemaError, StoreError
-from store.format.schema import TRACE_ID
+from store.errors import NotFoundError, StoreError
 from store.read.filters import complete, words_of
 from store.view.answers import Asked, Number, json_response, raw_response
 from store.view.attention import attention_edges, head_summary, head_values
@@ -28,8 +28,9 @@ from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
 from store.view.safety import Guard
-from store.view.scores import calibrate, mistakes, rank_density, rank_limits
-from store.view.snapshots import Snapshots
+from store.view.saved import FORMATS, check_ids, positions_of, saved_lines
+from store.view.scores import calibrate, farthest, mistakes, rank_density, rank_limits
+from store.view.snapshots import Snapshots, check_texts
 from store.view.traces import Texts, candidates, token_values, trace_values
 
 __all__ = ["build_app"]
@@ -43,8 +44,8 @@ TYPES = {
 }
 MAX_ROWS = 500  # of a table in one answer
 CELL_CHARACTERS = 300  # of a text in a table
-IDS_BLOCK = 8192  # ids of a download that are read at once
 SEARCHED = ("question", "answer", "references")
+N_GROUPS = 200
 SHOWN = ("trace_id", "question", "answer")  # of a trace that a score gets wrong
 N_MISTAKES = 25
 
@@ -114,7 +115,8 @@ def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, 
     for name, snapshots in zip(names, stores, strict=True):
         newest, problem = newest_state(snapshots)
         shows = newest if request.query_params.get("newest") else snapshots.opened
-        known = {"name": name} | describe(snapshots.table(shows), snapshots.path)
+        runs = [run.name for run in snapshots.runs]
+        known = {"name": name, "runs": runs} | describe(snapshots.table(shows), snapshots.path)
         described.append(known | {"generation": shows, "newest": newest, "problem": problem})
     return {"stores": described}
 
@@ -163,32 +165,31 @@ def find(asked: Asked) -> dict[str, Any]:
     return {"position": position, "row": int(rows[position]), "n": len(positions)}
 
 
-def ids(asked: Asked) -> Response:
-    """The ids of the rows wanted, one a line, for `python -m store subset --ids`."""
-    check_ids(asked.table, asked.rows)
-    headers = {"Content-Disposition": 'attachment; filename="ids.txt"'}
-    lines = id_lines(asked.table, asked.rows)
+def groups(asked: Asked) -> dict[str, Any]:
+    """Which texts the rows wanted have in a column, and how often; the most frequent first."""
+    rows = asked.rows
+    name = asked.text("column")
+    check_texts(f"groups of {name}", len(rows))
+    counts = Counter(asked.table.texts(name, rows.astype(np.int64)))
+    listed = [(text[:CELL_CHARACTERS], n) for text, n in counts.most_common(N_GROUPS)]
+    return {"n": len(counts), "repeated": sum(n > 1 for n in counts.values()), "groups": listed}
+
+
+def save(asked: Asked) -> Response:
+    """The rows wanted as a file, or those of them that are at `positions`, as in "3-7,12-12"."""
+    if asked.name not in FORMATS:
+        raise NotFoundError(
+            f"save: expected one of: {', '.join(FORMATS)}; found {asked.name!r:.80}"
+        )
+    rows = asked.rows
+    if ranges := asked.text("positions"):
+        rows = rows[positions_of(ranges, len(rows))]
+    names = [name for name in asked.text("columns").split(",") if name in asked.table.kinds]
+    if asked.name == "ids":
+        check_ids(asked.table, rows)
+    headers = {"Content-Disposition": f'attachment; filename="{FORMATS[asked.name]}"'}
+    lines = saved_lines(asked.table, rows, asked.name, names)
     return StreamingResponse(lines, media_type="text/plain", headers=headers)
-
-
-def check_ids(table: Table, rows: np.ndarray) -> None:
-    """Raise SchemaError for an id that is more than a line."""
-    for end in "\n\r":
-        has_end = table.rows_with(TRACE_ID, end)[rows]
-        if has_end.any():
-            row = rows[[has_end.argmax()]].astype(np.int64)
-            (trace_id,) = table.texts(TRACE_ID, row)
-            raise SchemaError(
-                f"row {row[0]}: expected ids of one line, found {trace_id!r:.80}; "
-                "filter it out, and choose its rows in Python"
-            )
-
-
-async def id_lines(table: Table, rows: np.ndarray) -> AsyncIterator[str]:
-    """The ids of rows, one a line, in blocks."""
-    for start in range(0, len(rows), IDS_BLOCK):
-        found = table.texts(TRACE_ID, rows[start : start + IDS_BLOCK].astype(np.int64))
-        yield "".join(f"{trace_id}\n" for trace_id in found)
 
 
 def count_values(asked: Asked) -> dict[str, Any]:
@@ -258,15 +259,18 @@ def calibration(asked: Asked) -> dict[str, Any] | None:
 
 
 def worst_rows(asked: Asked) -> dict[str, Any]:
-    """Of the rows wanted, those whose score contradicts the label most."""
+    """Of the rows wanted, those on the wrong side of a threshold: how many, and the farthest."""
     scores, labels = asked.numbers("column"), asked.table.numbers("label")[asked.rows]
+    threshold = asked.number("threshold", 0.5)
     shown = [name for name in SHOWN if name in asked.table.kinds]
     answer = {}
-    for kind, places in mistakes(scores, labels, N_MISTAKES)._asdict().items():
-        chosen = asked.rows[places].astype(np.int64)
-        values = [json_number(value) for value in scores[places].tolist()]
+    for kind, places in mistakes(scores, labels, threshold)._asdict().items():
+        listed = farthest(scores, places, threshold, N_MISTAKES)
+        chosen = asked.rows[listed].astype(np.int64)
+        values = [json_number(value) for value in scores[listed].tolist()]
         columns = table_cells(asked.table, shown, chosen)
-        answer[kind] = {"rows": chosen.tolist(), "scores": values, "columns": columns}
+        some = {"rows": chosen.tolist(), "scores": values, "columns": columns}
+        answer[kind] = {"n": len(places), **some}
     return answer
 
 
@@ -274,7 +278,8 @@ def worst_rows(asked: Asked) -> dict[str, Any]:
 HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "table": some_rows,
     "find": find,
-    "ids": ids,
+    "groups": groups,
+    "save/{name}": save,
     "complete": lambda asked: complete(asked.text("text"), words_of(asked.table)),
     "histogram": count_values,
     "map/{name}": lambda asked: asked.kept(lambda: (asked.table.points(asked.name), {})),

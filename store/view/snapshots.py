@@ -15,7 +15,7 @@ from store.view.columns import Table
 from store.view.orders import sorted_rows
 from store.view.runs import Run, join_runs
 
-__all__ = ["Snapshots", "Wanted"]
+__all__ = ["Snapshots", "Wanted", "check_texts"]
 
 KEPT_TABLES = 2  # besides the first
 KEPT_ORDERS = 4
@@ -40,7 +40,7 @@ class Snapshots:
 
     def __init__(self, path: Path, runs: Sequence[Run] = ()) -> None:
         self.path = path
-        self._runs = runs
+        self.runs = runs
         self._newest = TraceStore.open(path)
         self._later_table = lru_cache(KEPT_TABLES)(self._open_newest)
         self._order = lru_cache(KEPT_ORDERS)(self._order_rows)
@@ -49,7 +49,7 @@ class Snapshots:
         self.opened = self._newest.generation
 
     def _newest_table(self) -> Table:
-        return Table(self._newest, *join_runs(self._newest, self._runs))
+        return Table(self._newest, *join_runs(self._newest, self.runs))
 
     def newest(self) -> int:
         """The number of the state that is committed now: its generation.
@@ -115,12 +115,17 @@ def order_rows(table: Table, wanted: Wanted) -> np.ndarray:
     return _sorted_by_text(table, rows, wanted)
 
 
-def _sorted_by_text(table: Table, rows: np.ndarray, wanted: Wanted) -> np.ndarray:
-    if len(rows) > MAX_SORTED_TEXTS:
+def check_texts(what: str, n_rows: int) -> None:
+    """Raise NotFoundError for more rows than whose texts are held in memory."""
+    if n_rows > MAX_SORTED_TEXTS:
         raise NotFoundError(
-            f"sort by {wanted.sort}: expected at most {MAX_SORTED_TEXTS:,} rows to sort by a text, "
-            f"found {len(rows):,}; filter first"
+            f"{what}: expected at most {MAX_SORTED_TEXTS:,} rows with texts, "
+            f"found {n_rows:,}; filter first"
         )
+
+
+def _sorted_by_text(table: Table, rows: np.ndarray, wanted: Wanted) -> np.ndarray:
+    check_texts(f"sort by {wanted.sort}", len(rows))
     texts = table.texts(wanted.sort, rows.astype(np.int64))
     places = sorted(range(len(rows)), key=texts.__getitem__, reverse=wanted.descending)
     return rows[np.array(places, np.int64)]

@@ -120,17 +120,11 @@ def open_data(config: Config, path: Path) -> Work:
     return Work(config, names_that_learn(names, data), parts, remarks)
 
 
-<<<<<<< HEAD
 def read_parts(
     store: TraceStore, config: Config, names: Iterable[str]
 ) -> tuple[list[TrainingData], list[str]]:
-    """The data of each split, and remarks on values that are left out or not."""
-    asked = read_questions(store, config)
-=======
-def read_parts(store: TraceStore, config: Config) -> tuple[list[TrainingData], list[str]]:
     """The data of each split, and remarks on values without one."""
     asked, kept = read_questions(store, config), filtered_rows(store, config.where)
->>>>>>> claims2
     parts: list[TrainingData] = []
     remarks: list[str] = []
     for one in settings_of_splits(store, config, kept):

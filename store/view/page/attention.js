@@ -6,7 +6,7 @@ import { explore } from "/page/explore.js";
 import { headParts } from "/page/heads.js";
 import { canvasOf, color, colorOf, downwards, MONO } from "/page/paint.js";
 import { shortText, textOfToken } from "/page/picture.js";
-import { change, state } from "/page/state.js";
+import { change, numberOf, state } from "/page/state.js";
 
 const DEFAULT_THRESHOLD = 0.1;
 const MIN_STEP = 11; // pixels a token
@@ -19,12 +19,10 @@ export async function showAttention(panel, base, store, row) {
     return;
   }
   const common = store.attention.length ? store.attention : layers;
-  const layer =
-    state.layer === ""
-      ? layers.indexOf(common[common.length >> 1])
-      : Math.min(layers.length - 1, Math.max(0, Number(state.layer) || 0));
+  const usual = layers.indexOf(common[common.length >> 1]);
+  const layer = Math.floor(numberOf("layer", [0, layers.length - 1], usual));
   const at = store.attention.indexOf(layers[layer]);
-  const threshold = state.edge === "" ? DEFAULT_THRESHOLD : Number(state.edge) || 0;
+  const threshold = numberOf("edge", [0, 1], DEFAULT_THRESHOLD);
   const skip = state.first !== "1";
   const of = { threshold, skip_first: skip ? 1 : 0 };
   const [trace, edges] = await Promise.all([
@@ -72,7 +70,7 @@ function arcs(trace, edges, width) {
   const nShown = Math.floor(MAX_WIDTH / MIN_STEP);
   if (trace.tokens.length > nShown)
     note.append(`; the first ${countText(nShown)} tokens are drawn`);
-  return [wide(draw(trace, edges, width)), note];
+  return [wide(draw(trace, edges, width), width), note];
 }
 
 function draw(trace, edges, place) {

@@ -10,7 +10,7 @@ const SIZE = 220;
 const EDGE = 38;
 const LABELLED = "(label == 0 or label == 1)"; // only rows with a label are counted
 
-export function calibrationParts(found, score) {
+export function calibrationParts(found, score, labels) {
   if (!found)
     return [
       title("calibration"),
@@ -50,7 +50,7 @@ export function calibrationParts(found, score) {
     cellAt: (x) => [nearest(x), 0],
     placeOf: (i) => places[i],
     textOf: (i) =>
-      `${countText(counts[i])} traces, mean score ${numberText(scores[i])}\n${(100 * shares[i]).toFixed(1)}% are hallucinations\nclick: these rows in the table`,
+      `${countText(counts[i])} traces, mean score ${numberText(scores[i])}\n${(100 * shares[i]).toFixed(1)}% have label 1, ${labels[1]}\nclick: these rows in the table`,
     choose: (i) => {
       const [low, high] = edges[i];
       const isThere = conditions(state.filter).includes(LABELLED);
@@ -58,7 +58,7 @@ export function calibrationParts(found, score) {
     },
   });
   return [
-    title("calibration: share of hallucinations (upwards) at each score (to the right)"),
+    title(`calibration: share of label 1, ${labels[1]} (upwards), at each score (to the right)`),
     canvas,
     soft(
       `on the dashed line a score is a probability; mean distance from it (ECE, 15 bins): ${numberText(found.error)}`,

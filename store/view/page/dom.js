@@ -20,12 +20,26 @@ const group =
 export const soft = group("p", "soft");
 export const remark = group("span", "soft");
 export const bar = group("div", "bar");
-export const wide = group("div", "wide");
 export const title = group("h3", "");
 export const heading = (...children) => element("h2", { dir: "auto" }, ...children);
 export const prose = (text) => element("p", { className: "prose", dir: "auto" }, text);
 export const button = (text, onclick, properties = {}) =>
   element("button", { ...properties, onclick }, text);
+
+// A picture that scrolls to the right where it is wider than its place; says so, and what else is
+// to be said of it.
+export function wide(picture, place = Infinity, note = "") {
+  const share = place / Number.parseFloat(picture.style.width);
+  const cue =
+    share < 0.99 ? `${Math.round(100 * share)}% of it is in sight: scroll to the right` : "";
+  const said = [note, cue].filter(Boolean).join("; ");
+  return element(
+    "div",
+    { className: "wide" },
+    picture,
+    said && element("p", { className: "soft cue" }, said),
+  );
+}
 
 // Two numbers, and the colours between them.
 export const legendOf = ([low, high], className = "legend full", ramp = element("i")) =>
@@ -77,6 +91,14 @@ export function numberText(value) {
   if (typeof value !== "number" || Number.isInteger(value)) return String(value);
   const size = Math.abs(value);
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
+}
+
+// Two numbers, with as many digits as tell them apart.
+export function numberTexts(a, b) {
+  let texts = [numberText(a), numberText(b)];
+  for (let digits = 5; a !== b && texts[0] === texts[1] && digits <= 17; digits += 1)
+    texts = [a.toPrecision(digits), b.toPrecision(digits)];
+  return texts;
 }
 
 export const countText = (n) => n.toLocaleString("en-US");

@@ -25,10 +25,12 @@ export function explore(canvas, { nx, ny = 1, cellAt, placeOf, textOf, label, on
   canvas.addEventListener("pointermove", (event) =>
     show(find(event), event.clientX, event.clientY),
   );
-  for (const end of ["pointerleave", "blur"])
-    canvas.addEventListener(end, () => show([-1, -1], 0, 0));
+  // a finger that is lifted leaves what it has shown
+  const end = (event) => event.pointerType !== "touch" && show([-1, -1], 0, 0);
+  for (const kind of ["pointerleave", "blur"]) canvas.addEventListener(kind, end);
   canvas.addEventListener("click", (event) => {
     const cell = find(event);
+    if (event.pointerType === "touch") show(cell, event.clientX, event.clientY);
     if (choose && isIn(cell)) choose(...cell);
   });
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };

@@ -2,7 +2,8 @@
 // it or ends the word that has begun. Where no word has begun, Tab leaves the box.
 
 import { afterPause, getJson } from "/page/api.js";
-import { $, element } from "/page/dom.js";
+import { $, element, showError } from "/page/dom.js";
+import { change, state } from "/page/state.js";
 
 const WORD = /[A-Za-z_]\w*$/; // that is being typed
 
@@ -13,6 +14,38 @@ const words = afterPause(60);
 export const setBase = (path) => {
   base = path;
 };
+
+// Filter or sort so, if the server can. Else it says why, and table, address and history stay.
+export async function attempt(values, keep = true) {
+  const { filter, sort, descending } = { ...state, ...values };
+  try {
+    await getJson(`${base}/table`, { filter, sort, descending, count: 0 });
+  } catch (error) {
+    explain(error, filter);
+    return;
+  }
+  explain(null);
+  change(values, keep);
+}
+
+// Why a filter or an order cannot be had, with a caret below the place; null: nothing is wrong.
+export function explain(error, text = "") {
+  const [, at, said] = error?.message.match(/^filter, character (\d+): (.*)$/s) ?? [];
+  const box = $("#filter");
+  const isFilter = Boolean(error?.message.startsWith("filter"));
+  box.classList.toggle("bad", isFilter);
+  box.setAttribute("aria-invalid", isFilter);
+  $("#caret").hidden = at === undefined;
+  if (at === undefined) {
+    showError(error);
+    return;
+  }
+  const cut = Math.max(0, at - 60); // what comes long before it
+  $("#caret").textContent = `${text.slice(cut, cut + 120)}\n${" ".repeat(at - cut)}^`;
+  const [what, ...cure] = said.split(/: (?=[^:]*\^)|; /);
+  showError(new Error([what, ...cure.filter((part) => !part.includes("^"))].join("; ")));
+  if (document.activeElement === box) box.setSelectionRange(at, at);
+}
 
 export function start(onFilter) {
   const box = $("#filter");
@@ -34,7 +67,12 @@ export function start(onFilter) {
       take(items[Math.max(0, chosen)].textContent);
     else if (isOpen && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       chosen = (chosen + (event.key === "ArrowDown" ? 1 : items.length - 1)) % items.length;
-      items.forEach((item, i) => item.classList.toggle("on", i === chosen));
+      items.forEach((item, i) => {
+        item.classList.toggle("on", i === chosen);
+        item.setAttribute("aria-selected", i === chosen);
+        item.id = i === chosen ? "completion" : "";
+      });
+      box.setAttribute("aria-activedescendant", "completion");
       items[chosen].scrollIntoView({ block: "nearest" });
     } else return;
     event.preventDefault();
@@ -47,6 +85,8 @@ const begun = () => textBefore().match(WORD)?.[0];
 function hide() {
   words.stop();
   $("#completions").hidden = true;
+  $("#filter").setAttribute("aria-expanded", false);
+  $("#filter").removeAttribute("aria-activedescendant");
   chosen = -1;
 }
 
@@ -63,10 +103,11 @@ function offer(found) {
     take(word);
   };
   const items = found.map((word) =>
-    element("li", { role: "option", onmousedown: chooses(word) }, word),
+    element("li", { role: "option", "aria-selected": false, onmousedown: chooses(word) }, word),
   );
   $("#completions").replaceChildren(...items);
   $("#completions").hidden = !found.length;
+  $("#filter").setAttribute("aria-expanded", found.length > 0);
   chosen = -1;
 }
 

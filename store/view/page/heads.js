@@ -4,7 +4,7 @@ import { getArray } from "/page/api.js";
 import { bar, legendOf, numberText, own, pick, soft, title, wide } from "/page/dom.js";
 import { color } from "/page/paint.js";
 import { cells, levelIn, limits, picture } from "/page/picture.js";
-import { change, state } from "/page/state.js";
+import { change, oneOf } from "/page/state.js";
 
 const MEANINGS = {
   attn_colsum: "attention that each token receives, from those that could attend to it, on average",
@@ -20,7 +20,7 @@ export async function headParts(base, store, row, trace, layer, width, onLayer) 
   const names = Object.keys(store.heads);
   if (!names.length) return [];
   const first = Object.keys(MEANINGS).find((name) => names.includes(name)) ?? names[0];
-  const name = names.includes(state.head) ? state.head : first;
+  const name = oneOf("head", names, first);
   const layers = store.heads[name];
   const at = layers.indexOf(layer);
   const path = `${base}/trace/${row}/heads/${encodeURIComponent(name)}`;

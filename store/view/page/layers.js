@@ -5,7 +5,7 @@ import { getArray, getJson } from "/page/api.js";
 import { bar, element, heading, legendOf, menu, soft, title } from "/page/dom.js";
 import { mapAdvice, mapOfLayer } from "/page/map_advice.js";
 import { limits, picture } from "/page/picture.js";
-import { change, state } from "/page/state.js";
+import { change, oneOf } from "/page/state.js";
 
 const NAMES = {
   norm: "norm of the state",
@@ -26,7 +26,7 @@ export async function showLayers(panel, base, store, row) {
     panel.replaceChildren(soft("this store has no hidden_states and no lens_entropy"));
     return;
   }
-  const what = store.pictures.includes(state.what) ? state.what : store.pictures[0];
+  const what = oneOf("what", store.pictures, store.pictures[0]);
   const path = `${base}/trace/${row}`;
   const [trace, found, ...scores] = await Promise.all([
     getJson(path),

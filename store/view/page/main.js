@@ -2,16 +2,19 @@
 
 import { get, getJson } from "/page/api.js";
 import { showAttention } from "/page/attention.js";
-import { $, checkbox, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
+import { $, button, checkbox, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
+import { showGroups } from "/page/groups.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
 import { showMap } from "/page/map.js";
 import { without } from "/page/narrow.js";
 import { showScores } from "/page/scores.js";
-import { change, changeStore, onChange, state } from "/page/state.js";
+import { splitter } from "/page/splitter.js";
+import { change, changeStore, ignored, oneOf, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
+import { showChips, showIgnored, showTitle } from "/page/title.js";
 import { showTrace } from "/page/trace.js";
 
 // What each tab draws, and of the state what it reads: a change of it draws the tab again.
@@ -20,10 +23,11 @@ const TABS = {
   layers: { draw: showLayers, reads: ["row", "what", "map"] },
   attention: { draw: showAttention, reads: ["row", "layer", "edge", "first", "head"] },
   map: { draw: showMap, reads: ["filter", "row", "map", "paint", "view"] },
-  scores: { draw: showScores, reads: ["filter", "score", "other"] },
+  scores: { draw: showScores, reads: ["filter", "score", "other", "threshold", "log"] },
 };
 const FIRST_TAB = "trace";
 const POLL_MS = 15_000;
+const SKELETON_MS = 150;
 const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
 
 let stores = [];
@@ -31,16 +35,25 @@ let position = -1; // of the trace in the table
 let tableError = null; // why the table shows no rows
 let sideError = null; // why the panel beside it is empty
 
-const store = () => stores[Number(state.store)] ?? stores[0];
+const store = () => stores[oneOf("store", Object.keys(stores), "0")];
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
-const tabName = () => (Object.hasOwn(TABS, state.tab) ? state.tab : FIRST_TAB);
+const tabName = () => oneOf("tab", Object.keys(TABS), FIRST_TAB);
 const query = () => ({ filter: state.filter, sort: state.sort, descending: state.descending });
 
 function shownColumns() {
   const columns = new Map(store().columns.map((column) => [column.name, column]));
   const chosen = (names) => names.map((name) => columns.get(name)).filter(Boolean);
-  const named = chosen(state.columns.split(","));
-  return named.length ? named : chosen(store().shown);
+  const names = state.columns.split(",").filter(Boolean);
+  const unknown = names.filter((name) => !columns.has(name));
+  ignored.delete("columns");
+  if (unknown.length) ignored.set("columns", `columns: this store has no ${unknown.join(", ")}`);
+  const named = chosen(names);
+  const pins = state.pin.split(",");
+  const found = (named.length ? named : chosen(store().shown)).map((column) => ({
+    ...column,
+    isPinned: pins.includes(column.name),
+  }));
+  return found.sort((a, b) => b.isPinned - a.isPinned);
 }
 
 async function showTable() {
@@ -54,17 +67,22 @@ async function showTable() {
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
-  $("#ids").href = `${base()}/ids?${new URLSearchParams(query())}`;
-  document.title = `${found.name} – traces`;
+  showTitle(found);
+  showChips();
+  const columns = shownColumns();
+  showIgnored();
   try {
-    await table.show({
+    const isShown = await table.show({
       base: base(),
-      columns: shownColumns(),
+      columns,
       query: query(),
       size: found.rows,
+      position: () => position,
       onRow: choose,
-      onHistogram: histogramOf,
+      onSort: (order) => filter.attempt(order, false),
+      onCounts: countsOf,
     });
+    if (!isShown) return;
     setTableError(null);
     if (state.row === "" && table.count()) choose(table.rowAt(0), 0);
     else await findPosition();
@@ -75,9 +93,8 @@ async function showTable() {
 
 function setTableError(error) {
   tableError = error;
-  showError(tableError ?? sideError);
-  $("#filter").classList.toggle("bad", Boolean(error?.message.startsWith("filter")));
-  $("#ids").hidden = Boolean(error);
+  filter.explain(tableError ?? sideError, state.filter);
+  $("#save").hidden = Boolean(error);
 }
 
 async function findPosition() {
@@ -85,7 +102,12 @@ async function findPosition() {
   const { row } = state;
   if (row === "") return;
   const found = await getJson(`${base()}/find`, { ...query(), row });
-  if (found.position === null || state.row !== row) return;
+  if (state.row !== row) return;
+  $("#outside").hidden = found.position !== null || Number(row) >= store().rows;
+  if (found.position === null) {
+    table.draw();
+    return;
+  }
   position = found.position;
   await table.reveal(position);
 }
@@ -93,19 +115,26 @@ async function findPosition() {
 function choose(row, at) {
   if (row === undefined) return;
   position = at;
+  $("#outside").hidden = true;
   change({ row });
 }
 
 function showTabs() {
   const tabs = $("#tabs");
   const tabOf = (name) =>
-    element("button", { role: "tab", onclick: () => change({ tab: name }, true) }, name);
+    element(
+      "button",
+      { role: "tab", "aria-controls": "panel", onclick: () => change({ tab: name }, true) },
+      name,
+    );
   if (!tabs.children.length) tabs.replaceChildren(...Object.keys(TABS).map(tabOf));
   for (const tab of tabs.children) {
     const isOn = tab.textContent === tabName();
     tab.classList.toggle("on", isOn);
     tab.setAttribute("aria-selected", isOn);
+    tab.tabIndex = isOn ? 0 : -1;
   }
+  $("#panel").setAttribute("aria-label", tabName());
 }
 
 // One state after the other, so that no late answer paints over a newer state; those in between
@@ -131,31 +160,65 @@ async function drawSides() {
   drawing = null;
 }
 
+let drawn = ""; // the trace and the tab in the panel
+
+// What stands in the panel is not that of the new tab: after a moment it goes.
+function skeleton(panel, isOfRows) {
+  const now = isOfRows ? tabName() : `${tabName()} ${state.row}`;
+  const isOther = now !== drawn;
+  drawn = now;
+  const before = panel.firstChild;
+  const bars = () => {
+    if (panel.firstChild === before) panel.replaceChildren(...[60, 90, 80, 40].map(bone));
+  };
+  return isOther ? setTimeout(bars, SKELETON_MS) : 0;
+}
+
+function bone(percent) {
+  const made = element("i", { className: "bone" });
+  made.style.width = `${percent}%`;
+  return made;
+}
+
 async function drawSide(panel) {
   showTip("");
   sideError = null;
-  showError(tableError); // what was said of the trace before is over
+  if (!tableError) showError(null); // what was said of the trace before is over
+  for (const key of Object.values(TABS).flatMap((each) => each.reads)) ignored.delete(key);
   const { draw, reads } = TABS[tabName()];
   const isOfRows = reads.includes("filter"); // not of one trace
-  if (state.row === "" && !isOfRows) {
-    panel.replaceChildren(soft(store().rows ? "choose a trace" : "this store has no traces"));
+  if ((state.row === "" || !store().rows) && !isOfRows) {
+    const advice = `This store has no traces. This adds some: python -m store extract ${store().path} --help`;
+    panel.replaceChildren(soft(store().rows ? "choose a trace: click on a row, or j" : advice));
     return;
   }
+  const timer = skeleton(panel, isOfRows);
   try {
-    await keepFocus(panel, () => draw(panel, base(), store(), state.row, query()));
+    await keepFocus(panel, async () => {
+      await draw(panel, base(), store(), state.row, query());
+      clearTimeout(timer);
+    });
   } catch (error) {
+    clearTimeout(timer);
     panel.replaceChildren();
     sideError = error;
-    showError(tableError ?? sideError);
+    if (!tableError) showError(sideError);
   }
+  showIgnored();
 }
 
 let histogram = null; // that is open: its column, and the rest of the filter
 
-async function histogramOf(name, event) {
-  const from = event?.currentTarget;
+// How often a column has which numbers or texts.
+async function countsOf({ name, kind }, event) {
+  const from = event.currentTarget;
+  const open = (box) => openChooser([box], from);
   try {
-    await showHistogram(base(), query(), name, (box) => openChooser([box], from));
+    if (kind === "text") {
+      await showGroups(base(), query(), name, open);
+      return;
+    }
+    await showHistogram(base(), query(), name, store().labels, open);
     histogram = { name, rest: filterBeside(name) };
   } catch (error) {
     showError(error);
@@ -170,7 +233,7 @@ async function updateHistogram() {
   const shown = histogram;
   shown.rest = filterBeside(shown.name);
   try {
-    await showHistogram(base(), query(), shown.name, (box) => {
+    await showHistogram(base(), query(), shown.name, store().labels, (box) => {
       if (histogram !== shown) return;
       keepFocus($("#chooser"), () => $("#chooser").firstChild.replaceWith(box));
     });
@@ -215,6 +278,19 @@ function chooseColumns() {
   };
   const labels = names.map((name) => checkbox(name, isShown(name), choose));
   const boxes = labels.map((label) => label.querySelector("input"));
+  const pins = () => state.pin.split(",").filter(Boolean);
+  const pin = (name) => (event) => {
+    const others = pins().filter((each) => each !== name);
+    const isOn = others.length === pins().length;
+    change({ pin: (isOn ? [...others, name] : others).join(",") });
+    event.currentTarget.setAttribute("aria-pressed", isOn);
+  };
+  labels.forEach((label, i) => {
+    const name = names[i];
+    const isOn = pins().includes(name);
+    const looks = { className: "pin", "aria-pressed": isOn, "aria-label": `pin ${name}` };
+    label.append(button("⇤", pin(name), { ...looks, title: "keep it at the left" }));
+  });
   openChooser(labels, $("#choose"));
 }
 
@@ -247,10 +323,27 @@ async function find(text) {
 }
 
 // A browser says nothing of a download that the server refuses: ask first, and read nothing.
-async function saveIds(href) {
+async function save(kind) {
+  const href = `${base()}/save/${kind}?${new URLSearchParams(savedQuery())}`;
   const answer = await get(href);
   await answer.body.cancel();
   location.assign(href);
+}
+
+const savedQuery = () => ({
+  ...query(),
+  columns: shownColumns()
+    .map((column) => column.name)
+    .join(","),
+  positions: table.picks(),
+});
+
+// The picked rows, or the chosen one, whole texts with tabs between them.
+async function copy() {
+  const positions = table.picks() || (position >= 0 ? `${position}-${position}` : "");
+  if (!positions) return;
+  const answer = await get(`${base()}/save/tsv`, { ...savedQuery(), positions });
+  await navigator.clipboard.writeText(await answer.text());
 }
 
 async function poll() {
@@ -279,9 +372,12 @@ async function takeNewer() {
   await showSide();
 }
 
+const TAB_KEYS = Object.keys(TABS).map((tab, i) => [String(i + 1), () => change({ tab }, true)]);
 const KEYS = {
+  ...Object.fromEntries(TAB_KEYS),
   j: () => step(1),
   k: () => step(-1),
+  "?": () => $("#keys").showModal(),
   "/": () => {
     $("#filter").focus();
     $("#filter").select();
@@ -289,7 +385,7 @@ const KEYS = {
 };
 
 function pressed(event) {
-  const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
+  const isTyping = event.target.matches?.("input[type=text], input[type=search], select, dialog *");
   if (isTyping || hasModifier(event) || !Object.hasOwn(KEYS, event.key)) return;
   KEYS[event.key]();
   event.preventDefault();
@@ -299,11 +395,15 @@ function changed(names) {
   const of = (...some) => some.some((name) => names.has(name));
   if (of("store")) hideChooser(); // it has the columns of the last one
   if (of("filter")) updateHistogram();
-  if (of("store", "filter", "sort", "descending", "columns")) showTable();
+  if (of("widths")) table.relayout();
+  if (of("split")) split();
+  if (of("store", "filter", "sort", "descending", "columns", "pin")) showTable();
   else if (of("row") && String(table.rowAt(position)) === state.row) table.draw();
   else if (of("row")) findPosition().catch(showError); // chosen outside of the table
   if (of("store", "tab", ...TABS[tabName()].reads)) showSide();
 }
+
+const split = splitter();
 
 const on = (selector, kind, act) => $(selector).addEventListener(kind, act);
 
@@ -312,26 +412,46 @@ async function start() {
   if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   stores = (await getJson("/api/stores")).stores;
   table.start(step);
-  filter.start((text) => change({ filter: text }, true));
+  filter.start((text) => filter.attempt({ filter: text }));
   on("#store", "change", (event) => changeStore(event.target.value));
   on("#find", "keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);
     else if (event.key === "Escape") event.target.blur();
   });
   on("#choose", "click", chooseColumns);
-  on("#ids", "click", (event) => {
+  on("#save", "change", (event) => {
+    save(event.target.value).catch(showError);
+    event.target.value = "";
+  });
+  on("#help", "click", () => $("#keys").showModal());
+  on("#skip", "click", (event) => {
     event.preventDefault();
-    saveIds(event.currentTarget.href).catch(showError);
+    $("#panel").focus();
+  });
+  on("#tabs", "keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by || hasModifier(event)) return;
+    const tabs = [...$("#tabs").children];
+    const next = tabs.at((tabs.indexOf(document.activeElement) + by) % tabs.length);
+    next.focus();
+    next.click();
+  });
+  on("#outside button", "click", () => $("#clear").click());
+  document.addEventListener("copy", (event) => {
+    if (!getSelection().isCollapsed || event.target.matches?.("input")) return;
+    event.preventDefault();
+    copy().catch(showError);
   });
   on("#chooser", "keydown", (event) => event.key === "Escape" && closeChooser());
   on("#clear", "click", () => {
     $("#filter").value = "";
     $("#filter").focus();
-    change({ filter: "" }, true);
+    filter.attempt({ filter: "" });
   });
   on("#newer button", "click", () => takeNewer().catch(showError));
   addEventListener("keydown", pressed);
   onChange(changed);
+  split();
   await showTable();
   await showSide();
   document.body.dataset.ready = "1";

@@ -3,7 +3,7 @@
 import { getArray } from "/page/api.js";
 import { bar, button, countText, element, pick, showError } from "/page/dom.js";
 import { mapAdvice } from "/page/map_advice.js";
-import { colorTable, legendParts, loadPaint, paintName } from "/page/map_colors.js";
+import { colorTable, isWrong, legendParts, loadPaint, paintName } from "/page/map_colors.js";
 import { follow } from "/page/map_gestures.js";
 import { Plot } from "/page/map_plot.js";
 import {
@@ -16,7 +16,7 @@ import {
 } from "/page/map_points.js";
 import { showCard, showRowTip } from "/page/map_texts.js";
 import { color, outline } from "/page/paint.js";
-import { change, state } from "/page/state.js";
+import { change, oneOf, state } from "/page/state.js";
 
 const REACH = 14; // pixels around the pointer
 const MAX_FILTER = 1000;
@@ -29,7 +29,8 @@ export async function showMap(panel, base, store, row, query) {
     panel.replaceChildren(mapAdvice(store));
     return;
   }
-  const map = store.maps.find((each) => each.name === state.map) ?? store.maps[0];
+  const names = store.maps.map((each) => each.name);
+  const map = store.maps[names.indexOf(oneOf("map", names, names[0]))];
   if (tab?.base !== base) tab = newTab(base, store);
   const mine = tab;
   const [points, paint, mask] = await Promise.all([
@@ -187,7 +188,8 @@ function setLasso(mine, isOn) {
 
 function drawColors(mine) {
   mine.plot.colors = colorTable(mine.paint);
-  mine.legend.replaceChildren(...legendParts(mine.paint));
+  mine.plot.isCross = (level) => isWrong(mine.paint, level);
+  mine.legend.replaceChildren(...legendParts(mine.paint, mine.store.labels));
   mine.plot.draw();
 }
 

@@ -2,9 +2,9 @@
 
 import { getArray } from "/page/api.js";
 import { element, legendOf } from "/page/dom.js";
-import { entry, NAMES } from "/page/histogram.js";
+import { entry, nameOf } from "/page/histogram.js";
 import { color, colorOf, partsOf } from "/page/paint.js";
-import { state } from "/page/state.js";
+import { oneOf } from "/page/state.js";
 
 const MISSING = 255;
 const MISSING_WEIGHT = 0.35; // of a point without a value, beside one with a value
@@ -16,9 +16,8 @@ const CLASSES =
 export function paintName(store) {
   const numbers = store.columns.filter((column) => column.kind === "number");
   const names = numbers.map((column) => column.name);
-  if (state.paint === "none" || names.includes(state.paint)) return state.paint;
-  if (names.includes("label")) return "label";
-  return numbers.find((column) => column.is_score)?.name ?? "none";
+  const first = numbers.find((column) => column.is_score)?.name ?? "none";
+  return oneOf("paint", ["none", ...names], names.includes("label") ? "label" : first);
 }
 
 export async function loadPaint(base, name) {
@@ -66,11 +65,14 @@ export function colorTable(paint) {
   return table;
 }
 
-const dot = (parts, text) => entry("●", `rgb(${parts.join(" ")})`, text);
+// Whether a level is of label 1, whose points have another sign, for who sees no colours.
+export const isWrong = (paint, level) => paint?.name === "label" && paint.classes[level] === "1";
 
-export function legendParts(paint) {
+const dot = (parts, text, sign = "●") => entry(sign, `rgb(${parts.join(" ")})`, text);
+
+export function legendParts(paint, labels) {
   if (!paint) return [];
-  if (paint.classes.length) return classLegend(paint);
+  if (paint.classes.length) return classLegend(paint, labels);
   const unknown = colorOf("--unknown");
   if (Number.isNaN(paint.low)) return [dot(unknown, `${paint.name}: no finite value`)];
   const ramp = element("i");
@@ -81,13 +83,14 @@ export function legendParts(paint) {
   return paint.hasMissing ? [range, dot(unknown, "no finite value")] : [range];
 }
 
-function classLegend(paint) {
+function classLegend(paint, labels) {
   const places = paint.classes.map((_, i) => i);
   const lacks = (i) => lacksLabel(paint, paint.classes[i]);
   places.sort((a, b) => lacks(a) - lacks(b) || a - b);
   return places.map((i) => {
     const value = paint.classes[i];
-    const text = paint.name === "label" ? (NAMES[value] ?? NAMES.none) : `${paint.name} ${value}`;
-    return dot(classColor(paint, i), text);
+    const ofLabel = nameOf(lacks(i) ? "none" : value, labels);
+    const text = paint.name === "label" ? ofLabel : `${paint.name} ${value}`;
+    return dot(classColor(paint, i), text, isWrong(paint, i) ? "✖" : "●");
   });
 }

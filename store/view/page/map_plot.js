@@ -20,6 +20,7 @@ export class Plot {
     this.levels = null; // a colour's number for each row
     this.mask = null; // bits of the rows of the filter; null: all
     this.colors = [];
+    this.isCross = () => false; // whether points of a level are crosses, not discs
     this.few = [new Uint32Array(FEW), new Uint32Array(FEW)]; // rows of discs: faint, strong
     this.box = [-1, 1, -1, 1]; // what zoom 1 shows: x0, x1, y0, y1
     this.view = { x: 0, y: 0, zoom: 1 };
@@ -229,12 +230,14 @@ export class Plot {
   stamp(rows, n, w, h, ratio, add) {
     const { points } = this;
     const [sx, sy, ox, oy] = this.affine(w, h, ratio);
-    const disc = discOf(ratio * Math.max(1.3, Math.min(4.5, 7 - 1.3 * Math.log10(n + 1))));
+    const radius = ratio * Math.max(1.3, Math.min(4.5, 7 - 1.3 * Math.log10(n + 1)));
+    const [disc, cross] = [discOf(radius), crossOf(radius)];
+    const crosses = this.levels && Array.from({ length: 256 }, (_, level) => this.isCross(level));
     for (let k = 0; k < n; k += 1) {
       const i = rows[k];
       const x = Math.floor(points[2 * i] * sx + ox);
       const y = Math.floor(oy - points[2 * i + 1] * sy);
-      for (const [dx, dy, cover] of disc) {
+      for (const [dx, dy, cover] of crosses?.[this.levels[i]] ? cross : disc) {
         const [px, py] = [x + dx, y + dy];
         if (px >= 0 && px < w && py >= 0 && py < h) add(py * w + px, i, cover);
       }
@@ -279,6 +282,12 @@ export class Plot {
     }
   }
 }
+
+// The same of a cross that is a little wider: another sign beside another colour.
+const crossOf = (radius) =>
+  discOf(1.35 * radius).filter(
+    ([x, y]) => Math.abs(Math.abs(x) - Math.abs(y)) <= Math.max(1, radius / 4),
+  );
 
 // The pixels of a disc: their offsets, and how much of each it covers.
 function discOf(radius) {

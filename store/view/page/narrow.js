@@ -1,6 +1,7 @@
 // Filters that pictures and lists write: they narrow the filter that is there.
 
-import { change, state } from "/page/state.js";
+import { attempt } from "/page/filter.js";
+import { state } from "/page/state.js";
 
 export const between = (name, low, high, isLast = false) =>
   `${name} >= ${low} and ${name} ${isLast ? "<=" : "<"} ${high}`;
@@ -34,4 +35,4 @@ export const without = (filter, names) =>
 export const narrowed = (filter, part, names) => [...without(filter, names), part].join(" and ");
 
 export const show = (part, names, more = {}) =>
-  change({ filter: narrowed(state.filter, part, names), ...more }, true);
+  attempt({ filter: narrowed(state.filter, part, names), ...more });

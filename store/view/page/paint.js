@@ -15,12 +15,15 @@ export const partsOf = (text) =>
     : text.split(/\s+/).map(Number);
 export const colorOf = (name) => partsOf(color(name));
 
+// Behind a text: the strongest leaves it readable.
 export const heat = (level) =>
-  `rgb(${color("--heat")} / ${(0.75 * Math.min(1, Math.max(0, level))).toFixed(3)})`;
+  `rgb(var(--heat) / calc(var(--heat-most) * ${Math.min(1, Math.max(0, level)).toFixed(3)}))`;
 
 // Where a value lies between limits, from 0 to 1.
-export const shareOf = (value, [low, high]) =>
-  high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
+export const shareOf = (value, [low, high]) => {
+  if (value > high || value < low) return value > high ? 1 : 0;
+  return high > low ? (value - low) / (high - low) : 0.5;
+};
 
 // A canvas of the size of its place, sharp on every display; draws in CSS pixels.
 export function canvasOf(width, height) {

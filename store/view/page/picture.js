@@ -1,6 +1,6 @@
 // Numbers as a picture of cells: tokens by layers or heads, layers by heads, ranks by ranks.
 
-import { element, numberText, soft, wide } from "/page/dom.js";
+import { element, numberText, wide } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { canvasOf, color, colorOf, downwards, MONO, shareOf, SMALL } from "/page/paint.js";
 
@@ -8,7 +8,7 @@ const LEFT = 34; // pixels for the names of lines
 const BOTTOM = 18;
 const TEXTS = 84; // pixels for the texts of tokens below
 const MAX_COLUMNS = 8000; // browsers cut a canvas at some 16,000 to 65,000 pixels
-const MISSING = [128, 128, 128, 70]; // a cell without a finite value
+const MISSING = [128, 128, 128, 70]; // a cell that is NaN
 
 // Numbers from the 1st to the 99th percentile: one huge norm, as that of the first token, would
 // blank the rest.
@@ -39,7 +39,7 @@ export function cells(nx, ny, [across, tall], levelOf, looks) {
   const [canvas, context] = canvasOf(left + width + (ground ? 0 : 1), height + bottom);
   if (ground) {
     context.fillStyle = color(ground);
-    context.fillRect(0, 0, width, height);
+    context.fillRect(left, 0, width, height);
   }
   context.imageSmoothingEnabled = false;
   if (nx && ny) context.drawImage(pixels(nx, ny, levelOf), left, 0, width, height);
@@ -81,8 +81,7 @@ function pixels(nx, ny, levelOf) {
   return canvas;
 }
 
-export const levelIn = (value, between) =>
-  Number.isFinite(value) ? shareOf(value, between) : Number.NaN;
+export const levelIn = (value, between) => (Number.isNaN(value) ? value : shareOf(value, between));
 
 // Tokens from left to right. values: (tokens, lines); names: of the lines; what(line): for the tip.
 export function picture(trace, width, { values, names, between, what, label, choose }) {
@@ -93,16 +92,24 @@ export function picture(trace, width, { values, names, between, what, label, cho
   const across = Math.max(1, Math.min(40, Math.floor((width - LEFT) / Math.max(1, nColumns))));
   const tall = Math.max(2, Math.min(24, Math.floor(420 / Math.max(1, nLines))));
   const hasTexts = across >= 12 && each === 1;
-  const valueAt = (column, line) => values[column * each * nLines + line];
+  const valueAt = (column, line) => {
+    let most = NaN; // of the tokens that a column pools
+    for (let t = column * each; t < Math.min(nTokens, (column + 1) * each); t += 1) {
+      const value = values[t * nLines + line];
+      if (!(value <= most)) most = Number.isNaN(value) ? most : value;
+    }
+    return most;
+  };
   const level = (column, line) => levelIn(valueAt(column, line), between);
   const { canvas, context, left, height } = cells(nColumns, nLines, [across, tall], level, {
     names,
     bottom: hasTexts ? TEXTS : BOTTOM,
-    label: `${label}${each > 1 ? `, every ${each}th` : ""}; arrow keys walk through its cells`,
+    label: `${label}${each > 1 ? `, the highest of each ${each}` : ""}; arrow keys walk through its cells`,
     textOf: (column, line) => {
       const t = column * each;
       const part = trace.prompt_len ? (t < trace.prompt_len ? ", prompt" : ", answer") : "";
-      return `token ${t} ${textOfToken(trace, t)}${part}\n${what(line)} ${numberText(valueAt(column, line))}`;
+      const pooled = each > 1 ? ` and ${each - 1} more, the highest` : "";
+      return `token ${t} ${textOfToken(trace, t)}${pooled}${part}\n${what(line)} ${numberText(valueAt(column, line))}`;
     },
     choose,
   });
@@ -113,9 +120,8 @@ export function picture(trace, width, { values, names, between, what, label, cho
     context.fillStyle = color("--ink");
     context.fillRect(left + (trace.prompt_len * across) / each - 1, 0, 2, height);
   }
-  const frame = wide(canvas);
-  if (each > 1) frame.append(soft(`one token of each ${each} is drawn`));
-  return frame;
+  const pooled = each > 1 ? `a column is the highest of ${each} tokens` : "";
+  return wide(canvas, width, pooled);
 }
 
 function drawTexts(context, trace, nTokens, left, across, height) {

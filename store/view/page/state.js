@@ -2,7 +2,7 @@
 
 const KEYS =
   "store filter sort descending row columns tab color layer beside what score other threshold edge " +
-  "map paint view first head scale"; // in this order
+  "map paint view first head scale widths pin split log"; // in this order
 const EMPTY = Object.fromEntries(KEYS.split(" ").map((key) => [key, ""]));
 const DEFAULTS = { ...EMPTY, store: "0", tab: "trace" };
 
@@ -39,6 +39,30 @@ export function change(values, keep = false) {
 
 // Another store: nothing that was said of the last one is kept but the tab.
 export const changeStore = (store) => change({ ...DEFAULTS, tab: state.tab, store }, true);
+
+// What the address says and the page cannot show: key -> a sentence.
+export const ignored = new Map();
+
+// The value of a key if it is one that there is, else another one, which is said.
+export function oneOf(key, known, instead) {
+  const value = state[key];
+  ignored.delete(key);
+  if (value === "" || known.includes(value)) return value === "" ? instead : value;
+  const used = instead === "" ? "it is left out" : `${instead} is shown`;
+  ignored.set(key, `${key}=${value.slice(0, 60)} is not in this store: ${used}`);
+  return instead;
+}
+
+// The same of a number between two limits.
+export function numberOf(key, [low, high], instead) {
+  const value = Number(state[key]);
+  const expected = high < Number.MAX_VALUE ? `${low} to ${high}` : "a number";
+  ignored.delete(key);
+  if (state[key] === "" || (value >= low && value <= high))
+    return state[key] === "" ? instead : value;
+  ignored.set(key, `${key}=${state[key].slice(0, 60)}: expected ${expected}, ${instead} is shown`);
+  return instead;
+}
 
 function follow() {
   const before = state;

@@ -1,6 +1,8 @@
-// The table: of any number of rows only those in sight are in the document.
+// The table: of any number of rows only those in sight are in the document, and some hundreds
+// around them in memory.
 
 import { getJson } from "/page/api.js";
+import { columnHead, layout, noteNumbers, styleOf } from "/page/columns.js";
 import {
   $,
   button,
@@ -12,170 +14,230 @@ import {
   showError,
 } from "/page/dom.js";
 import { keepFocus } from "/page/focus.js";
-import { change, state } from "/page/state.js";
+import { state } from "/page/state.js";
 
 const ROW = 28;
-const SHOWN = 60;
+const PIECE = 100; // rows that are kept, or asked for, together
+const AHEAD = 300; // rows kept ready above and below those in sight
+const MOST = 4; // pieces in one request
+const KEPT = 40; // pieces
+const FIRST = 60; // rows that a new table waits for
 const MAX_HEIGHT = 8_000_000; // browsers cut an element at some 16 to 33 million pixels
-const WIDTHS = new Map([
-  ["trace_id", 122],
-  ["label", 78],
-  ["question", 190],
-  ["answer", 110],
-  ["references", 160],
-]);
+const TAIL = 6; // characters of an id that are always in sight
 
 let view = null; // { base, columns: [{name, kind}], query }
 let total = 0;
 let first = 0; // the row at the top
-let loaded = null; // the window that was fetched: { start, rows, columns }
-let request = null;
-let loading = Promise.resolve(); // the last window that was asked for
+let isDown = true; // whether it moved downwards last
+let pieces = new Map(); // number -> { rows, columns }
+let request = null; // the one under way
+let loading = null; // until all that is wanted is there
+let latest = null; // the view that was asked for last
 let scrolling = false;
+let lines = []; // elements of the rows in sight, from the top
+const picked = new Set(); // positions of the rows chosen for copying
 
-export const rowAt = (position) => loaded?.rows[position - loaded.start];
+const pieceOf = (position) => pieces.get(Math.floor(position / PIECE));
+export const rowAt = (position) => pieceOf(position)?.rows[position % PIECE];
 export const count = () => total;
+// The positions picked, as ranges: "3-7,12-12".
+export function picks() {
+  const ranges = [];
+  for (const at of [...picked].sort((a, b) => a - b))
+    if (ranges.length && ranges.at(-1)[1] === at - 1) ranges.at(-1)[1] = at;
+    else ranges.push([at, at]);
+  return ranges.map((range) => range.join("-")).join(",");
+}
 
-const width = (column) =>
-  WIDTHS.get(column.name) ??
-  (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 8 + 48)));
-const tableWidth = () => view.columns.reduce((sum, column) => sum + width(column), 0) + 20;
-const rowsInSight = () => Math.floor($("#scroll").clientHeight / ROW);
+const rowsInSight = () => Math.max(1, Math.floor($("#scroll").clientHeight / ROW));
+const inSight = () => Math.ceil($("#scroll").clientHeight / ROW) + 1;
 const isWhole = () => total * ROW <= MAX_HEIGHT; // each row has its place in the scrolled element
 
-// A cell of a column as wide as the column.
-const cellOf = (column, properties, ...children) =>
-  element(
-    "div",
-    {
-      style: `width: ${width(column)}px`,
-      ...properties,
-      className: `cell ${properties.className}`,
-    },
-    ...children,
-  );
+const ask = (of, start, n) =>
+  getJson(`${of.base}/table`, {
+    ...of.query,
+    start,
+    count: n,
+    columns: of.columns.map((column) => column.name).join(","),
+  });
 
+// What was shown stays where the new rows cannot be had. Returns whether these are shown: others may
+// have been asked for since.
 export async function show(next) {
-  view = next;
-  loaded = null;
+  latest = next;
+  const isSame = view?.base === next.base && same(view.query, next.query);
+  const start = isSame ? Math.floor(first / PIECE) * PIECE : 0;
+  const found = await ask(next, start, start ? PIECE : FIRST);
+  if (latest !== next) return false;
+  view = { ...next, onLayout: relayout };
+  pieces = new Map();
+  total = found.total;
+  take(found, !start && found.rows.length < total);
+  $("#total").textContent = `${countText(total)} of ${countText(view.size)}`;
+  $("#canvas").style.height = `${Math.min(MAX_HEIGHT, total * ROW)}px`;
+  $("#grid").setAttribute("aria-rowcount", total + 1);
+  picked.clear();
+  lines = [];
+  $("#rows").replaceChildren();
   drawHead();
-  try {
-    await load(0);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    take({ total: 0, start: 0, rows: [], columns: {} });
-    throw error;
-  } finally {
+  if (!isSame) {
     $("#scroll").scrollTop = 0;
     first = 0;
-    draw();
   }
+  draw();
+  setTimeout(load, 50); // what the page shows beside it comes first
+  return true;
 }
 
-function drawHead() {
-  const cells = view.columns.map((column) => {
-    const arrow = state.sort === column.name ? (state.descending ? "▾ " : "▴ ") : "";
-    const name = button(arrow + column.name, () => sortBy(column), {
-      className: "name",
-      title: `sort by ${column.name}`,
-    });
-    const bars =
-      column.kind === "number" &&
-      button("▥", (event) => view.onHistogram(column.name, event), {
-        className: "bars",
-        title: "histogram",
-        "aria-label": `histogram of ${column.name}`,
-      });
-    return cellOf(column, { className: column.kind }, name, bars);
-  });
-  const row = element("div", { className: "row" }, ...cells);
-  row.style.width = `${tableWidth()}px`;
+export const relayout = () => view && layout(view.columns);
+
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+export function drawHead() {
+  const row = element(
+    "div",
+    { className: "row", role: "row" },
+    ...view.columns.map((column, i) => columnHead(column, i, view)),
+  );
   keepFocus($("#head"), () => $("#head").replaceChildren(row));
+  layout(view.columns);
 }
 
-// Numbers from the highest, texts from the first; then the other way round, then not at all.
-function sortBy(column) {
-  const usual = column.kind === "number" ? "1" : "";
-  if (state.sort !== column.name) change({ sort: column.name, descending: usual });
-  else if (state.descending === usual) change({ descending: usual ? "" : "1" });
-  else change({ sort: "", descending: "" });
+// Keep an answer; a beginning that is no whole piece is shown, and asked for again.
+function take({ start, rows, columns }, isBeginning = false) {
+  for (let from = 0; from < rows.length; from += PIECE) {
+    const part = (values) => values.slice(from, from + PIECE);
+    const kept = Object.fromEntries(
+      Object.entries(columns).map(([name, all]) => [name, part(all)]),
+    );
+    pieces.set((start + from) / PIECE, { rows: part(rows), columns: kept, isBeginning });
+  }
+  const here = first / PIECE;
+  const far = [...pieces.keys()].sort((a, b) => Math.abs(b - here) - Math.abs(a - here));
+  for (const number of far.slice(0, Math.max(0, pieces.size - KEPT))) pieces.delete(number);
+  if (noteNumbers(view.columns, columns)) layout(view.columns);
 }
 
-function load(start) {
-  loading = loadWindow(start);
+// The next pieces to ask for, those in sight before those around them: [first, last], or null.
+function wanted() {
+  const number = (position) => Math.floor(Math.max(0, Math.min(total - 1, position)) / PIECE);
+  const end = first + inSight() - 1;
+  const isMissing = (each) => pieces.get(each)?.isBeginning ?? true;
+  const around = [
+    [number(end), number(end + AHEAD), 1],
+    [number(first), number(first - AHEAD), -1],
+  ];
+  const ways = [[number(first), number(end), 1], ...(isDown ? around : around.toReversed())];
+  for (const [from, to, by] of total ? ways : [])
+    for (let at = from; (to - at) * by >= 0; at += by) {
+      if (!isMissing(at)) continue;
+      let last = at;
+      const limit = by > 0 ? number(end + AHEAD) : to;
+      while (last !== limit && Math.abs(last - at) < MOST - 1 && isMissing(last + by)) last += by;
+      return [Math.min(at, last), Math.max(at, last)];
+    }
+  return null;
+}
+
+// One request at a time, which is let finish: over a slow line the rows of an aborted one are
+// asked for again and again, and never come.
+function load() {
+  loading ??= loadWanted()
+    .catch(showError)
+    .finally(() => (loading = null));
   return loading;
 }
 
-async function loadWindow(start) {
-  request?.abort();
-  request = new AbortController();
-  const from = Math.max(0, Math.min(start, Math.max(0, total - SHOWN)));
-  const query = {
-    ...view.query,
-    start: from,
-    count: SHOWN,
-    columns: view.columns.map((column) => column.name).join(","),
-  };
-  take(await getJson(`${view.base}/table`, query, request.signal));
+async function loadWanted() {
+  for (let next = wanted(); next; next = wanted()) {
+    const [mine, [from, to]] = [view, next];
+    request = ask(mine, from * PIECE, (to - from + 1) * PIECE);
+    const found = await request;
+    if (mine !== view) continue;
+    if (!found.rows.length) return;
+    take(found);
+    draw();
+  }
 }
 
-function take(found) {
-  total = found.total;
-  loaded = found;
-  $("#total").textContent = `${countText(total)} of ${countText(view.size)}`;
-  const canvas = $("#canvas");
-  canvas.style.height = `${Math.min(MAX_HEIGHT, total * ROW)}px`;
-  canvas.style.width = `${tableWidth()}px`;
-}
-
-const inSight = () => Math.ceil($("#scroll").clientHeight / ROW) + 1;
-
+// Rows that stay in sight keep their elements; the others' are filled anew.
 export function draw() {
-  if (!loaded) return;
-  const n = Math.min(inSight(), SHOWN, total - first);
-  const lines = Array.from({ length: n }, (_, i) => line(first + i));
-  const none = element("p", { className: "cell soft" }, "no rows");
-  $("#rows").replaceChildren(...(total ? lines : [none]));
-  $("#rows").style.top = `${isWhole() ? first * ROW : $("#scroll").scrollTop}px`;
+  if (!view) return;
+  const place = $("#rows");
+  const n = Math.min(inSight(), total - first);
+  const shift = lines.length ? first - lines[0].position : 0;
+  if (shift > 0 && shift < lines.length) lines.push(...lines.splice(0, shift));
+  else if (shift < 0 && -shift < lines.length) lines.unshift(...lines.splice(shift));
+  while (lines.length < n) lines.push(newLine());
+  for (const line of lines.splice(Math.max(0, n))) line.remove();
+  lines.forEach((line, i) => {
+    fill(line, first + i);
+    if (place.children[i] !== line) place.insertBefore(line, place.children[i] ?? null);
+  });
+  if (!total) place.replaceChildren(none());
+  place.style.top = `${isWhole() ? first * ROW : $("#scroll").scrollTop}px`;
 }
 
-function line(position) {
-  const i = position - loaded.start;
-  const row = loaded.rows[i];
-  const isOn = row !== undefined && String(row) === state.row;
-  return element(
-    "div",
-    {
-      className: isOn ? "row on" : "row",
-      role: "row",
-      "aria-selected": isOn,
-      onclick: () => row !== undefined && view.onRow(row, position),
-    },
-    ...view.columns.map((column) => cell(column, loaded.columns[column.name]?.[i])),
+const none = () =>
+  element(
+    "p",
+    { className: "cell soft", role: "row" },
+    element(
+      "span",
+      { role: "gridcell" },
+      view.query.filter ? "no row has all of it  " : "this store has no traces",
+      view.query.filter && button("clear the filter", () => $("#clear").click()),
+    ),
   );
+
+const newLine = () =>
+  element(
+    "div",
+    { className: "row", role: "row" },
+    ...view.columns.map((column, i) =>
+      element("div", { style: styleOf(i), dir: "auto", role: "gridcell" }),
+    ),
+  );
+
+function fill(line, position) {
+  const piece = pieceOf(position);
+  const i = position % PIECE;
+  const row = piece?.rows[i];
+  const isOn = row !== undefined && String(row) === state.row;
+  const isPicked = picked.has(position);
+  line.className = `row${isOn ? " on" : ""}${isPicked ? " picked" : ""}`;
+  line.setAttribute("aria-selected", isOn || isPicked);
+  if (line.position === position && line.piece === piece) return;
+  Object.assign(line, { position, piece });
+  line.setAttribute("aria-rowindex", position + 2);
+  view.columns.forEach((column, at) => {
+    fillCell(line.children[at], column, piece?.columns[column.name]?.[i]);
+  });
 }
 
-function cell(column, value) {
-  const text = value === undefined ? "…" : column.kind === "text" ? value : numberText(value);
+function fillCell(cell, column, value) {
+  const isText = column.kind === "text";
+  const text = value === undefined ? "…" : isText ? value : numberText(value);
   const color = column.name === "label" ? labelClass(value) : "";
   const none = "no score: a run scores its validation and test rows";
-  const title = typeof value === "string" ? text : column.is_score && value === null ? none : "";
-  const className = `${column.kind} ${color}`;
-  return cellOf(column, { className, title, dir: "auto", role: "gridcell" }, text);
+  const isNone = column.is_score && value === null;
+  cell.className = `cell ${column.kind}${column.isPinned ? " pin" : ""} ${color}`;
+  cell.title = isText ? text : isNone ? none : (value ?? "");
+  if (column.name === "trace_id" && text.length > 2 * TAIL)
+    cell.replaceChildren(
+      element("span", { className: "begin" }, text.slice(0, -TAIL)),
+      text.slice(-TAIL),
+    );
+  else if (cell.textContent !== text || cell.children.length) cell.textContent = text;
 }
 
-async function moveTo(top) {
-  if (!loaded) return;
-  first = Math.max(0, Math.min(Math.round(top), total - rowsInSight()));
+function moveTo(top) {
+  if (!view) return;
+  const next = Math.max(0, Math.min(Math.round(top), total - rowsInSight()));
+  if (next !== first) isDown = next > first;
+  first = next;
   draw();
-  const last = Math.min(total, first + inSight());
-  if (first >= loaded.start && last <= loaded.start + loaded.rows.length) return;
-  try {
-    await load(first - Math.floor((SHOWN - inSight()) / 2));
-    draw();
-  } catch (error) {
-    showError(error);
-  }
+  load();
 }
 
 // Bring a row into sight.
@@ -185,13 +247,9 @@ export async function reveal(position) {
   else {
     const top = position < first ? position : position - n + 1;
     const isNear = Math.abs(position - first) < 3 * n;
-    await scrollToRow(isNear ? top : position - Math.floor(n / 2));
+    scrollToRow(isNear ? top : position - Math.floor(n / 2));
   }
-  // its window may have given way to a later one
-  for (let last = null; last !== loading;) {
-    last = loading;
-    await last.catch(() => {});
-  }
+  while (rowAt(position) === undefined && loading) await request?.catch(() => {});
 }
 
 function scrollToRow(top) {
@@ -203,7 +261,7 @@ function scrollToRow(top) {
     : (at / Math.max(1, total - rowsInSight())) * (MAX_HEIGHT - scroll.clientHeight);
   const end = () => (scrolling = false);
   requestAnimationFrame(() => requestAnimationFrame(end));
-  return moveTo(top);
+  moveTo(top);
 }
 
 function scrolled() {
@@ -212,6 +270,27 @@ function scrolled() {
   if (scrolling || !view) return;
   const share = scrollTop / (MAX_HEIGHT - clientHeight);
   moveTo(isWhole() ? Math.floor(scrollTop / ROW) : share * (total - rowsInSight()));
+}
+
+// A click chooses a row; with Ctrl it is picked for copying, with Shift all up to it are.
+function clicked(event) {
+  const line = event.target.closest(".row");
+  const row = line ? rowAt(line.position) : undefined;
+  if (row === undefined) return;
+  if (event.shiftKey) pickTo(line.position);
+  else if (event.ctrlKey || event.metaKey) {
+    if (!picked.delete(line.position)) picked.add(line.position);
+    draw();
+  } else {
+    picked.clear();
+    view.onRow(row, line.position);
+  }
+}
+
+function pickTo(position) {
+  const from = Math.max(0, view.position());
+  for (let at = Math.min(from, position); at <= Math.max(from, position); at += 1) picked.add(at);
+  draw();
 }
 
 // step(by): choose the row so many further.
@@ -229,8 +308,11 @@ export function start(step) {
     }[event.key];
     if (!by || hasModifier(event)) return;
     event.preventDefault();
-    step(by);
+    if (event.shiftKey) pickTo(Math.max(0, Math.min(total - 1, view.position())));
+    else picked.clear();
+    step(by).then(() => event.shiftKey && pickTo(view.position()));
   });
+  scroll.addEventListener("click", clicked);
   scroll.addEventListener("scroll", scrolled, { passive: true });
   // where one pixel of the bar is many rows, the wheel still moves by rows
   scroll.addEventListener(
@@ -243,5 +325,8 @@ export function start(step) {
     },
     { passive: false },
   );
-  new ResizeObserver(() => view && moveTo(first)).observe(scroll);
+  new ResizeObserver(() => {
+    relayout();
+    moveTo(first);
+  }).observe(scroll);
 }

@@ -73,9 +73,11 @@ function token({ trace, color, colors, marks }, i, between) {
   made.dataset.i = i;
   const isPlain = state.scale === "answer" && i < trace.prompt_len;
   const value = isPlain ? undefined : colors?.[i];
-  if (Number.isFinite(value)) {
+  if (Number.isNaN(value)) made.classList.add("nan");
+  else if (value !== undefined) {
     const level = shareOf(value, between);
     made.style.backgroundColor = heat(SURPRISING_WHEN_LOW.test(color) ? 1 - level : level);
+    if (!Number.isFinite(value)) made.classList.add("infinite");
   }
   if (marks?.[i] === 1) made.classList.add("marked");
   if (text === "") made.classList.add("special");
@@ -97,7 +99,7 @@ function hover(place, base, { row, trace, color, colors }) {
       return;
     }
     const head = [`token ${i}, id ${trace.tokens[i]}`];
-    if (colors) head.push(`${color} ${numberText(colors[i])}`);
+    if (colors) head.push(`${color} ${Number.isNaN(colors[i]) ? "NaN" : numberText(colors[i])}`);
     showTip(head.join("\n"), x, y);
     likely.ask(
       () => getJson(`${base}/trace/${row}/candidates/${i}`),
@@ -110,7 +112,9 @@ function hover(place, base, { row, trace, color, colors }) {
   place.addEventListener("pointerover", (event) =>
     show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
   );
-  for (const end of ["pointerleave", "blur"]) place.addEventListener(end, () => show(-1, 0, 0));
+  // a finger that is lifted leaves what it has shown
+  const end = (event) => event.pointerType !== "touch" && show(-1, 0, 0);
+  for (const kind of ["pointerleave", "blur"]) place.addEventListener(kind, end);
   place.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by || event.target !== place || hasModifier(event)) return;
@@ -127,7 +131,8 @@ function hover(place, base, { row, trace, color, colors }) {
 
 // Without a tokenizer, the text of an id is known if the trace has a token of it.
 function candidate(trace, { id, text, logprob }) {
-  const share = logprob === null ? "–" : Math.exp(logprob).toFixed(3);
+  const share =
+    logprob === null ? "–" : Math.exp(logprob === "-inf" ? -Infinity : logprob).toFixed(3);
   const at = text === null && trace.token_texts ? trace.tokens.indexOf(id) : -1;
   const known = text ?? (at < 0 ? null : trace.token_texts[at]);
   return `${share.padStart(6)}  ${known === null ? `id ${id}` : JSON.stringify(known)}`;

@@ -10,17 +10,17 @@ import {
   labelClass,
   legendOf,
   numberText,
+  numberTexts,
   own,
   pick,
   prose,
   remark,
   title,
 } from "/page/dom.js";
-import { change, state } from "/page/state.js";
+import { change, oneOf, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
 const ABOVE = ["trace_id", "question", "answer", "references"]; // shown before the tokens
-const LABELS = { 0: "right (0)", 1: "hallucination (1)" };
 const MEANINGS = {
   logprob:
     "log-probability in nats that the model gave the token; the stronger, the more surprising",
@@ -51,7 +51,11 @@ async function load(base, store, row) {
   const path = `${base}/trace/${row}`;
   const trace = await getJson(path);
   const known = (name) => store.tokens.includes(name);
-  const color = [state.color, "logprob"].find(known) ?? store.tokens[0] ?? "";
+  const color = oneOf(
+    "color",
+    store.tokens,
+    known("logprob") ? "logprob" : (store.tokens[0] ?? ""),
+  );
   const values = async (name) => (await getArray(`${path}/tokens/${name}`)).values;
   const [colors, marks] = await Promise.all([
     color && trace.tokens.length ? values(color) : null,
@@ -85,10 +89,10 @@ function bodyOf(base, store, shown, between) {
     {},
     heading(texts.trace_id ?? `row ${row}`, remark(`  row ${row}`)),
     ...textsOf(trace),
-    labelLine(numbers),
-    tokenBar(store, trace, color, between),
+    labelLine(numbers, store.labels),
+    tokenBar(store, shown, between),
     tokens(store, base, shown, between),
-    ...scoresOf(scores, numbers, store.thresholds),
+    ...scoresOf(scores, numbers, store),
     title("numbers"),
     list(
       "numbers",
@@ -112,28 +116,46 @@ function textsOf({ texts: { question, answer }, references }) {
   return parts;
 }
 
-function labelLine({ label }) {
+function labelLine({ label }, names) {
   if (label === undefined) return null;
-  const text = LABELS[label] ?? `none (${numberText(label)})`;
+  const name = own(names, label);
+  const text = name === undefined ? `none (${numberText(label)})` : `${name} (${label})`;
   const className = labelClass(label);
   return element("p", { className: "soft line" }, "label  ", element("b", { className }, text));
 }
 
 // What each detector says; where its run's threshold is known, whether the score reaches it.
-function scoresOf(names, numbers, thresholds) {
+function scoresOf(names, numbers, { thresholds, labels }) {
   if (!names.length) return [];
   const lines = names.map((name) => {
     const [value, threshold] = [numbers[name], own(thresholds, name)];
     if (threshold === undefined) return [name, numberText(value)];
-    const says = value >= threshold ? 1 : 0;
-    return [name, `${numberText(value)} ${says ? "≥" : "<"} ${numberText(threshold)}`, says];
+    const says = value >= Math.fround(threshold) ? 1 : 0; // in the scores' precision
+    const texts = numberTexts(value, threshold);
+    return [name, `${texts[0]} ${says ? "≥" : "<"} ${texts[1]}`, says];
   });
-  const about = ", and the thresholds of the run: ≥ says hallucination, < says right";
+  const about = `, and the thresholds of the run: ≥ says ${labels[1]}, < says ${labels[0]}`;
   const hasThresholds = lines.some(([, , says]) => says !== undefined);
   return [title(`scores${hasThresholds ? about : ""}`), list("numbers broad", lines)];
 }
 
-function tokenBar(store, trace, color, [low, high]) {
+// What the marks on tokens without a finite number mean, where there are such tokens.
+function marksIn(colors) {
+  const mark = (className, text) =>
+    element(
+      "span",
+      { className: "soft small tokens" },
+      element("span", { className }, "a"),
+      ` ${text}`,
+    );
+  const has = (isIn) => Boolean(colors?.some(isIn));
+  return [
+    has((value) => Math.abs(value) === Infinity) && mark("infinite", "infinite"),
+    has(Number.isNaN) && mark("nan", "no number"),
+  ];
+}
+
+function tokenBar(store, { trace, color, colors }, [low, high]) {
   if (!store.tokens.length) return null;
   const ends = SURPRISING_WHEN_LOW.test(color) ? [high, low] : [low, high];
   const scale = (isOn) => change({ scale: isOn ? "answer" : "" });
@@ -141,6 +163,7 @@ function tokenBar(store, trace, color, [low, high]) {
   return bar(
     pick("tokens by", store.tokens, color, (name) => change({ color: name })),
     legendOf(ends, "legend"),
+    ...marksIn(colors),
     hasBothParts(trace) &&
       checkbox("colours by the answer alone", isOn, scale, { className: "small" }),
     element("span", { className: "soft small" }, own(MEANINGS, color) ?? ""),

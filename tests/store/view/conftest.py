@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -108,16 +109,27 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def address(traces_path, run_path, others, bare_run, growing, many):
-    """The command's address; at the end it is stopped as a user stops it."""
-    stores = map(str, [traces_path, *others, growing, many])
-    command = [sys.executable, "-m", "store", "view", *stores]
-    command += ["--run", str(run_path), "--run", str(bare_run), "--no-browser"]
+def serve():
+    """Starts the command with some words, and says its address; at the end it is stopped as a user
+    stops it."""
+    with ExitStack() as started:
+        yield lambda *words: started.enter_context(served(words))
+
+
+@contextmanager
+def served(words):
+    command = [sys.executable, "-m", "store", "view", *map(str, words), "--no-browser"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     yield process.stdout.readline().strip()
     process.send_signal(signal.SIGINT)
     assert process.wait(30) in (0, 130)
     process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def address(serve, traces_path, run_path, others, bare_run, growing, many):
+    """The page of all stores and runs."""
+    return serve(traces_path, *others, growing, many, "--run", run_path, "--run", bare_run)
 
 
 @pytest.fixture(scope="session")

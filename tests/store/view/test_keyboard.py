@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 
-CONTROLS = "a[href], button, input, select, [tabindex='0']"
+CONTROLS = "a[href], button, input, select, [tabindex='0']"  # but those that arrows lead to
 FOCUS = """
     (() => {
         const at = document.activeElement;
@@ -17,7 +17,7 @@ FOCUS = """
 """
 NUMBER_ALL = f"""
     [...document.querySelectorAll({CONTROLS!r})]
-        .filter((each) => each.offsetParent !== null && !each.disabled)
+        .filter((each) => each.offsetParent !== null && !each.disabled && each.tabIndex >= 0)
         .map((each, i) => (each.dataset.number = String(i)))
 """
 NAMES = "[...document.querySelectorAll('[data-number]')].map((each) => each.outerHTML)"
@@ -48,8 +48,9 @@ def test_a_walk_from_the_filter_through_all_tabs(page, traces):
     browser.wait_for(f"location.hash.includes('row={wanted[1]}')")
     browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
     for tab in ("trace", "layers", "attention", "scores"):
-        tab_to(browser, f"at.role === 'tab' && at.textContent === {tab!r}")
-        browser.press("Enter")
+        tab_to(browser, "at.role === 'tab'")
+        while browser.evaluate("document.activeElement.textContent") != tab:
+            browser.press("ArrowRight")
         picture = ".walk" if tab == "trace" else "canvas"
         browser.wait_for(f"document.querySelector('#tabs .on').textContent === {tab!r}")
         browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
@@ -99,7 +100,9 @@ def test_the_focus_stays_where_it_was(page):
 def test_a_bar_becomes_a_filter(page, traces):
     """Of the histogram of a column, with Enter; the next bar takes its place."""
     browser = page(columns="trace_id,label")
-    tab_to(browser, "at.ariaLabel === 'histogram of label'")
+    tab_to(browser, "at.closest('#head')")
+    while browser.evaluate("document.activeElement.ariaLabel") != "histogram of label":
+        browser.press("ArrowRight")
     browser.press("Enter")
     browser.wait_for("document.activeElement.tagName === 'CANVAS'")
     for label in (-1, 0):
@@ -113,3 +116,18 @@ def test_a_bar_becomes_a_filter(page, traces):
     browser.press("Enter")
     browser.wait_for_total("40 of 40")
     assert browser.evaluate("document.activeElement.id") == "filter"
+
+
+def test_keys_work_after_any_click(page):
+    """On a box to tick and a slider too; ? shows the keys."""
+    browser = page(row=7, tab="attention")
+    browser.wait_for("document.querySelector('#panel input[type=checkbox]')")
+    for kind, key, row in (("checkbox", "j", 8), ("range", "k", 7)):
+        browser.evaluate(f"document.querySelector('#panel input[type={kind}]').focus()")
+        browser.press(key)
+        browser.wait_for(f"location.hash.includes('row={row}')")
+        browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
+    browser.press("?")
+    browser.wait_for("document.querySelector('#keys').open")
+    browser.press("Escape")
+    browser.wait_for("!document.querySelector('#keys').open")

@@ -70,14 +70,16 @@ def test_numbers_of_5000_digits_and_negative_ones(client, path, number):
 
 def test_saved_ids_are_read_again(client, tmp_path):
     """Only a line feed ends a line; an id that has one is refused by name."""
-    answer = client.get("/api/0/1/ids", params={"filter": "not (trace_id ~ 'j' or trace_id ~ 'l')"})
+    answer = client.get(
+        "/api/0/1/save/ids", params={"filter": "not (trace_id ~ 'j' or trace_id ~ 'l')"}
+    )
     assert "attachment" in answer.headers["Content-Disposition"]
     path = tmp_path / "ids.txt"
     path.write_bytes(answer.content)
     assert read_ids(path) == IDS[:4]
     path.write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")  # as editors save it
     assert read_ids(path) == ["one", "two"]
-    refused = client.get("/api/0/1/ids")
+    refused = client.get("/api/0/1/save/ids")
     assert refused.status_code == 400
     assert "row 4: expected ids of one line, found 'i\\nj'" in refused.json()["error"]
 

@@ -277,16 +277,17 @@ class TestWhatIsShown:
         mask = np.unpackbits(bits, count=N_ROWS, bitorder="little").astype(bool)
         assert mask.tolist() == [bool(row["map_pca"][0] > 0) for _, row in traces]
 
-    def test_mistakes_contradict_the_label(self, get, traces):
-        """Right answers with high scores, hallucinations with low ones."""
-        found = get("mistakes", column="score")
+    @pytest.mark.parametrize("threshold", [-0.7, 0.0, 0.7])
+    def test_mistakes_lie_beyond_the_threshold(self, get, traces, threshold):
+        """All of them are counted; those farthest from it are listed first."""
+        found = get("mistakes", column="score", threshold=threshold)
         scores = {i: float(row["score"]) for i, (_, row) in enumerate(traces)}
-        scored = [i for i, score in scores.items() if score == score]
-        rising = sorted(scored, key=scores.__getitem__)
-        right = [i for i in rising if traces[i][1]["label"] == 0]
-        wrong = [i for i in rising if traces[i][1]["label"] == 1]
-        assert found["false_alarms"]["rows"] == right[::-1][:25]
-        assert found["misses"]["rows"] == wrong[:25]
+        rising = sorted((i for i in scores if scores[i] == scores[i]), key=scores.__getitem__)
+        right = [i for i in rising if traces[i][1]["label"] == 0 and scores[i] >= threshold]
+        wrong = [i for i in rising if traces[i][1]["label"] == 1 and scores[i] < threshold]
+        for kind, rows in (("false_alarms", right[::-1]), ("misses", wrong)):
+            assert found[kind]["n"] == len(rows)
+            assert found[kind]["rows"] == rows[:25]
 
     def test_a_density_counts_rows_with_both_scores(self, get_array, traces):
         """By rank, so equal orders lie on the diagonal."""
@@ -321,7 +322,7 @@ class TestAwkwardStores:
         assert store["rows"] == n
         found = client.get(f"{base}/table", params={"columns": "label,question"}).json()
         assert found["total"] == n
-        for path in ("histogram?column=score", "mistakes?column=score", "find?text=a", "ids"):
+        for path in ("histogram?column=score", "mistakes?column=score", "find?text=a", "save/ids"):
             assert client.get(f"{base}/{path}").status_code == 200, path
         assert client.get(f"{base}/density?x=score&y=exact").status_code == 200
 

@@ -1,0 +1,164 @@
+"""The page in a real browser shows nothing wrong: scores, thresholds, numbers, marks, addresses."""
+
+import numpy as np
+import pytest
+from view_traces import write_traces
+
+from store import Column, Schema
+
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
+N_TOKENS = 20_000
+PEAK = 12_345  # a token between two that are drawn
+CLOSE = 0.56951, 0.56954  # numbers that four digits do not tell apart
+
+
+@pytest.fixture(scope="module")
+def own_address(tmp_path_factory, serve):
+    """A store without a run, with its own names of the classes and a column `score`, and tokens of
+    which some have no finite number; and one whose row is very long."""
+    folder = tmp_path_factory.mktemp("truth")
+    schema = Schema(
+        {
+            "label": Column("int8"),
+            "score": Column("float32"),
+            "tokens": Column("int32", axis="tokens"),
+            "logprob": Column("float32", axis="tokens"),
+            "lens_entropy": Column("float32", (2,), "tokens", ("layers",)),
+        }
+    )
+
+    def row_of(i, logprob):
+        lens = np.zeros((len(logprob), 2), np.float32)
+        lens[PEAK % len(logprob)] = 9
+        tokens = np.arange(len(logprob), dtype=np.int32)
+        return {
+            "label": i % 2,
+            "score": i,
+            "tokens": tokens,
+            "logprob": logprob,
+            "lens_entropy": lens,
+        }
+
+    short = np.array([np.nan, -1, -np.inf, -2], np.float32)
+    long = np.zeros(N_TOKENS, np.float32)
+    rows = [("short", row_of(0, short)), ("long", row_of(1, long)), ("other", row_of(2, short))]
+    names = {"label_names": {"0": "faithful", "1": "made up"}}
+    return serve(write_traces(folder / "own.zarr", schema, rows, names))
+
+
+def test_the_ground_truth_is_no_detector(browser, own_address):
+    """A store without scores says how to get some."""
+    browser.open(f"{own_address}#tab=scores")
+    browser.wait_for_text("#panel", "python -m train --store")
+    assert browser.evaluate("document.querySelectorAll('#panel canvas').length") == 0
+
+
+def test_classes_are_called_as_the_store_calls_them(browser, own_address):
+    """In the title, the trace and the legends."""
+    browser.open(f"{own_address}#row=1")
+    assert "2 faithful, 1 made up" in browser.text("#what")
+    browser.wait_for_text("#panel .label-1", "made up (1)")
+    browser.click("[aria-label='histogram of score']")
+    browser.wait_for_text("#chooser", "faithful (label 0)")
+
+
+def test_mistakes_are_those_of_the_threshold(page, traces):
+    """The slider changes them; the run's threshold is in force at first."""
+    browser = page(row=7, tab="scores")
+    scores = [i / 20 for i in range(20)]  # of every second row
+    labels = [row["label"] for _, row in traces[::2]]
+
+    def expected(threshold):
+        kept = [(s, y) for i, (s, y) in enumerate(zip(scores, labels, strict=True)) if i != 3]
+        false_alarms = sum(s >= threshold and y == 0 for s, y in kept)
+        return (
+            f"{false_alarms} false alarms",
+            f"{sum(s < threshold and y == 1 for s, y in kept)} misses",
+        )
+
+    for threshold in (None, 0.6, 0.85):
+        if threshold:
+            browser.evaluate(f"""(() => {{
+                const slider = document.querySelector("#panel [type=range]");
+                slider.value = {threshold};
+                slider.dispatchEvent(new Event("input"));
+                slider.dispatchEvent(new Event("change"));
+            }})()""")
+        for said in expected(threshold or 0.25):
+            browser.wait_for(f"document.querySelector('#panel').textContent.includes({said!r})")
+    browser.evaluate("document.querySelector('#panel [type=range]').focus()")
+    browser.press("ArrowLeft")
+    browser.wait_for("!location.hash.includes('threshold=0.85')")
+
+
+IGNORED = {
+    "score=lost&tab=scores": "score=lost is not in this store: score_gvae is shown",
+    "threshold=abc&tab=scores": "threshold=abc",
+    "map=lost&tab=map": "map=lost is not in this store: map_pca is shown",
+    "layer=77&tab=attention": "layer=77: expected 0 to 2",
+    "edge=abc&tab=attention": "edge=abc: expected 0 to 1",
+    "color=lost": "color=lost",
+    "columns=label,lost": "columns: this store has no lost",
+    "tab=lost": "tab=lost",
+    "store=99": "store=99",
+}
+
+
+@pytest.mark.parametrize("said", IGNORED)
+def test_what_an_address_says_in_vain_is_said(page, said):
+    """And no more, once another tab is shown."""
+    browser = page()
+    browser.evaluate(f"location.hash = 'row=7&{said}'")
+    browser.wait_for_text("#ignored:not([hidden])", IGNORED[said])
+    browser.evaluate("location.hash = 'row=7&tab=layers'")
+    browser.wait_for("document.querySelector('#ignored').hidden")
+
+
+def test_a_threshold_of_an_address_is_in_force(page):
+    """Also when the address changes."""
+    browser = page(row=7, tab="scores", threshold="0.5")
+    browser.wait_for_text("#panel", "at least 0.5000")
+    browser.change(row=7, tab="scores", threshold="0.75")
+    browser.wait_for_text("#panel", "at least 0.7500")
+
+
+def test_numbers_that_are_compared_differ(page):
+    """With as many digits as that takes."""
+    code = f"""import("/page/dom.js").then(({{ numberTexts }}) => [
+        numberTexts({CLOSE[0]}, {CLOSE[1]}), numberTexts(1, 1), numberTexts(0.5, 0.25)])"""
+    assert page().evaluate(code) == [["0.56951", "0.56954"], ["1", "1"], ["0.5000", "0.2500"]]
+
+
+def test_tokens_without_a_finite_number_are_marked(browser, own_address):
+    """-inf is the most surprising; NaN has a mark of its own."""
+    browser.open(f"{own_address}#row=0&color=logprob")
+    browser.wait_for("document.querySelectorAll('#panel .tokens [data-i]').length === 4")
+    tokens = "[...document.querySelectorAll('#panel .tokens [data-i]')]"
+    looks = browser.evaluate(
+        f"{tokens}.map((each) => [each.className, each.style.backgroundColor])"
+    )
+    assert [name for name, _ in looks] == ["nan", "", "infinite", ""]
+    assert looks[0][1] == ""
+    assert looks[2][1] == looks[3][1] != looks[1][1]  # the strongest colour
+    assert "infinite" in browser.text("#panel .bar:has(.legend)")
+
+
+def test_no_token_of_a_long_trace_is_dropped(browser, own_address):
+    """Of the tokens that share a column of pixels the highest is drawn; a cue says what is seen."""
+    browser.open(f"{own_address}#row=1&tab=layers")
+    browser.wait_for_text("#panel .cue", "the highest of 3 tokens")
+    assert "% of it is in sight: scroll to the right" in browser.text("#panel .cue")
+    context = "document.querySelector('#panel canvas').getContext('2d')"
+    pixel = f"{context}.getImageData({34 + PEAK // 3}, 20, 1, 1)"
+    assert browser.evaluate(f"{pixel}.data[3]") == 255
+
+
+def test_a_trace_that_the_filter_hides_is_marked(page):
+    """A click shows all rows again."""
+    browser = page(row=7, filter="trace_id == 'trace-03'")
+    browser.wait_for("!document.querySelector('#outside').hidden")
+    browser.click("#outside button")
+    browser.wait_for_total("40 of 40")
+    browser.wait_for("document.querySelector('#outside').hidden")
+    browser.wait_for_text("#rows .on", "trace-07")
