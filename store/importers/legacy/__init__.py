@@ -1,9 +1,8 @@
 """Import of the older formats: raw traces of six generations, and preprocessed ones."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -140,7 +139,7 @@ class ImportSource(FileSource):
             "attn_threshold": threshold,
             "layer_convention": "as in the files: layers 1..L, the embedding output left out",
             "reductions": "of full attention maps in float32, then float16",
-            "versions": dict(_versions()),
+            "versions": {"numpy": version("numpy")},
             **_describe_kind(self._kind),
         }
 
@@ -244,13 +243,6 @@ def _set_position(row: Row, position: int) -> None:
             f"numbered, found {row['question_id']!r:.100}; import it into another store"
         )
     row["question_id"] = question_id
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    """Yield the versions of what computes columns; preprocessed files need no torch."""
-    for name in ("numpy", "torch"):
-        with suppress(PackageNotFoundError):
-            yield name, version(name)
 
 
 def _describe_kind(kind: str) -> dict[str, str]:

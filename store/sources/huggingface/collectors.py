@@ -296,7 +296,7 @@ class AttentionColumns:
         return {name: made[name] for name in EDGES if name in self._columns}
 
     def _mean_triangles(self, maps: Tensor) -> Tensor:
-        """Means over heads, their lower triangles row by row, as in `reductions.mean_triangle`.
+        """Means over heads, their lower triangles row by row: (0, 0), (1, 0), (1, 1), (2, 0), ...
 
         (B, H, T, T) -> float16 (B, T * (T + 1) / 2); the first n * (n + 1) / 2 entries are those of
         a trace of n tokens.
