@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from store.sources.questions.corpora import CORPORA
+from store.sources.questions.corpora import CORPORA, SUMMARY
 from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
 from store.text_records import LineError
 
@@ -193,74 +193,64 @@ def _squad(record: Record, number: int) -> Iterator[Record]:
             }
 
 
-KNOWLEDGE = frozenset({"knowledge"})
 _DIALOGUE = "{context}\n\n{question}"
 
 _FORMS = [
-    Form(
+    Form.of(
         "RAGTruth",
-        frozenset({"source_id", "response", "labels"}),
+        ("source_id", "response", "labels"),
         _ragtruth,
-        "{question}",
-        "{question}",
-        frozenset({"prompt", "source_info"}),
+        ("prompt", "source_info"),
+        ("{question}", "{question}"),
     ),
-    Form(
+    Form.of(
         "HaluEval (question answering)",
-        frozenset({"question", "right_answer", "hallucinated_answer"}),
+        ("question", "right_answer", "hallucinated_answer"),
         partial(_halueval, "qa", "question", "knowledge", "answer"),
-        further=KNOWLEDGE,
+        ("knowledge",),
     ),
-    Form(
+    Form.of(
         "HaluEval (dialogue)",
-        frozenset({"dialogue_history", "right_response", "hallucinated_response"}),
+        ("dialogue_history", "right_response", "hallucinated_response"),
         partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"),
-        _DIALOGUE + "\n[Assistant]:",
-        _DIALOGUE,
-        KNOWLEDGE,
+        ("knowledge",),
+        (_DIALOGUE + "\n[Assistant]:", _DIALOGUE),
     ),
-    Form(
+    Form.of(
         "HaluEval (summarization)",
-        frozenset({"document", "right_summary", "hallucinated_summary"}),
+        ("document", "right_summary", "hallucinated_summary"),
         partial(_halueval, "summary", None, "document", "summary"),
-        "{context}\n\n{question}\nSummary:",
-        "{question}\n\n{context}",
+        templates=SUMMARY,
     ),
-    Form(
+    Form.of(
         "HaluEval (general)",
-        frozenset({"user_query", "chatgpt_response"}),
+        ("user_query", "chatgpt_response"),
         _halueval_general,
-        further=frozenset({"ID", "hallucination_label"}),
+        ("ID", "hallucination_label"),
     ),
-    Form(
+    Form.of(
         "TruthfulQA",
-        frozenset({"Question", "Correct Answers", "Incorrect Answers"}),
+        ("Question", "Correct Answers", "Incorrect Answers"),
         _truthfulqa_csv,
-        further=frozenset({"Best Answer"}),
+        ("Best Answer",),
     ),
-    Form(
+    Form.of(
         "TruthfulQA",
-        frozenset({"question", "correct_answers", "incorrect_answers"}),
+        ("question", "correct_answers", "incorrect_answers"),
         _truthfulqa_json,
-        further=frozenset({"best_answer"}),
+        ("best_answer",),
     ),
-    Form(
+    Form.of(
         "TruthfulQA",
-        frozenset({"question", "mc2_targets"}),
+        ("question", "mc2_targets"),
         _truthfulqa_choices,
-        further=frozenset({"mc0_targets", "mc1_targets"}),
+        ("mc0_targets", "mc1_targets"),
     ),
-    Form(
+    Form.of(
         "Mu-SHROOM",
-        frozenset({"model_input", "model_output_text"}),
+        ("model_input", "model_output_text"),
         _mu_shroom,
-        further=frozenset(f"{kind}_labels" for kind in ("hard", "soft"))
-        | {"model_output_tokens", "model_output_logits"},
+        ("hard_labels", "soft_labels", "model_output_tokens", "model_output_logits"),
     ),
-    Form(
-        "SQuAD",
-        frozenset({"paragraphs"}),
-        _squad,
-        further=frozenset({"plausible_answers"}),
-    ),
+    Form.of("SQuAD", ("paragraphs",), _squad, ("plausible_answers",)),
 ]

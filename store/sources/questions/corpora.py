@@ -16,7 +16,7 @@ F4biian/RAGognize, obalcells/longfact-annotations and fava-uw/fava-data of the H
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from store.sources.questions.form import Form, Record, as_list, as_objects, own_
 from store.sources.questions.question import check_text
 from store.text_records import LineError
 
-__all__ = ["CORPORA"]
+__all__ = ["CORPORA", "SUMMARY"]
 
 _SUMMARIZE = "Summarize the document in one sentence."
 _FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
@@ -224,29 +224,7 @@ def _openhaldet(record: Record, number: int) -> Iterator[dict[str, Any]]:
     }
 
 
-def _form(
-    name: str,
-    keys: Sequence[str],
-    expand: Callable[[Record, int], Iterator[Any]],
-    further: Sequence[str] = (),
-    templates: tuple[str | None, str | None] = (None, None),
-    matches: Callable[[Record], bool] | None = None,
-) -> Form:
-    checked = partial(_checked, name, expand)
-    return Form(name, frozenset(keys), checked, *templates, frozenset(further), matches)
-
-
-def _checked(
-    name: str, expand: Callable[[Record, int], Iterator[Any]], record: Record, number: int
-) -> Iterator[dict[str, Any]]:
-    """Turn what a value of another type than the data set's own raises into a LineError."""
-    try:
-        yield from expand(record, number)
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
-        raise LineError(f"expected a record of {name} as published, found: {error}") from error
-
-
-_SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
+SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
 _PSILOQA = {
     "answers": "golden_answer",
     "context": "wiki_passage",
@@ -255,24 +233,24 @@ _PSILOQA = {
 }
 _JUDGED = ("eval_category", "eval_reasoning")
 CORPORA = [
-    _form("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
-    _form(
+    Form.of("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
+    Form.of(
         "CoQA",
         ("story", "questions", "answers"),
         _coqa,
         ("additional_answers", "name"),
         ("{context}\n\n{question}\nAnswer:", None),
     ),
-    _form("GSM8K", ("question", "answer"), _gsm8k, matches=_is_gsm8k),
-    _form("SVAMP", ("Body", "Question", "Answer"), _svamp, ("ID",)),
-    _form(
+    Form.of("GSM8K", ("question", "answer"), _gsm8k, matches=_is_gsm8k),
+    Form.of("SVAMP", ("Body", "Question", "Answer"), _svamp, ("ID",)),
+    Form.of(
         "HumanEval",
         ("task_id", "prompt", "test"),
         partial(_renamed, "humaneval", {"question_id": "task_id", "question": "prompt"}),
         ("canonical_solution",),
         ("{question}", "{question}"),
     ),
-    _form(
+    Form.of(
         "XSum",
         ("document", "summary"),
         lambda record, number: _renamed(
@@ -281,19 +259,19 @@ CORPORA = [
             {**record, "question": _SUMMARIZE},
             number,
         ),
-        templates=_SUMMARY,
+        templates=SUMMARY,
     ),
-    _form("Belebele", ("flores_passage", "question", "correct_answer_num"), _belebele),
-    _form(
+    Form.of("Belebele", ("flores_passage", "question", "correct_answer_num"), _belebele),
+    Form.of(
         "PsiloQA",
         ("llm_answer", "golden_answer", "wiki_passage"),
         partial(_renamed, "psiloqa", _PSILOQA),
         ("labels", "annotated_span"),
     ),
-    _form("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
-    _form("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
-    _form("FAVA", ("annotated", "output"), _fava, ("prompt",)),
-    _form(
+    Form.of("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
+    Form.of("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
+    Form.of("FAVA", ("annotated", "output"), _fava, ("prompt",)),
+    Form.of(
         "OpenHalDet",
         ("sample_id", "structured_data", "model_output_text"),
         _openhaldet,
