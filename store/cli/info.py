@@ -37,7 +37,6 @@ class Info(Command):
 
 
 def describe(store: TraceStore) -> dict:
-    """Return what `info` shows, as JSON."""
     info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
     return info | {
         "path": store.location,

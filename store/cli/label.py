@@ -119,7 +119,6 @@ class Label(Command):
     dry_run: bool = flag("print what would change, and write nothing")
 
     def run(self) -> int:
-        """Label, or undo; with --dry-run print what that would do."""
         from store.labels.relabel import commit_labels
 
         if is_partial(self.store):

@@ -60,7 +60,6 @@ class FileReport:
         yield from self.skipped.lines()
 
     def count_row(self, row: Mapping[str, Any]) -> None:
-        """Count a trace."""
         self.rows += 1
         self.unlabelled += bool(row.get("label", 0) < 0)
         # nothing predicted the first token: its log-probability is NaN

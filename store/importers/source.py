@@ -40,33 +40,16 @@ SHOWN_REASONS = 3  # why no trace is in any file
 
 
 class Options(NamedTuple):
-    """What an import makes of files of any kind.
+    """What an import makes of files of any kind."""
 
-    Attributes
-    ----------
-    scores
-        If given, they alone decide the labels; those in the records do not count.
-    score_threshold
-        Scores from here on count as right.
-    layers
-        Numbers of the layers in the files, as the model numbers them, ascending; None if unknown.
-    columns
-        Names to keep, besides fields; all if None.
-    fields
-        Fields to keep, as `store.traces.fields` has them; all if None.
-    part
-        (k, n): only every n-th file, beginning with the k-th.
-    begun
-        What a stopped import of the same files has committed.
-    """
-
-    scores: ScoreTable | None = None
-    score_threshold: float = SCORE_THRESHOLD
+    scores: ScoreTable | None = None  # they alone decide the labels; those in the records do not
+    score_threshold: float = SCORE_THRESHOLD  # scores from here on count as right
+    # numbers of the layers in the files, as the model numbers them, ascending; None if unknown
     layers: Sequence[int] | None = None
-    columns: Sequence[str] | None = None
-    fields: Sequence[str] | None = None
-    part: tuple[int, int] = (1, 1)
-    begun: TraceStore | None = None
+    columns: Sequence[str] | None = None  # to keep, besides fields; all if None
+    fields: Sequence[str] | None = None  # to keep, as `store.traces.fields` has them; all if None
+    part: tuple[int, int] = (1, 1)  # (k, n): only every n-th file, beginning with the k-th
+    begun: TraceStore | None = None  # what a stopped import of the same files has committed
 
     @property
     def part_text(self) -> str:

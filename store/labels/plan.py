@@ -68,12 +68,10 @@ class LabelPlan:
 
     @property
     def counts(self) -> LabelCounts:
-        """The labels after the change."""
         return LabelCounts.of(self.new.labels)
 
     @property
     def n_scores_removed(self) -> int:
-        """Traces whose score is removed."""
         return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
 
     @property
@@ -103,23 +101,13 @@ def plan_labels(
 ) -> LabelPlan:
     """Plan the labels that a file of scores or labels gives a store; nothing is written.
 
-    Parameters
-    ----------
-    table
-        In a store without a column `question_id`, its question ids are compared with trace ids.
-    threshold
-        Scores of at least this much count as right (at most this much, if lower is better).
-    replace_all
-        Rows that the file does not list lose score and label; otherwise they keep both.
+    In a store without a column `question_id`, the file's question ids are compared with trace ids.
+    Scores of at least the threshold count as right (at most, if lower is better). With
+    `replace_all`, rows that the file does not list lose score and label; else they keep both.
 
-    Raises
-    ------
-    NotFoundError
-        No id of the file is one of the store.
-    FormatError
-        The file holds no value.
-    SchemaError
-        The file has a trace under another question, or another scale than the scores that stay.
+    Raises NotFoundError: no id of the file is one of the store; FormatError: the file holds no
+    value; SchemaError: it has a trace under another question, or another scale than the scores that
+    stay.
     """
     ids = read_texts(store, TRACE_ID)
     questions = read_texts(store, QUESTION_ID) if QUESTION_ID in store.schema.columns else ids

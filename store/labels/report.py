@@ -39,7 +39,6 @@ class LabelCounts(NamedTuple):
 
     @classmethod
     def of(cls, labels: ArrayLike) -> "LabelCounts":
-        """Count the labels of all traces."""
         counts = Counter(np.asarray(labels).tolist())
         return cls(counts[1], counts[0], counts[UNLABELLED])
 

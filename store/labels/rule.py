@@ -67,5 +67,4 @@ class Labels(NamedTuple):
     labels: NDArray[np.int64]  # 1 = hallucination, 0 = right, -1 = unlabelled
 
     def copy(self) -> "Labels":
-        """The same values in arrays of their own."""
         return Labels(self.scores.copy(), self.labels.copy())

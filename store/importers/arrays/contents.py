@@ -42,18 +42,10 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Key:
-    """What a file says about the values of one key.
+    """What a file says about the values of one key."""
 
-    Attributes
-    ----------
-    dtype
-        NumPy's name, "bfloat16" of ml_dtypes, `TEXT`, or what else it is called.
-    shape
-        Of the whole array; in a table, of the value of the first record.
-    """
-
-    dtype: str
-    shape: Shape = ()
+    dtype: str  # NumPy's name, "bfloat16" of ml_dtypes, `TEXT`, or what else it is called
+    shape: Shape = ()  # of the whole array; in a table, of the value of the first record
 
     def __str__(self) -> str:
         """'float32 (100, 8)'."""
@@ -110,19 +102,9 @@ def first_whole(records: Iterable[Record]) -> Record:
 
 
 class Contents(ABC):
-    """Records of one file.
+    """Records of one file of a `kind`, as people call it; `keys` are in the order of the file."""
 
-    Attributes
-    ----------
-    kind
-        As people call it.
-    keys
-        Name -> what it holds, in the order of the file.
-    is_table
-        Whether each record is a value of every key by itself.
-    """
-
-    is_table: bool
+    is_table: bool  # whether each record is a value of every key by itself
 
     def __init__(self, path: Path, kind: str, keys: Mapping[str, Key]) -> None:
         self.path = path
@@ -179,7 +161,6 @@ class Arrays(Contents):
         self._checked = checked
 
     def read(self, key: str) -> Any:
-        """Return the array of a key."""
         return self._arrays[key].read()
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Record]:

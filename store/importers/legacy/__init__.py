@@ -80,19 +80,10 @@ class ImportSource(FileSource):
     question and its k-th sequence are one trace; sequences without graphs follow as traces without
     tokens. Of a part, sequences follow their graphs.
 
-    Parameters
-    ----------
-    keep_attention
-        Keep the full attention maps of raw traces, as the column `attentions`.
-    attn_threshold
-        The threshold that preprocessed graphs were built with; None finds one that is safe.
-    max_bytes
-        Most bytes of one file.
-
-    Raises
-    ------
-    SchemaError
-        No trace can be read from any file, or files, threshold and scores do not belong together.
+    `keep_attention` keeps the full attention maps of raw traces, as the column `attentions`.
+    Preprocessed graphs were built with `attn_threshold`; None finds one that is safe. A file has at
+    most `max_bytes`. Raises SchemaError: no trace can be read from any file, or files, threshold
+    and scores do not belong together.
     """
 
     report: ImportReport

@@ -46,7 +46,6 @@ class FileReader:
 
     @property
     def last_kind(self) -> str:
-        """The kind of the file that was read last."""
         return self._last[1].kind if self._last else ""
 
     def open(self, item: Given) -> Traces:
@@ -102,7 +101,6 @@ class Survey(NamedTuple):
 
     @property
     def is_preprocessed(self) -> bool:
-        """Whether the files are the preprocessed ones."""
         return any(self.question_ids.values())
 
 

@@ -52,7 +52,6 @@ class Layout(NamedTuple):
 
     @property
     def width(self) -> int:
-        """T, the length of the longest trace."""
         return max(self.lengths)
 
     def between(self, starts: Sequence[int], ends: Sequence[int], device: torch.device) -> Tensor:

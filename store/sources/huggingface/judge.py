@@ -168,7 +168,6 @@ class HuggingFaceJudge(BatchedModel):
         return found
 
     def describe(self) -> dict[str, Any]:
-        """The model and its prompt, JSON-able."""
         return {
             **{key: self.described[key] for key in _DESCRIBED},
             "template": self.template,

@@ -78,7 +78,6 @@ class EncodedQuestion(NamedTuple):
     grade: Grade = Grade(math.nan, {})  # what rules say of the answer, once they were asked
 
     def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
-        """With the answer of a model."""
         unlabelled = np.full(len(self.prompt) + len(ids), NO_LABEL, np.int8)
         answer = np.array(ids, np.int32)
         return self._replace(trace_id=trace_id, answer=answer, text=text, token_label=unlabelled)
@@ -90,7 +89,6 @@ class EncodedQuestion(NamedTuple):
 
     @property
     def case(self) -> Case:
-        """What the answer is labelled by."""
         return Case(self.question["question"], self.question["answers"], self.text)
 
     @property
@@ -328,7 +326,6 @@ def _name(question: Question) -> str:
 
 
 def template_values(question: Question) -> Mapping[str, str]:
-    """The texts that fill a template."""
     fields = question.get("fields", {})
     values = {name: _as_text(value) for name, value in fields.items() if value is not None}
     values["question"] = question["question"]

@@ -47,7 +47,6 @@ class StoreSize(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the files."""
         return sum(self.columns.values())
 
 
@@ -188,7 +187,6 @@ class ExtractionPlan:
 
     @property
     def remarks(self) -> list[str]:
-        """What to know besides."""
         lines = list(self.notes)
         if self.sample is not None and self.lengths.certainty != "given":
             # how far the answers of a sample may be from all answers

@@ -42,7 +42,6 @@ class Form(NamedTuple):
         return cls(name, frozenset(keys), checked, *templates, frozenset(further), matches)
 
     def fits(self, record: Record) -> bool:
-        """Whether a record is one of the benchmark."""
         return self.keys <= record.keys() and (self.matches is None or self.matches(record))
 
     @property
