@@ -60,3 +60,12 @@ FIELDS = option(
 def parts_of(noun: str) -> Any:
     text = f"take every N-th {noun} only, from the K-th on, e.g. 1/4 (default: all)"
     return option(text, "K/N", part, (1, 1))
+
+
+def dtype(of: str) -> Any:
+    text = f"dtype of {of}; auto: as in the checkpoint"
+    return option(text, default="auto", choices=("bf16", "fp16", "fp32", "auto"))
+
+
+def device(text: str, **settings: Any) -> Any:
+    return option(f"{text}, e.g. cuda:1 (default: cuda if there is one, else cpu)", **settings)
