@@ -11,9 +11,8 @@ from store.errors import LockedError, SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import write_backup
 from store.labels.grading import LABEL_OF_RULE
-from store.labels.plan import LabelPlan, plan_labels, plan_undo
+from store.labels.plan import LabelPlan, label_columns, plan_labels, plan_undo
 from store.labels.score_table import ScoreTable
-from store.labels.stored import label_columns
 from store.read.store import TraceStore
 from store.traces.label_keys import LABELS_BEFORE
 from store.write.writer import StoreWriter

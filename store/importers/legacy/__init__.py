@@ -12,8 +12,13 @@ from store.format.schema import Column
 from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
-from store.importers.legacy.contents import FileReader, Traces, survey_files
-from store.importers.legacy.kinds import describe_files, import_command
+from store.importers.legacy.contents import (
+    FileReader,
+    Traces,
+    describe_files,
+    import_command,
+    survey_files,
+)
 from store.importers.legacy.preprocessed import GraphTraces, Partners, PreprocessedTraces
 from store.importers.legacy.raw import UNCLEAR, WITHOUT_IDS, belongs_to
 from store.importers.pickles import MAX_BYTES
