@@ -59,7 +59,7 @@ class StoredArray(NamedTuple):
     read: Callable[[], Any]
 
 
-def key_of(value: Any) -> Key:
+def key_of(value: object) -> Key:
     """Return what a value is: an array, a text, lists of JSON, anything else."""
     if isinstance(value, list):
         try:
@@ -189,7 +189,7 @@ class Arrays(Contents):
         return lengths.pop()[0]
 
 
-def _sizes_of(value: Any) -> Shape:
+def _sizes_of(value: object) -> Shape:
     if isinstance(value, list):
         return (len(value), *_sizes_of(value[0])[:1]) if value else (0,)
     return tuple(getattr(value, "shape", ()))[:2]

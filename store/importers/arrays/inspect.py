@@ -233,7 +233,7 @@ def _can_be_typed(column: str, key: str) -> bool:
         return False
 
 
-def _fits(item: Mapped, value: Any) -> bool:
+def _fits(item: Mapped, value: object) -> bool:
     """Return whether a column takes a value; perhaps one that the first record lacks."""
     try:
         return value is None or bool(column_of(item, value_of(item, value)))
@@ -248,7 +248,7 @@ def _first_values(contents: Contents, by_row: bool) -> Mapping[str, Any]:
     return {name: _like(key, by_row) for name, key in contents.keys.items()}
 
 
-def _like(key: Key, by_row: bool) -> Any:
+def _like(key: Key, by_row: bool) -> object:
     """Return a value of the kind of a key in a record; None where only the values tell."""
     if key.dtype == LIST:
         return None

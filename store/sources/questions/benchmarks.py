@@ -15,9 +15,8 @@ Hugging Face Hub. Pure: the records come in, and records go out.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from store.sources.questions.corpora import CORPORA, SUMMARY
 from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
@@ -35,7 +34,7 @@ _YES_NO = {"yes": 1, "no": 0}
 BENCHMARK_QUESTION_NAMES = ("model_input", "user_query", "Body", "prompt")
 
 
-def find_form(record: Any) -> Form | None:
+def find_form(record: object) -> Form | None:
     """The benchmark that a record is of; None if of none."""
     if not isinstance(record, Mapping):
         return None
@@ -66,7 +65,7 @@ def _ragtruth(record: Record, number: int) -> Iterator[Record]:
     }
 
 
-def _ragtruth_context(source_info: Any) -> Any:
+def _ragtruth_context(source_info: object) -> object:
     """The part of the prompt that the response is to keep to, spelled as in the prompt."""
     if not isinstance(source_info, Mapping):
         return source_info
@@ -132,7 +131,7 @@ def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
 
 
 def _truthfulqa(
-    record: Record, number: int, right: list[Any], wrong: list[Any]
+    record: Record, number: int, right: Iterable[object], wrong: Iterable[object]
 ) -> Iterator[Record]:
     asked = {
         **record,
@@ -145,7 +144,7 @@ def _truthfulqa(
             yield {**asked, "response": answer, "label": label}
 
 
-def _distinct(answers: list[Any]) -> list[str]:
+def _distinct(answers: Iterable[object]) -> list[str]:
     stripped = (str(answer).strip() for answer in answers)
     return [answer for answer in dict.fromkeys(stripped) if answer]
 
@@ -161,13 +160,13 @@ def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
     }
 
 
-def _mu_shroom_id(model_input: Any) -> str:
+def _mu_shroom_id(model_input: object) -> str:
     """One id for all outputs to an input: ids there are of outputs."""
     digest = hashlib.sha256(str(model_input).encode(errors="surrogatepass")).hexdigest()
     return f"mu_shroom_{digest[:16]}"
 
 
-def _mu_shroom_spans(record: Record) -> Any:
+def _mu_shroom_spans(record: Record) -> object:
     """The hard labels, or what a majority marked; None for a record without annotations."""
     if record.get("hard_labels") is not None:
         return record["hard_labels"]

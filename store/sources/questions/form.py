@@ -58,13 +58,13 @@ def _checked(name: str, expand: Expand, record: Record, number: int) -> Iterator
         raise LineError(f"expected a record of {name} as published, found: {error}") from error
 
 
-def own_id(record: Record, otherwise: str, names: tuple[str, ...] = ()) -> Any:
+def own_id(record: Record, otherwise: str, names: tuple[str, ...] = ()) -> object:
     """The question_id that a record has, or what it has under one of these names."""
     own = find_first(record, (*_OWN_ID_NAMES, *names))
     return otherwise if own is None or own == "" else own
 
 
-def as_objects(record: Record, name: str) -> list[Mapping[str, Any]]:
+def as_objects(record: Record, name: str) -> list[Record]:
     values = as_list(record, name)
     if not all(isinstance(value, Mapping) for value in values):
         raise LineError(f"{name}: expected a list of objects, found {values!r:.200}")
