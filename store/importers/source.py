@@ -57,7 +57,7 @@ class Options(NamedTuple):
         return "/".join(map(str, self.part))
 
     @property
-    def described_scores(self) -> dict[str, Any]:
+    def described_scores(self) -> dict[str, object]:
         """What of the scores decides the rows."""
         if self.scores is None:
             return {"scores_sha256": None, "score_threshold": self.score_threshold}
@@ -110,7 +110,7 @@ class FileSource(Source):
         }
 
     @abstractmethod
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         """Return what decides the rows apart from the options; the schema is known."""
 
     @abstractmethod
@@ -213,7 +213,7 @@ class FileSource(Source):
         return score, int(label_scores([score], threshold)[0])
 
     @property
-    def remarks(self) -> dict[str, Any]:
+    def remarks(self) -> dict[str, object]:
         """What was left out so far; it is committed with the rows, for a resumed import."""
         return {REMARKS: self.report.left_out(self._place)}
 
@@ -299,7 +299,7 @@ class FileSource(Source):
             self.report.skipped.add(message)
 
 
-def _value(row: Row, name: str, column: Column) -> Any:
+def _value(row: Row, name: str, column: Column) -> object:
     """Return a value of a row; texts and ragged ones that its record need not have are empty."""
     if name in row:
         return row[name]

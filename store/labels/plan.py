@@ -48,7 +48,7 @@ class LabelPlan:
     verdicts: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, np.ndarray]:
         """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
         score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
         of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}

@@ -122,7 +122,7 @@ class ImportSource(FileSource):
         self._kind = self.report.kind = self._reader.last_kind
         return row
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         threshold = self._attn_threshold
         if threshold is None:
             threshold = self._survey.smallest_edge

@@ -259,7 +259,7 @@ class Prompts:
             shorter["question"] = question["question"].replace(context, cut, 1)
         return shorter
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What decides the prompts; of a chat template the text it makes, which may have a date."""
         limit = self.max_context_tokens
         cut = {} if limit is None else {"max_context_tokens": limit}
@@ -269,7 +269,7 @@ class Prompts:
             return {"prompt_template": shots + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
-        described: dict[str, Any] = {"prompt_template": self.template, **cut}
+        described: dict[str, object] = {"prompt_template": self.template, **cut}
         if self.system:
             described["system"] = self.system
         if self.turns:
@@ -334,7 +334,7 @@ def template_values(question: Question) -> Mapping[str, str]:
     return values
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
 from store.format.manifest import GROUP_FILE, Manifest
@@ -208,7 +208,7 @@ class ExtractionPlan:
             )
         return lines
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, for programs; bytes and seconds."""
         size, sample, n_rows = self.size, self.sample, self.lengths.n_rows
         columns = {
