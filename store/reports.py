@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 __all__ = [
     "NOTHING_TO_DO",
     "LeftOut",
+    "aligned",
     "count",
     "count_lines",
     "discard_output",
@@ -84,6 +85,17 @@ def count_lines(counts: Iterable[tuple[int, str] | tuple[int, str, str]]) -> lis
         text = texts[0] if n == 1 else texts[-1]
         if n:
             lines.append(f"  {n:,} {text}")
+    return lines
+
+
+def aligned(rows: Iterable[Sequence[str]], pad: Callable[[str, int], str] = str.ljust) -> list[str]:
+    """Lines of cells, each column as wide as its widest; `pad` is of all cells but the first."""
+    rows = list(rows)
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        padded = map(pad, others, widths[1:])
+        lines.append("  ".join([first.ljust(widths[0]), *padded]).rstrip())
     return lines
 
 

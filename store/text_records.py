@@ -80,7 +80,7 @@ def parse_number(text: str) -> float:
     return float(text)
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object of JSON; raises ValueError if a key is there twice: no value is the right one."""
     found = dict(pairs)
     if len(found) < len(pairs):

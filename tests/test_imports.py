@@ -47,7 +47,6 @@ ALLOWED = {  # library -> where in store/ it may be imported
         "store.read",
         "store.feed",
         "store.sources",
-        "store.importers.legacy.states",
         "store.cli",
     },
     "zarr": {"store.format.zarr_json"},

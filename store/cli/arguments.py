@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 class Version(argparse.Action):
     """Print the version and end."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from store.extras import version_text
 
         print(version_text())

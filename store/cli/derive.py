@@ -81,9 +81,7 @@ class Derive(Command):
         expand,
     )
     batch_size: int = option("pairs of texts that the classifier reads at once", "N", positive, 32)
-    device: str | None = option(
-        "torch device of the classifier, e.g. cuda:1 (default: cuda if there is one, else cpu)"
-    )
+    device: str | None = options.device("torch device of the classifier")
     replace: bool = flag("make scores again that the store has (default: they stay)")
     ignore_space: bool = options.IGNORE_SPACE
 

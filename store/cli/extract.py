@@ -178,18 +178,12 @@ class ExtractOptions(Command):
     )
 
     _model = Heading("model")
-    dtype: str = option(
-        "dtype of the weights; auto: as in the checkpoint (default: %(default)s)",
-        default="auto",
-        choices=("bf16", "fp16", "fp32", "auto"),
-    )
+    dtype: str = options.dtype("the weights")
     quantize: str | None = option(
         "round the weights with bitsandbytes: LLM.int8, or NF4 (default: as in the checkpoint)",
         choices=("8bit", "4bit"),
     )
-    device: str | None = option(
-        "torch device, e.g. cuda:1 (default: cuda if there is one, else cpu)", either="place"
-    )
+    device: str | None = options.device("torch device", either="place")
     device_map: str | None = option(
         "auto: spread the layers over all GPUs, then the CPU's memory, with accelerate (default: "
         "all on one device)",
@@ -198,7 +192,7 @@ class ExtractOptions(Command):
     )
     batch_size: int = option(
         "traces in one forward pass; less where memory does not suffice, and it may change when a "
-        "stopped extraction goes on (default: %(default)s)",
+        "stopped extraction goes on",
         "N",
         positive,
         16,
@@ -211,32 +205,21 @@ class ExtractOptions(Command):
         "llama-2-7b-chat of RAGTruth (default: all)",
         "NAME",
     )
-    max_new_tokens: int = option(
-        "longest answer, in tokens (default: %(default)s)", "N", positive, 64
-    )
+    max_new_tokens: int = option("longest answer, in tokens", "N", positive, 64)
     stop: str | None = option(
         r"text that ends an answer, e.g. '\n' for a base model; none: the end-of-sequence token "
         r"alone (default: '\n' with the default template and no --chat-template, else none)",
         "TEXT",
     )
-    num_beams: int = option(
-        "beams of beam search; 1: greedy, or samples (default: %(default)s)", "N", positive, 1
-    )
+    num_beams: int = option("beams of beam search; 1: greedy, or samples", "N", positive, 1)
     num_samples: int = option(
-        "answers per question: samples, or the K best beams (default: %(default)s)",
-        "K",
-        positive,
-        1,
+        "answers per question: samples, or the K best beams", "K", positive, 1
     )
     temperature: float | None = option("softmax temperature for sampling (default: 1)", "T", finite)
     top_p: float = option(
-        "sample from the most probable tokens that together have probability P (default: "
-        "%(default)s)",
-        "P",
-        finite,
-        1.0,
+        "sample from the most probable tokens that together have probability P", "P", finite, 1.0
     )
-    seed: int = option("seed of the samples (default: %(default)s)", "N", int, 0)
+    seed: int = option("seed of the samples", "N", int, 0)
 
     _kept = Heading("what is kept")
     layers: str | None = option(
@@ -250,9 +233,7 @@ class ExtractOptions(Command):
     )
     fields: list[str] | None = options.FIELDS
     keep_attention: bool = flag("keep the full attention maps (large) beside the other columns")
-    top_k: int = option(
-        "most probable candidates to keep for each token (default: %(default)s)", "K", positive, 10
-    )
+    top_k: int = option("most probable candidates to keep for each token", "K", positive, 10)
     labels: list[str] | None = option(
         "what makes an answer right, one or several of exact (it is a reference), contains (its "
         "first statement says a reference), f1 (words in common), judge (a model says so) and "

@@ -8,7 +8,7 @@ from pathlib import Path
 from store.cli import options
 from store.cli.command import Command
 from store.read.store import TraceStore
-from store.reports import count, say, size_text
+from store.reports import aligned, count, say, size_text
 from store.write.build import command_line, is_partial
 
 __all__ = ["Info", "describe"]
@@ -37,7 +37,6 @@ class Info(Command):
 
 
 def describe(store: TraceStore) -> dict:
-    """Return what `info` shows, as JSON."""
     info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
     return info | {
         "path": store.location,
@@ -75,20 +74,17 @@ def _info_text(info: dict) -> str:
     if n_segments > 1:
         lines.append(f"merged by reference: columns have up to {n_segments:,} segments")
     provenance = [f"{key}: {_one_line(value)}" for key, value in info["provenance"].items()]
-    lines += ["", *_table(info["columns"]), "", "provenance", *(provenance or ["(none)"])]
+    lines += ["", *aligned(_cells(info["columns"])), "", "provenance", *(provenance or ["(none)"])]
     return "\n".join(lines)
 
 
-def _table(columns: dict) -> Iterator[str]:
-    """A line for each column, with a head, aligned."""
-    rows = [("column", "dtype", "shape of a row", "items", "on disk", "codec")]
+def _cells(columns: dict) -> Iterator[tuple[str, ...]]:
+    """A row for each column, below a head."""
+    yield "column", "dtype", "shape of a row", "items", "on disk", "codec"
     for name, column in columns.items():
         items = f"{column['items']:,}"
         size = size_text(column["bytes"])
-        rows.append((name, column["dtype"], _shape_text(column), items, size, column["codec"]))
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+        yield name, column["dtype"], _shape_text(column), items, size, column["codec"]
 
 
 def _shape_text(column: dict) -> str:

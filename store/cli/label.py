@@ -97,14 +97,8 @@ class Label(Command):
     judge_model: str | None = options.JUDGE_MODEL
     judge_template: str | None = options.JUDGE_TEMPLATE
     batch_size: int = option("answers that the judge reads at once", "N", positive, 16)
-    dtype: str = option(
-        "dtype of the judge's weights; auto: as in the checkpoint",
-        default="auto",
-        choices=("bf16", "fp16", "fp32", "auto"),
-    )
-    device: str | None = option(
-        "torch device of the judge, e.g. cuda:1 (default: cuda if there is one, else cpu)"
-    )
+    dtype: str = options.dtype("the judge's weights")
+    device: str | None = options.device("torch device of the judge")
     score_threshold: float | None = option(
         "label 1 (hallucination) below this score, or above it with --lower-is-better (default: "
         f"{SCORE_THRESHOLD})",
@@ -119,7 +113,6 @@ class Label(Command):
     dry_run: bool = flag("print what would change, and write nothing")
 
     def run(self) -> int:
-        """Label, or undo; with --dry-run print what that would do."""
         from store.labels.relabel import commit_labels
 
         if is_partial(self.store):

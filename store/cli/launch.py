@@ -87,9 +87,7 @@ class Launch(Command):
     address: str | None = option(
         "HOST:PORT of a Ray or Dask cluster that runs (default: one on this machine)", "A"
     )
-    retries: int = option(
-        "attempts at a part after one that failed (default: %(default)s)", "R", whole(0, 999_999), 2
-    )
+    retries: int = option("attempts at a part after one that failed", "R", whole(0, 999_999), 2)
     sbatch: list[str] = option(
         "one option for sbatch, e.g. --sbatch=--time=8:00:00; not a job's name, by which the "
         "launch finds it in the queue (repeatable)",

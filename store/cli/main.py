@@ -73,7 +73,6 @@ PASSING = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be any bytes

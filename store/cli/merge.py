@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from store.cli import options
 from store.cli.arguments import as_called, path
@@ -47,7 +46,11 @@ class _Instead(argparse.Action):
     """
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        value: object,
+        *_: object,
     ) -> None:
         setattr(namespace, self.dest, value)
         (stores,) = (action for action in parser._actions if action.dest == "sources")

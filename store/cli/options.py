@@ -39,13 +39,11 @@ JUDGE_TEMPLATE = option(
 
 
 def columns(default: str = "all") -> Any:
-    """The option --columns of a store to make."""
     text = f"columns to keep, separated by commas, e.g. hs_last,label (default: {default})"
     return option(text, "NAMES", names)
 
 
 def where(text: str, **settings: Any) -> Any:
-    """The option --where, a filter; `text` says of what."""
     example = "e.g. \"label == 1 and dataset in ('squad', 'coqa') and len(answer) > 20\""
     return option(f"{text}, {example}; see docs/filters.md", "FILTER", **settings)
 
@@ -60,6 +58,14 @@ FIELDS = option(
 
 
 def parts_of(noun: str) -> Any:
-    """The option --part, which takes every N-th file or question."""
     text = f"take every N-th {noun} only, from the K-th on, e.g. 1/4 (default: all)"
     return option(text, "K/N", part, (1, 1))
+
+
+def dtype(of: str) -> Any:
+    text = f"dtype of {of}; auto: as in the checkpoint"
+    return option(text, default="auto", choices=("bf16", "fp16", "fp32", "auto"))
+
+
+def device(text: str, **settings: Any) -> Any:
+    return option(f"{text}, e.g. cuda:1 (default: cuda if there is one, else cpu)", **settings)

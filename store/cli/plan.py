@@ -67,10 +67,7 @@ class Plan(ExtractOptions):
     store_path: Path = argument("the store to make; with --train the store to read", "PATH", path)
     train: bool = flag("plan a training (default: an extraction)")
     workers: int = option(
-        "parts that are extracted at the same time, or processes that train (default: %(default)s)",
-        "N",
-        positive,
-        1,
+        "parts that are extracted at the same time, or processes that train", "N", positive, 1
     )
     sample: int | None = option(
         "ask the model N questions and measure (default: none, and the time is not known)",

@@ -47,7 +47,6 @@ class Progress:
 
     @classmethod
     def of_rows(cls, n_rows: int) -> "Progress":
-        """Of so many traces."""
         return cls(lambda done: done / max(1, n_rows))
 
     @classmethod
@@ -86,7 +85,6 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Clear the line."""
         if self._interactive:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 

@@ -74,7 +74,6 @@ class Project(Command):
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
-        """Add the column, or say that it is there."""
         projection = Projection(
             self.column, self.layer, self.method, self.dimensions, self.sample, self.seed
         )

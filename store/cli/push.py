@@ -117,7 +117,6 @@ class Push(Command):
 
 
 def sizes_text(n_done: int, n_bytes: int) -> str:
-    """How many bytes of all."""
     return f"{size_text(n_done)} of {size_text(n_bytes)}"
 
 

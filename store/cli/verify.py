@@ -61,5 +61,4 @@ class Verify(Command):
 
 
 def gigabytes(n_done: int, n_bytes: int) -> str:
-    """How much of a store is read."""
     return f"{n_done / 1e9:.1f} of {n_bytes / 1e9:.1f} GB"

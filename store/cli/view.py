@@ -44,7 +44,6 @@ class View(Command):
     no_browser: bool = flag("print the address, open nothing")
 
     def run(self) -> int:
-        """Serve the page until Ctrl-C."""
         if not 0 <= self.port < 65536:
             raise SchemaError(f"--port: expected 0 to 65535, found {self.port}")
         with needs_extra("view"):

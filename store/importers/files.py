@@ -242,7 +242,6 @@ def kind_of(path: Path) -> str:
 
 
 def _is_npz(path: Path) -> bool:
-    """Return whether a zip file holds NumPy's arrays."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -270,7 +269,6 @@ def _is_text(first: bytes) -> bool:
 
 
 def describe(kind: str) -> str:
-    """Return a kind as a message says it."""
     return {"text": "a text file", "unknown": "none of these"}.get(kind, f"a {kind} file")
 
 

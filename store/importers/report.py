@@ -60,7 +60,6 @@ class FileReport:
         yield from self.skipped.lines()
 
     def count_row(self, row: Mapping[str, Any]) -> None:
-        """Count a trace."""
         self.rows += 1
         self.unlabelled += bool(row.get("label", 0) < 0)
         # nothing predicted the first token: its log-probability is NaN
@@ -101,7 +100,7 @@ class FileReport:
         self.not_finite = left_out["not_finite"]
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     """Return whether a value is no array with a NaN or an infinity.
 
     NumPy's isfinite is slow for half precision: there such values have all bits of the exponent

@@ -40,33 +40,16 @@ SHOWN_REASONS = 3  # why no trace is in any file
 
 
 class Options(NamedTuple):
-    """What an import makes of files of any kind.
+    """What an import makes of files of any kind."""
 
-    Attributes
-    ----------
-    scores
-        If given, they alone decide the labels; those in the records do not count.
-    score_threshold
-        Scores from here on count as right.
-    layers
-        Numbers of the layers in the files, as the model numbers them, ascending; None if unknown.
-    columns
-        Names to keep, besides fields; all if None.
-    fields
-        Fields to keep, as `store.traces.fields` has them; all if None.
-    part
-        (k, n): only every n-th file, beginning with the k-th.
-    begun
-        What a stopped import of the same files has committed.
-    """
-
-    scores: ScoreTable | None = None
-    score_threshold: float = SCORE_THRESHOLD
+    scores: ScoreTable | None = None  # they alone decide the labels; those in the records do not
+    score_threshold: float = SCORE_THRESHOLD  # scores from here on count as right
+    # numbers of the layers in the files, as the model numbers them, ascending; None if unknown
     layers: Sequence[int] | None = None
-    columns: Sequence[str] | None = None
-    fields: Sequence[str] | None = None
-    part: tuple[int, int] = (1, 1)
-    begun: TraceStore | None = None
+    columns: Sequence[str] | None = None  # to keep, besides fields; all if None
+    fields: Sequence[str] | None = None  # to keep, as `store.traces.fields` has them; all if None
+    part: tuple[int, int] = (1, 1)  # (k, n): only every n-th file, beginning with the k-th
+    begun: TraceStore | None = None  # what a stopped import of the same files has committed
 
     @property
     def part_text(self) -> str:
@@ -74,7 +57,7 @@ class Options(NamedTuple):
         return "/".join(map(str, self.part))
 
     @property
-    def described_scores(self) -> dict[str, Any]:
+    def described_scores(self) -> dict[str, object]:
         """What of the scores decides the rows."""
         if self.scores is None:
             return {"scores_sha256": None, "score_threshold": self.score_threshold}
@@ -127,7 +110,7 @@ class FileSource(Source):
         }
 
     @abstractmethod
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         """Return what decides the rows apart from the options; the schema is known."""
 
     @abstractmethod
@@ -230,7 +213,7 @@ class FileSource(Source):
         return score, int(label_scores([score], threshold)[0])
 
     @property
-    def remarks(self) -> dict[str, Any]:
+    def remarks(self) -> dict[str, object]:
         """What was left out so far; it is committed with the rows, for a resumed import."""
         return {REMARKS: self.report.left_out(self._place)}
 
@@ -316,7 +299,7 @@ class FileSource(Source):
             self.report.skipped.add(message)
 
 
-def _value(row: Row, name: str, column: Column) -> Any:
+def _value(row: Row, name: str, column: Column) -> object:
     """Return a value of a row; texts and ragged ones that its record need not have are empty."""
     if name in row:
         return row[name]

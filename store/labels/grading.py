@@ -177,7 +177,6 @@ def rule_columns(rules: Sequence[str]) -> dict[str, Column]:
 
 
 def label_column_name(rule: str) -> str:
-    """The column with the labels of one of several rules."""
     return f"{RULE_COLUMN}{rule}"
 
 
@@ -188,7 +187,6 @@ def asked_and_judged(verdicts: Mapping[str, int]) -> tuple[int, int]:
 
 
 def count_verdicts(grades: Iterable[Grade]) -> Counter[str]:
-    """How often a judge said what."""
     return Counter(grade.verdict for grade in grades if grade.verdict is not None)
 
 

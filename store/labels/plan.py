@@ -12,20 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.errors import FormatError, NotFoundError, SchemaError
-from store.format.schema import TRACE_ID
+from store.format.schema import TRACE_ID, Column, Schema
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import Backup, read_backup
 from store.labels.grading import label_column_name
 from store.labels.report import LabelCounts
 from store.labels.rule import UNLABELLED, Labels
 from store.labels.score_table import ScoreTable
-from store.labels.stored import label_columns, read_labels
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.reports import first_ids
 from store.traces.label_keys import LABEL_KEYS, LABEL_RULES_KEY
 
-__all__ = ["LabelPlan", "plan_labels", "plan_undo"]
+__all__ = ["LabelPlan", "label_columns", "plan_labels", "plan_undo", "read_labels"]
+
+WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that float32 rounds
+SIGNED = ("int8", "int16", "int32", "int64")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class LabelPlan:
     verdicts: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, np.ndarray]:
         """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
         score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
         of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
@@ -68,12 +70,10 @@ class LabelPlan:
 
     @property
     def counts(self) -> LabelCounts:
-        """The labels after the change."""
         return LabelCounts.of(self.new.labels)
 
     @property
     def n_scores_removed(self) -> int:
-        """Traces whose score is removed."""
         return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
 
     @property
@@ -103,23 +103,13 @@ def plan_labels(
 ) -> LabelPlan:
     """Plan the labels that a file of scores or labels gives a store; nothing is written.
 
-    Parameters
-    ----------
-    table
-        In a store without a column `question_id`, its question ids are compared with trace ids.
-    threshold
-        Scores of at least this much count as right (at most this much, if lower is better).
-    replace_all
-        Rows that the file does not list lose score and label; otherwise they keep both.
+    In a store without a column `question_id`, the file's question ids are compared with trace ids.
+    Scores of at least the threshold count as right (at most, if lower is better). With
+    `replace_all`, rows that the file does not list lose score and label; else they keep both.
 
-    Raises
-    ------
-    NotFoundError
-        No id of the file is one of the store.
-    FormatError
-        The file holds no value.
-    SchemaError
-        The file has a trace under another question, or another scale than the scores that stay.
+    Raises NotFoundError: no id of the file is one of the store; FormatError: the file holds no
+    value; SchemaError: it has a trace under another question, or another scale than the scores that
+    stay.
     """
     ids = read_texts(store, TRACE_ID)
     questions = read_texts(store, QUESTION_ID) if QUESTION_ID in store.schema.columns else ids
@@ -248,3 +238,44 @@ def plan_undo(store: TraceStore) -> LabelPlan:
     provenance = kept | backup.provenance
     n_listed = len(saved.keys() & ids)
     return LabelPlan(store, ids, old, new, n_listed, provenance, undone=backup)
+
+
+def label_columns(schema: Schema) -> dict[str, Column]:
+    """The columns `score` and `label` to write: wide enough for what a store has in them."""
+    score = schema.columns.get("score")
+    label = schema.columns.get("label")
+    return {
+        "score": Column("float64" if score and score.dtype in WIDE else "float32"),
+        "label": Column(label.dtype if label and label.dtype in SIGNED else "int8"),
+    }
+
+
+def read_labels(store: TraceStore) -> Labels:
+    """Read scores and labels; NaN and -1 where a store has no such column.
+
+    Raises SchemaError if a column is not one number a row, or a label is not a whole number.
+    """
+    scores = _read_numbers(store, "score")
+    labels = _read_numbers(store, "label")
+    labels[np.isnan(labels)] = UNLABELLED
+    broken = np.flatnonzero(labels != np.rint(labels))
+    if len(broken):
+        row = int(broken[0])
+        raise SchemaError(
+            f"{store.path}: column 'label', trace {store.ids[row]!r}: expected a whole number, "
+            f"found {labels[row]:g}; write it again as 1, 0 or -1"
+        )
+    return Labels(scores, labels.astype(np.int64))
+
+
+def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
+    """A column of single numbers, a copy; NaN in all rows if there is none."""
+    column = store.schema.columns.get(name)
+    if column is None:
+        return np.full(len(store), math.nan)
+    if column.is_text or not column.is_single:
+        raise SchemaError(
+            f"{store.path}: column {name!r}: expected one number in each row, found {column}; "
+            f"{name} is the column that store label writes: give yours another name"
+        )
+    return np.array(store.column_array(name), np.float64)

@@ -1,24 +1,19 @@
-"""Changes the labels of a store: commits a `plan`, and can undo the last change.
+"""Changes the labels of a store: commits a `plan`.
 
 The labels that are replaced are saved first; see `backup`.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from store.errors import LockedError, SchemaError
-from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import write_backup
 from store.labels.grading import LABEL_OF_RULE
-from store.labels.plan import LabelPlan, plan_labels, plan_undo
-from store.labels.score_table import ScoreTable
-from store.labels.stored import label_columns
-from store.read.store import TraceStore
+from store.labels.plan import LabelPlan, label_columns
 from store.traces.label_keys import LABELS_BEFORE
 from store.write.writer import StoreWriter
 
-__all__ = ["commit_labels", "set_labels", "undo_labels"]
+__all__ = ["commit_labels"]
 
 
 def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
@@ -58,30 +53,3 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
 def _remove(writer: StoreWriter, path: Path) -> None:
     with suppress(OSError):
         writer.files.remove(path)
-
-
-def set_labels(
-    path: str | Path,
-    table: ScoreTable | Mapping[str, float],
-    threshold: float = SCORE_THRESHOLD,
-    *,
-    replace_all: bool = False,
-) -> LabelPlan:
-    """Label the traces of a store in one commit, and return what was changed.
-
-    See `plan_labels` and `commit_labels`. The table is a file of scores or labels as `read_scores`
-    reads it, or question id -> score.
-    """
-    given = table if isinstance(table, ScoreTable) else ScoreTable("scores", by_question=table)
-    with StoreWriter.open(path) as writer:
-        plan = plan_labels(TraceStore.open(path), given, threshold, replace_all=replace_all)
-        commit_labels(writer, plan)
-    return plan
-
-
-def undo_labels(path: str | Path) -> LabelPlan:
-    """Bring back the labels before the last change in one commit; see `plan_undo`."""
-    with StoreWriter.open(path) as writer:
-        plan = plan_undo(TraceStore.open(path))
-        commit_labels(writer, plan)
-    return plan

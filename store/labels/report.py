@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from store.labels.grading import asked_and_judged
 from store.labels.rule import UNLABELLED
 from store.read.store import TraceStore
-from store.reports import count, count_lines
+from store.reports import aligned, count, count_lines
 
 __all__ = [
     "LabelCounts",
@@ -39,7 +39,6 @@ class LabelCounts(NamedTuple):
 
     @classmethod
     def of(cls, labels: ArrayLike) -> "LabelCounts":
-        """Count the labels of all traces."""
         counts = Counter(np.asarray(labels).tolist())
         return cls(counts[1], counts[0], counts[UNLABELLED])
 
@@ -108,8 +107,7 @@ def rule_table(labels: Mapping[str, NDArray[np.int64]]) -> list[str]:
         numbers = [f"{n:,}" for n in LabelCounts.of(found)]
         agreement = "" if rule == first else _agreement(labels[first], found)
         table.append((rule, *numbers, agreement))
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    return [_line(cells, widths) for cells in table]
+    return [f"  {line}" for line in aligned(table, str.rjust)]
 
 
 def _agreement(one: NDArray[np.int64], other: NDArray[np.int64]) -> str:
@@ -119,12 +117,6 @@ def _agreement(one: NDArray[np.int64], other: NDArray[np.int64]) -> str:
     if not n:
         return "none in common"
     return f"{np.mean(one[both] == other[both]):.1%} of {n:,}"
-
-
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    name, *numbers = cells
-    padded = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
-    return f"  {'  '.join([name.ljust(widths[0]), *padded])}".rstrip()
 
 
 def verdict_lines(verdicts: Mapping[str, int]) -> list[str]:

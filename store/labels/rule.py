@@ -31,7 +31,7 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     return np.where(np.isfinite(scores), scores < threshold, UNLABELLED).astype(np.int64)
 
 
-def check_agreement(given: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
+def check_agreement(given: Iterable[tuple[str, object, object]], threshold: float) -> None:
     """Raise SchemaError for given labels that say another than the given scores.
 
     `given` has the name, score and label of each trace; only numbers are compared.
@@ -67,5 +67,4 @@ class Labels(NamedTuple):
     labels: NDArray[np.int64]  # 1 = hallucination, 0 = right, -1 = unlabelled
 
     def copy(self) -> "Labels":
-        """The same values in arrays of their own."""
         return Labels(self.scores.copy(), self.labels.copy())

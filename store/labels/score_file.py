@@ -56,27 +56,14 @@ def read_scores(
     label_column: str | None = None,
     lower_is_better: bool | None = None,
 ) -> ScoreTable:
-    """Read the scores or labels of traces or questions.
+    """Read the scores or labels of traces or questions, as `python -m store label --help` has them.
 
-    Parameters
-    ----------
-    path
-        CSV or JSON lines, as `python -m store label --help` describes them.
-    score_column, label_column
-        The column to read instead, as scores or as labels; one of the two at most.
-    lower_is_better
-        Whether a low score means a right answer. None means that a high one does.
+    `score_column` or `label_column`, one at most, is read instead of a column of a known name.
+    `lower_is_better`: whether a low score means a right answer; None: a high one does.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such file.
-    SchemaError
-        Not exactly one column of a known name is there, or the one that was named is not; the
-        message lists the columns.
-    FormatError
-        A line has no id or too many cells, its value is no finite number or no label, or an id has
-        two values.
+    Raises NotFoundError: there is no such file; SchemaError: not exactly one column of a known name
+    is there, or not the one that was named; FormatError: a line has no id or too many cells, its
+    value is no finite number or no label, or an id has two values.
     """
     usual_limit = csv.field_size_limit(LARGEST_CELL)
     try:

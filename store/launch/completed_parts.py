@@ -107,7 +107,6 @@ class FoundParts:
 
 
 def record_path(store: Path) -> Path:
-    """Return where the record of a part is."""
     return store.with_name(store.name + SUFFIX)
 
 

@@ -51,7 +51,6 @@ class Parts:
         return self._n_done / self._job.n_parts
 
     def text(self) -> str:
-        """How far the job is."""
         states = [(len(self._running), "running"), (len(self.failed), "failed")]
         shown = "".join(f", {n:,} {state}" for n, state in states if n)
         n_whole = len(self._whole)

@@ -39,7 +39,6 @@ class Workers:
         return min(self.n or n_free, self.most)
 
     def no_answer(self, found: object) -> NotFoundError:
-        """The error of an address that does not answer as a cluster."""
         return NotFoundError(
             f"--address {self.address}: expected HOST:PORT of a cluster, found no answer "
             f"({one_line(found)}); check that it runs and can be reached"

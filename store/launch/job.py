@@ -64,7 +64,6 @@ class Job:
         return f"part-{number}-of-{self.n_parts:04d}"
 
     def task(self, part: int) -> Task:
-        """Return a part as a worker gets it."""
         store = self.part_path(part)
         numbered = (self.key.command, "--part", f"{part}/{self.n_parts}")
         arguments = (*numbered, *self.before, str(store), *self.after)
@@ -72,7 +71,6 @@ class Job:
 
 
 def parts_folder(out: Path) -> Path:
-    """Return where the parts of the store at `out` are made."""
     return out.with_name(f"{out.name}.parts")
 
 

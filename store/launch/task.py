@@ -130,7 +130,6 @@ def _is_written(store: Path) -> bool:
 
 
 def package_root() -> str:
-    """Return the folder that has this package in it."""
     return str(Path(__file__).resolve().parents[2])
 
 

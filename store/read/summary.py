@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from store.format.schema import Column
+from store.reports import aligned
 
 __all__ = ["column_lines", "column_shape", "shape_text"]
 
@@ -30,11 +31,7 @@ def column_lines(columns: Mapping[str, tuple[str, str]]) -> list[str]:
     n_shown = len(columns) if len(columns) <= MAX_LINES else MAX_LINES - 1
     n_more = len(columns) - n_shown
     shown = [(name, *text) for name, text in columns.items()][:n_shown]
-    widths = [max(map(len, texts)) for texts in zip(*shown, strict=True)]
-    lines = []
-    for row in shown:
-        padded = map(str.ljust, row, widths)
-        lines.append("  ".join(["", *padded]).rstrip())
+    lines = [f"  {line}" for line in aligned(shown)]
     if n_more:
         lines.append(f"  … and {n_more} more")
     return lines

@@ -42,18 +42,10 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Key:
-    """What a file says about the values of one key.
+    """What a file says about the values of one key."""
 
-    Attributes
-    ----------
-    dtype
-        NumPy's name, "bfloat16" of ml_dtypes, `TEXT`, or what else it is called.
-    shape
-        Of the whole array; in a table, of the value of the first record.
-    """
-
-    dtype: str
-    shape: Shape = ()
+    dtype: str  # NumPy's name, "bfloat16" of ml_dtypes, `TEXT`, or what else it is called
+    shape: Shape = ()  # of the whole array; in a table, of the value of the first record
 
     def __str__(self) -> str:
         """'float32 (100, 8)'."""
@@ -67,7 +59,7 @@ class StoredArray(NamedTuple):
     read: Callable[[], Any]
 
 
-def key_of(value: Any) -> Key:
+def key_of(value: object) -> Key:
     """Return what a value is: an array, a text, lists of JSON, anything else."""
     if isinstance(value, list):
         try:
@@ -110,19 +102,9 @@ def first_whole(records: Iterable[Record]) -> Record:
 
 
 class Contents(ABC):
-    """Records of one file.
+    """Records of one file of a `kind`, as people call it; `keys` are in the order of the file."""
 
-    Attributes
-    ----------
-    kind
-        As people call it.
-    keys
-        Name -> what it holds, in the order of the file.
-    is_table
-        Whether each record is a value of every key by itself.
-    """
-
-    is_table: bool
+    is_table: bool  # whether each record is a value of every key by itself
 
     def __init__(self, path: Path, kind: str, keys: Mapping[str, Key]) -> None:
         self.path = path
@@ -179,7 +161,6 @@ class Arrays(Contents):
         self._checked = checked
 
     def read(self, key: str) -> Any:
-        """Return the array of a key."""
         return self._arrays[key].read()
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Record]:
@@ -208,7 +189,7 @@ class Arrays(Contents):
         return lengths.pop()[0]
 
 
-def _sizes_of(value: Any) -> Shape:
+def _sizes_of(value: object) -> Shape:
     if isinstance(value, list):
         return (len(value), *_sizes_of(value[0])[:1]) if value else (0,)
     return tuple(getattr(value, "shape", ()))[:2]

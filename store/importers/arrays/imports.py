@@ -1,10 +1,10 @@
 """Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow, JSON lines, pickles."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
@@ -69,7 +69,7 @@ class MapSource(FileSource):
         self.fields = self._find_fields(given, options.fields)
         super().__init__(given, options)
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         return {
             "format": "mapped arrays",
             "map": {item.column: item.key for item in self._mapped},
@@ -123,7 +123,7 @@ class MapSource(FileSource):
     def _find_fields(self, given: Sequence[Given], wanted: Sequence[str] | None) -> Fields:
         """Return what the first records have in keys of single values that are not mapped."""
         mapped = {item.key for item in self._mapped}
-        records: list[Mapping[str, Any]] = []
+        records: list[Record] = []
         for contents in self._each(given, lambda contents: [contents]):
             chosen = {*self._single_keys(contents), *(wanted or ())} - mapped
             keys = [name for name in contents.keys if name in chosen]
@@ -149,7 +149,7 @@ class MapSource(FileSource):
             if is_no_damage(error):
                 raise
 
-    def _judged(self, contents: Contents) -> Iterator[tuple[str, Any, Any]]:
+    def _judged(self, contents: Contents) -> Iterator[tuple[str, object, object]]:
         """Yield the place, the score and the label of each record, where both are mapped."""
         keys = {item.column: item.key for item in self._mapped if item.column in UNLABELLED}
         if len(keys) < len(UNLABELLED):
@@ -189,12 +189,12 @@ class MapSource(FileSource):
                 if is_no_damage(error):
                     raise
 
-    def _records(self, item: Given) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _records(self, item: Given) -> Iterator[tuple[int, Record]]:
         contents = self._open(item)
         keys = dict.fromkeys([*(one.key for one in self._mapped), *self.fields.names.values()])
         return enumerate(contents.records([k for k in keys if k in contents.keys], self._by_row))
 
-    def _row(self, item: Given, record: Mapping[str, Any], i: int) -> tuple[str | None, Row]:
+    def _row(self, item: Given, record: Record, i: int) -> tuple[str | None, Row]:
         if isinstance(record, BadRecord):
             raise record.error
         row: Row = {}

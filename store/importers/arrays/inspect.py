@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from store.importers.arrays.contents import (
     TEXT,
     Contents,
     Key,
+    Record,
     first_whole,
     key_of,
 )
@@ -196,7 +196,7 @@ def _key_lines(keys: Mapping[str, Key]) -> Iterator[str]:
         yield f"  ... and {len(keys) - SHOWN_KEYS:,} more"
 
 
-def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _text_lines(records: Sequence[Record]) -> Iterator[str]:
     """Yield the first texts, each cut to a few words of one line."""
     for record in records:
         texts = {name: str(value) for name, value in record.items() if isinstance(value, str)}
@@ -205,7 +205,7 @@ def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"  for example: {', '.join(shown[:N_SHOWN])}"
 
 
-def _propose(keys: Iterable[str], values: Mapping[str, Any]) -> list[Mapped]:
+def _propose(keys: Iterable[str], values: Record) -> list[Mapped]:
     """Propose a map for the keys of a file: columns of the field by their names and by others'.
 
     There is at most one for each column, which takes the value of the first record, where that is
@@ -233,7 +233,7 @@ def _can_be_typed(column: str, key: str) -> bool:
         return False
 
 
-def _fits(item: Mapped, value: Any) -> bool:
+def _fits(item: Mapped, value: object) -> bool:
     """Return whether a column takes a value; perhaps one that the first record lacks."""
     try:
         return value is None or bool(column_of(item, value_of(item, value)))
@@ -241,14 +241,14 @@ def _fits(item: Mapped, value: Any) -> bool:
         return False
 
 
-def _first_values(contents: Contents, by_row: bool) -> Mapping[str, Any]:
+def _first_values(contents: Contents, by_row: bool) -> Record:
     """Return the values of the first record; small ones like them where those are arrays."""
     if contents.is_table:
         return first_whole(contents.records(list(contents.keys), True))
     return {name: _like(key, by_row) for name, key in contents.keys.items()}
 
 
-def _like(key: Key, by_row: bool) -> Any:
+def _like(key: Key, by_row: bool) -> object:
     """Return a value of the kind of a key in a record; None where only the values tell."""
     if key.dtype == LIST:
         return None

@@ -11,7 +11,7 @@ never rounded, floats are.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,7 +135,7 @@ def check_keys(mapped: Sequence[Mapped], contents: Contents) -> None:
             )
 
 
-def column_of(item: Mapped, value: Any) -> Column:
+def column_of(item: Mapped, value: object) -> Column:
     """Return the column that the first record's value makes; raises SchemaError."""
     if isinstance(value, str):
         return Column("utf8")
@@ -145,7 +145,7 @@ def column_of(item: Mapped, value: Any) -> Column:
     return Column(key.dtype, item_shape, axis, names)
 
 
-def value_of(item: Mapped, value: Any, column: Column | None = None) -> Any:
+def value_of(item: Mapped, value: object, column: Column | None = None) -> Any:
     """Return the value of a column from that of a key: NumPy's or JSON's, of one record.
 
     Plain numbers have the dtype of the column in the schema, where that is known. Raises
@@ -169,7 +169,7 @@ def value_of(item: Mapped, value: Any, column: Column | None = None) -> Any:
     return array if dtype is None else _exact(array, dtype, where)
 
 
-def references_of(value: Any, where: str) -> str:
+def references_of(value: object, where: str) -> str:
     """Return references as the column keeps them, and `label` reads them: a JSON list of texts.
 
     They are one text, several in a list or an array, or a text that is a JSON list of texts. An
@@ -193,7 +193,7 @@ def _are_texts(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if isinstance(value, bytes):
@@ -207,14 +207,14 @@ def _text(value: Any, where: str) -> str:
     return str(value)
 
 
-def _json_list(values: Any, where: str) -> str:
+def _json_list(values: Iterable[object], where: str) -> str:
     texts = [value.decode() if isinstance(value, bytes) else value for value in values]
     if not _are_texts(texts):
         raise SchemaError(f"{where}: expected a list of texts, found other values in it")
     return json.dumps([str(text) for text in texts], ensure_ascii=False)
 
 
-def _array(value: Any, where: str) -> np.ndarray:
+def _array(value: object, where: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:
@@ -233,12 +233,12 @@ def _plain_dtype(item: Mapped, array: np.ndarray, column: Column | None) -> str 
     return PLAIN_FLOAT if is_floating else None
 
 
-def is_fraction(value: Any) -> bool:
+def is_fraction(value: object) -> bool:
     """Return whether a value is of plain numbers that are not all integers."""
     return any(map(is_fraction, value)) if isinstance(value, list) else isinstance(value, float)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Return whether a value is of Python's own numbers, which have no precision of their own."""
     while isinstance(value, list) and value:
         value = value[0]
@@ -259,7 +259,7 @@ def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:
     return converted
 
 
-def _fit_axes(item: Mapped, array: Any) -> Any:
+def _fit_axes(item: Mapped, array: np.ndarray) -> np.ndarray:
     """Return an array with the axes of a known column; raises SchemaError for others.
 
     One number may be in a longer shape, and states of one layer may lack the axis of layers.
@@ -284,7 +284,7 @@ def _fit_axes(item: Mapped, array: Any) -> Any:
     return array
 
 
-def _in_order(names: Sequence[str], wanted: Sequence[str], array: Any) -> Any:
+def _in_order(names: Sequence[str], wanted: Sequence[str], array: np.ndarray) -> np.ndarray:
     """Return a view of an array with its axes as wanted; of layers that it lacks, there is one."""
     if len(names) < len(wanted):
         names = (LAYERS_AXIS, *names)

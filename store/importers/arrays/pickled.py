@@ -63,7 +63,7 @@ def _checked(values: Record, max_bytes: int) -> Record:
         return BadRecord(error)
 
 
-def _key(value: Any, max_bytes: int) -> Key:
+def _key(value: object, max_bytes: int) -> Key:
     """Return what a value is; lists of numbers or of texts, of equal lengths, are arrays."""
     if not isinstance(value, list):
         return key_of(_plain(value, max_bytes))
@@ -75,7 +75,7 @@ def _key(value: Any, max_bytes: int) -> Key:
     return Key(key_of(value).dtype, shape)
 
 
-def _shape(value: Any) -> Shape | None:
+def _shape(value: object) -> Shape | None:
     """Return the shape of numbers or texts in lists of equal lengths; None for other lists."""
     if not isinstance(value, list):
         return ()
@@ -84,7 +84,7 @@ def _shape(value: Any) -> Shape | None:
     return None if shapes or inner is None else (len(value), *inner)
 
 
-def _plain(value: Any, max_bytes: int) -> Any:
+def _plain(value: object, max_bytes: int) -> Any:
     """Return a value that is no larger than its file.
 
     What repeats itself could fill the memory: it becomes an empty dict, which no column takes.
@@ -97,7 +97,7 @@ def _plain(value: Any, max_bytes: int) -> Any:
     return value if _n_items(value, {}) <= MAX_ITEMS else {}
 
 
-def _n_items(value: Any, known: dict[int, float]) -> float:
+def _n_items(value: object, known: dict[int, float]) -> float:
     """Count numbers and characters in lists of lists; infinite with anything else in them."""
     if isinstance(value, str):
         return len(value)

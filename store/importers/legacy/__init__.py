@@ -1,9 +1,8 @@
 """Import of the older formats: raw traces of six generations, and preprocessed ones."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,13 @@ from store.format.schema import Column
 from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
-from store.importers.legacy.contents import FileReader, Traces, survey_files
-from store.importers.legacy.kinds import describe_files, import_command
+from store.importers.legacy.contents import (
+    FileReader,
+    Traces,
+    describe_files,
+    import_command,
+    survey_files,
+)
 from store.importers.legacy.preprocessed import GraphTraces, Partners, PreprocessedTraces
 from store.importers.legacy.raw import UNCLEAR, WITHOUT_IDS, belongs_to
 from store.importers.pickles import MAX_BYTES
@@ -81,19 +85,10 @@ class ImportSource(FileSource):
     question and its k-th sequence are one trace; sequences without graphs follow as traces without
     tokens. Of a part, sequences follow their graphs.
 
-    Parameters
-    ----------
-    keep_attention
-        Keep the full attention maps of raw traces, as the column `attentions`.
-    attn_threshold
-        The threshold that preprocessed graphs were built with; None finds one that is safe.
-    max_bytes
-        Most bytes of one file.
-
-    Raises
-    ------
-    SchemaError
-        No trace can be read from any file, or files, threshold and scores do not belong together.
+    `keep_attention` keeps the full attention maps of raw traces, as the column `attentions`.
+    Preprocessed graphs were built with `attn_threshold`; None finds one that is safe. A file has at
+    most `max_bytes`. Raises SchemaError: no trace can be read from any file, or files, threshold
+    and scores do not belong together.
     """
 
     report: ImportReport
@@ -127,7 +122,7 @@ class ImportSource(FileSource):
         self._kind = self.report.kind = self._reader.last_kind
         return row
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         threshold = self._attn_threshold
         if threshold is None:
             threshold = self._survey.smallest_edge
@@ -140,7 +135,7 @@ class ImportSource(FileSource):
             "attn_threshold": threshold,
             "layer_convention": "as in the files: layers 1..L, the embedding output left out",
             "reductions": "of full attention maps in float32, then float16",
-            "versions": dict(_versions()),
+            "versions": {"numpy": version("numpy")},
             **_describe_kind(self._kind),
         }
 
@@ -244,13 +239,6 @@ def _set_position(row: Row, position: int) -> None:
             f"numbered, found {row['question_id']!r:.100}; import it into another store"
         )
     row["question_id"] = question_id
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    """Yield the versions of what computes columns; preprocessed files need no torch."""
-    for name in ("numpy", "torch"):
-        with suppress(PackageNotFoundError):
-            yield name, version(name)
 
 
 def _describe_kind(kind: str) -> dict[str, str]:

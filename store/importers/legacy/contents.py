@@ -1,15 +1,17 @@
 """What files of the older formats hold, decided by their content, never by their names."""
 
+import glob
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import SchemaError
 from store.importers.damage import DAMAGE, one_line
-from store.importers.files import Given
+from store.importers.files import Given, match_pattern, old_suffix
 from store.importers.legacy.fields import shown_keys
-from store.importers.legacy.kinds import describe_kind
 from store.importers.legacy.preprocessed import (
     GraphTraces,
     PreprocessedTraces,
@@ -18,8 +20,11 @@ from store.importers.legacy.preprocessed import (
 )
 from store.importers.legacy.raw import RawTraces
 from store.importers.pickles import read_content
+from store.reports import count
 
-__all__ = ["FileReader", "Survey", "Traces", "survey_files"]
+__all__ = ["FileReader", "Survey", "Traces", "describe_files", "import_command", "survey_files"]
+
+NAMED = 3  # files of a kind that are shown
 
 Traces = RawTraces | PreprocessedTraces  # of one file
 
@@ -46,7 +51,6 @@ class FileReader:
 
     @property
     def last_kind(self) -> str:
-        """The kind of the file that was read last."""
         return self._last[1].kind if self._last else ""
 
     def open(self, item: Given) -> Traces:
@@ -102,7 +106,6 @@ class Survey(NamedTuple):
 
     @property
     def is_preprocessed(self) -> bool:
-        """Whether the files are the preprocessed ones."""
         return any(self.question_ids.values())
 
 
@@ -139,3 +142,44 @@ def survey_files(files: Sequence[Given], reader: FileReader) -> Survey:
             "import the two kinds into two stores"
         )
     return Survey(preprocessed or raw, question_ids, smallest_edge)
+
+
+def describe_kind(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
+    """Return which files are of a kind, and the command that imports them without the others."""
+    return f"{describe_files(kind, files)}: {import_command(kind, files, others)}"
+
+
+def describe_files(kind: str, files: Sequence[Path]) -> str:
+    """Return how many files are of a kind, and the first of them."""
+    more = ["..."] if len(files) > NAMED else []
+    shown = ", ".join([*map(str, files[:NAMED]), *more])
+    return f"{count(len(files), f'{kind} file')} ({shown})"
+
+
+def import_command(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
+    """Return a command to copy, which imports files of a kind without the others.
+
+    It names every file where no pattern tells them from the others.
+    """
+    slug = kind.replace(" ", "-")
+    patterns = _patterns_of(files, others) if len(files) > NAMED else []
+    sources = shlex.join(patterns or list(map(str, files)))
+    return f"python -m store import OUT-{slug}.zarr {sources}"
+
+
+def _patterns_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
+    """Return a few patterns that match these files and no others, [] if there are none."""
+    patterns = list(dict.fromkeys(map(_pattern_of, files)))
+    matched = chain.from_iterable(map(match_pattern, patterns))
+    if len(patterns) > NAMED or not set(others).isdisjoint(matched):
+        return []
+    return patterns
+
+
+def _pattern_of(file: Path) -> str:
+    """Return the pattern of the files in its folder with its suffix; itself if it has none."""
+    suffix = old_suffix(file)
+    if not suffix:
+        return str(file)
+    folder = glob.escape(str(file.parent))
+    return f"{folder}/*{file.name[-len(suffix) :]}"

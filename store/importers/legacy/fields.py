@@ -37,7 +37,6 @@ def shown_keys(record: Mapping) -> list[str]:
 
 
 def text(record: Mapping, key: str) -> str:
-    """Return a text."""
     item = value(record, key)
     if not isinstance(item, str):
         raise SchemaError(f"{key}: expected a text, found {type(item).__name__}")
@@ -45,7 +44,6 @@ def text(record: Mapping, key: str) -> str:
 
 
 def texts(record: Mapping, key: str) -> list[str]:
-    """Return a list of texts."""
     items = value(record, key)
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise SchemaError(f"{key}: expected a list of texts, found something else")
@@ -58,7 +56,6 @@ def texts(record: Mapping, key: str) -> list[str]:
 
 
 def integer(record: Mapping, key: str) -> int:
-    """Return a whole number."""
     item: Any = value(record, key)
     if not is_integer(item):
         raise SchemaError(f"{key}: expected an integer, found {type(item).__name__}")

@@ -130,7 +130,7 @@ def _part(graph: Any, name: str) -> Any:
         ) from error
 
 
-def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def _edges(graph: object, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Return pair number and attention of every edge, from token j to token i, j <= i."""
     index = fields.array(_part(graph, "edge_index"))
     source, target = index.astype(np.int64).reshape(2, -1)

@@ -71,7 +71,7 @@ class Facts(NamedTuple):
     has_text_of_each_token: bool | None  # of each id that it holds
 
     @classmethod
-    def of(cls, record: Any) -> "Facts":
+    def of(cls, record: object) -> "Facts":
         """Return what a record shows, whatever it is."""
         texts = _attempt(_has_text_of_each_token, record)
         return cls(_attempt(_generation_of, record), _attempt(_sizes_of, record), texts)

@@ -5,7 +5,7 @@ In a record they lie per layer or by step. Axes: L layers, H heads, T tokens, d 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -189,16 +189,14 @@ def attention_columns(raw: RawStates, prompt_len: int | None, keep: bool) -> Row
 
 def _reduce(layer: np.ndarray, prompt_len: int | None) -> dict[str, np.ndarray]:
     """Return the columns of the maps `(H, T, T)` of one layer, in float16."""
-    import torch  # only full maps need it
-
-    from store.sources import reductions
-
-    attention = torch.from_numpy(layer)[None].float()  # (1, H, T, T)
-    columns: dict[str, Any] = {
-        "attn_mean": reductions.mean_triangle(attention),
-        "attn_diag": reductions.diagonal(attention),
-        "attn_colsum": reductions.column_sums(attention),
+    maps = layer.astype(np.float32)
+    by_head = {
+        "attn_diag": maps.diagonal(axis1=1, axis2=2),
+        "attn_colsum": np.tril(maps).sum(axis=1),
     }
     if prompt_len is not None:
-        columns["attn_pmass"] = reductions.prompt_mass(attention, prompt_len)
-    return {name: values.half().numpy() for name, values in columns.items()}
+        by_head["attn_pmass"] = maps[..., :prompt_len].sum(axis=2)
+    columns = {name: values.T[:, None] for name, values in by_head.items()}  # (T, 1, H)
+    triangle = np.tril_indices(maps.shape[1])
+    columns["attn_mean"] = maps.mean(axis=0)[triangle][:, None]  # (pairs, 1)
+    return {name: values.astype(np.float16) for name, values in columns.items()}

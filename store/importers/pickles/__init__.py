@@ -86,30 +86,17 @@ def read_content(path: Path, kind: str, max_bytes: int = MAX_BYTES) -> Any:
     so it may be larger than the memory; leave it in its place as long as they are used. The arrays
     of a pickle share the memory of the bytes they were read into, as with `pickle.load`.
 
-    Parameters
-    ----------
-    kind
-        "torch", or else a pickle of any protocol, plain or compressed by gzip.
-    max_bytes
-        Most bytes of the pickle, counted after decompression, or of the tensors of a torch file;
-        more are refused before they are read. Of a pickle, neither is read what the free memory
-        does not hold.
+    `kind` is "torch", or else a pickle of any protocol, plain or compressed by gzip. More than
+    `max_bytes` of the pickle after decompression, or of the tensors of a torch file, are refused
+    before they are read; of a pickle, also what the free memory does not hold.
 
-    Returns
-    -------
-    object
-        dict, list, tuple, set, frozenset, OrderedDict, None, bool, int, float, complex, str, bytes,
-        bytearray, `numpy.ndarray` and NumPy scalars of bool, integer, float, complex, text and
-        bytes dtypes; of a torch file also a `Graph` for a `torch_geometric.data.Data`.
+    Returns dict, list, tuple, set, frozenset, OrderedDict, None, bool, int, float, complex, str,
+    bytes, bytearray, `numpy.ndarray` and NumPy scalars of bool, integer, float, complex, text and
+    bytes dtypes; of a torch file also a `Graph` for a `torch_geometric.data.Data`.
 
-    Raises
-    ------
-    RefusedError
-        The file asks for a name, an opcode or an amount of memory that no trace needs.
-    CorruptError
-        The file is not one whole pickle, or not a whole torch file.
-    MemoryError
-        A pickle is larger than the memory that is free now.
+    Raises RefusedError: the file asks for a name, an opcode or an amount of memory that no trace
+    needs; CorruptError: it is not one whole pickle or torch file; MemoryError: a pickle is larger
+    than the memory that is free now.
     """
     with path.open("rb") as file, _one_line(path):
         size = path.stat().st_size

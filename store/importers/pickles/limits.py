@@ -88,7 +88,7 @@ class CheckedReader:
             raise too_much(f"{n} bytes at byte {self.n_read}", self.max_bytes)
 
 
-def check_keys(keys: Iterable[Any], hashes: Counter[int]) -> None:
+def check_keys(keys: Iterable[object], hashes: Counter[int]) -> None:
     """Refuse keys that take long to hash, and many that were made to have one hash.
 
     `hashes` counts those of the container's keys whose hashes a file can choose.

@@ -63,17 +63,11 @@ _DATA = (
 
 
 class Unpickler(pickle._Unpickler):
-    """Reads one pickle.
+    """Reads one pickle, which may ask for `more_names` apart from `BUILDERS`.
 
-    Parameters
-    ----------
-    more_names
-        What the pickle may ask for by name, apart from `BUILDERS`.
-    storage_of
-        (key, dtype, number of items) -> the items of a storage that lies outside the pickle; raises
-        CorruptError if there are not as many. None where nothing may lie outside.
-    more_data
-        Types whose values may be in it, apart from `_DATA`.
+    `storage_of`: (key, dtype, number of items) -> the items of a storage that lies outside the
+    pickle; raises CorruptError if there are not as many. None where nothing may lie outside. Values
+    of the types `more_data` may be in it, apart from those of `_DATA`.
     """
 
     dispatch: ClassVar[Any]

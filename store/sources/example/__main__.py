@@ -13,7 +13,6 @@ SHOW_EVERY = 50  # steps
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m store.sources.example",
         description="Train the example's language model from scratch and write its model "
@@ -35,7 +34,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train, write, and print where."""
     args = parse_args(argv)
     # first, so that a bad path costs no training
     args.output_dir.mkdir(parents=True, exist_ok=True)

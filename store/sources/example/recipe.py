@@ -148,15 +148,8 @@ def train_model(
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Train the model of a recipe from scratch, on one thread (torch keeps that setting).
 
-    `recipe`: steps, sizes and seeds. `report`: called after every step with the step's number, from
-    1, and its loss in nats per token.
-
-    Returns
-    -------
-    model : LlamaForCausalLM
-        float32, in evaluation mode.
-    tokenizer : PreTrainedTokenizerFast
-        Its tokenizer.
+    `report` is called after every step with the step's number, from 1, and its loss in nats per
+    token. Returns the model, float32 and in evaluation mode, and its tokenizer.
     """
     torch.set_num_threads(1)
     tokenizer = build_tokenizer()
@@ -179,15 +172,11 @@ def train_model(
 def training_batches(
     tokenizer: PreTrainedTokenizerFast, recipe: Recipe
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Draw lines of the corpus, without end.
+    """Draw lines of the corpus, without end: ids and labels, int64 (B, T) both.
 
-    Yields
-    ------
-    ids : Tensor, int64 (B, T)
-        `<s>` and a line, padded on the right: under a causal mask no token sees what comes after
-        it.
-    labels : Tensor, int64 (B, T)
-        The same ids where they are to be learnt (answers and what ends them), -100 elsewhere.
+    The ids are `<s>` and a line, padded on the right: under a causal mask no token sees what comes
+    after it. Labels are the same where they are to be learnt (answers and what ends them), else
+    -100.
     """
     rng = np.random.default_rng(recipe.seed)
     while True:

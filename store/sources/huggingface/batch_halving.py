@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -101,6 +101,6 @@ class BatchedModel:
             yield from self._halving.run(run, items[first : first + self.batch_size])
 
     @cached_property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """What decides its numbers, JSON-able; the checksum reads all weights."""
         return describe_model(self.model, self.tokenizer, self.name, None)

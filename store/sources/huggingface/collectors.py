@@ -11,7 +11,7 @@ Axes: B traces, T tokens, L layers that are kept, H heads, d hidden size.
 
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ __all__ = [
     "StateColumns",
 ]
 
-Row = dict[str, Tensor | NDArray[Any]]
+Row = dict[str, Tensor | np.ndarray]
 Strong = tuple[NDArray[np.int64], NDArray[np.float16]]
 ATTENTION = columns_of("attention")
 EDGES = tuple(name for name in ATTENTION if TRACE_COLUMNS[name].axis == "edges")
@@ -52,7 +52,6 @@ class Layout(NamedTuple):
 
     @property
     def width(self) -> int:
-        """T, the length of the longest trace."""
         return max(self.lengths)
 
     def between(self, starts: Sequence[int], ends: Sequence[int], device: torch.device) -> Tensor:
@@ -283,7 +282,7 @@ class AttentionColumns:
             # each layer's are copied: their number is not known before the last one
             self._strong[i].append((places.cpu().numpy(), rows[is_strong].cpu().numpy()))
 
-    def _edges(self, trace: int) -> dict[str, NDArray[Any]]:
+    def _edges(self, trace: int) -> dict[str, np.ndarray]:
         """The edges of a trace, by target and source; 0 where a head's attention is not strong."""
         n = self._layout.lengths[trace]
         places, values = map(np.concatenate, zip(*self._strong[trace], strict=True))
@@ -292,11 +291,11 @@ class AttentionColumns:
         edges = np.zeros((len(pair), self._n_layers, self._n_heads), np.float16)
         edges[edge, layer, head] = values
         ends = np.stack([pair // n, pair % n], axis=1).astype(np.int32)
-        made: dict[str, NDArray[Any]] = {"attn_edges": edges, "attn_edge_ends": ends}
+        made: dict[str, np.ndarray] = {"attn_edges": edges, "attn_edge_ends": ends}
         return {name: made[name] for name in EDGES if name in self._columns}
 
     def _mean_triangles(self, maps: Tensor) -> Tensor:
-        """Means over heads, their lower triangles row by row, as in `reductions.mean_triangle`.
+        """Means over heads, their lower triangles row by row: (0, 0), (1, 0), (1, 1), (2, 0), ...
 
         (B, H, T, T) -> float16 (B, T * (T + 1) / 2); the first n * (n + 1) / 2 entries are those of
         a trace of n tokens.
@@ -313,13 +312,13 @@ class AttentionColumns:
         for i, n in enumerate(self._layout.lengths):
             maps[i, :, n:] = 0
 
-    def rows(self) -> list[dict[str, NDArray[Any]]]:
+    def rows(self) -> list[dict[str, np.ndarray]]:
         """The columns of each trace, float16."""
         by_head = {name: column.numpy() for name, column in self._by_head.items()}
         means = self._means.numpy()
-        rows: list[dict[str, NDArray[Any]]] = []
+        rows: list[dict[str, np.ndarray]] = []
         for i, n in enumerate(self._layout.lengths):
-            row: dict[str, NDArray[Any]] = {name: column[i, :n] for name, column in by_head.items()}
+            row: dict[str, np.ndarray] = {name: column[i, :n] for name, column in by_head.items()}
             if means.size:
                 n_pairs = n * (n + 1) // 2
                 row["attn_mean"] = np.ascontiguousarray(means[i, :, :n_pairs].T)  # (pairs, L)

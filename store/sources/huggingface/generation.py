@@ -108,7 +108,6 @@ class Decoding:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether answers are drawn at random."""
         return self.num_beams == 1 and (self.num_samples > 1 or self._has_softmax)
 
     @property
@@ -120,7 +119,6 @@ class Decoding:
         return GREEDY | BEAMS | beams
 
     def describe(self) -> dict[str, Any]:
-        """The settings that decide the answers, JSON-able."""
         if not self.is_sampled:
             return self.settings
         sampling = {

@@ -167,8 +167,7 @@ class HuggingFaceJudge(BatchedModel):
             found[i] = verdict
         return found
 
-    def describe(self) -> dict[str, Any]:
-        """The model and its prompt, JSON-able."""
+    def describe(self) -> dict[str, object]:
         return {
             **{key: self.described[key] for key in _DESCRIBED},
             "template": self.template,

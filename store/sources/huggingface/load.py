@@ -311,7 +311,6 @@ def _read_weights(auto: Any, kind: str, name: str, **options: Any) -> tuple[Any,
 
 @contextmanager
 def _fitting(name: str, place: str, advice: str) -> Iterator[None]:
-    """Raise a SchemaError where memory does not suffice."""
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -74,7 +74,6 @@ class HuggingFaceNli(BatchedModel):
         return [said[pair] for pair in pairs]
 
     def describe(self) -> dict[str, object]:
-        """The model and its settings, JSON-able."""
         described = {**self.described, "longest_input": self.longest}
         del described["attn_implementation"]
         return described

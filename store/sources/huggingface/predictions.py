@@ -17,7 +17,7 @@ size.
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ def prediction_columns(
     top_k: int,
     ends: Collection[int],
     columns: Collection[str],
-) -> list[dict[str, NDArray[Any]]]:
+) -> list[dict[str, np.ndarray]]:
     """Describe the distributions that predicted the tokens of traces, and the one after them.
 
     `logits`, (B, T, V): row t predicts token t + 1; traces are padded on the right.
@@ -73,7 +73,7 @@ def prediction_columns(
     predicted token t; at t = 0 there is none: NaN, and -1 for the ids. `eos_logprob` float32 ():
     the log-probability that one of `ends` comes after the last token; NaN if there are none.
     """
-    made: list[dict[str, NDArray[Any]]] = [{} for _ in traces]
+    made: list[dict[str, np.ndarray]] = [{} for _ in traces]
     if "eos_logprob" in columns:
         last = torch.tensor([len(trace) - 1 for trace in traces], device=logits.device)
         of_ends = _end_logprobs(logits[torch.arange(len(traces), device=logits.device), last], ends)
@@ -91,7 +91,7 @@ def prediction_columns(
 
 def _describe_all(
     logits: Tensor, traces: Sequence[Sequence[int]], top_k: int, wanted: Collection[str]
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, np.ndarray]:
     """The columns of all traces, one after the other; (N, ...) for N tokens."""
     width = logits.shape[1]
     # row before each token but the first: token t of trace i is predicted in row i * width + t - 1
@@ -105,7 +105,7 @@ def _describe_all(
         _describe(flat[numbers], ids, top_k, wanted)
         for numbers, ids in zip(row_numbers.split(n_rows), target_ids.split(n_rows), strict=True)
     ]
-    described: dict[str, NDArray[Any]] = {}
+    described: dict[str, np.ndarray] = {}
     for name in wanted:
         values = torch.cat([chunk[name] for chunk in chunks]).cpu().numpy()
         column = np.full((len(is_first), *values.shape[1:]), FIRST[name], values.dtype)
@@ -234,7 +234,7 @@ class LensColumns:
         found = self._lens.entropies(self._layers[number], of_tokens)
         self._entropies[:, :, number].masked_scatter_(is_token.cpu(), found.cpu())
 
-    def rows(self) -> list[dict[str, NDArray[Any]]]:
+    def rows(self) -> list[dict[str, np.ndarray]]:
         """The column (T, L) of each trace: entry t is about the token after token t."""
         found = self._entropies.numpy()
         return [{self._name: found[i, :n]} for i, n in enumerate(self._layout.lengths)]

@@ -78,7 +78,6 @@ class EncodedQuestion(NamedTuple):
     grade: Grade = Grade(math.nan, {})  # what rules say of the answer, once they were asked
 
     def answered(self, trace_id: str, ids: list[int], text: str) -> "EncodedQuestion":
-        """With the answer of a model."""
         unlabelled = np.full(len(self.prompt) + len(ids), NO_LABEL, np.int8)
         answer = np.array(ids, np.int32)
         return self._replace(trace_id=trace_id, answer=answer, text=text, token_label=unlabelled)
@@ -90,7 +89,6 @@ class EncodedQuestion(NamedTuple):
 
     @property
     def case(self) -> Case:
-        """What the answer is labelled by."""
         return Case(self.question["question"], self.question["answers"], self.text)
 
     @property
@@ -261,7 +259,7 @@ class Prompts:
             shorter["question"] = question["question"].replace(context, cut, 1)
         return shorter
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What decides the prompts; of a chat template the text it makes, which may have a date."""
         limit = self.max_context_tokens
         cut = {} if limit is None else {"max_context_tokens": limit}
@@ -271,7 +269,7 @@ class Prompts:
             return {"prompt_template": shots + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
-        described: dict[str, Any] = {"prompt_template": self.template, **cut}
+        described: dict[str, object] = {"prompt_template": self.template, **cut}
         if self.system:
             described["system"] = self.system
         if self.turns:
@@ -328,7 +326,6 @@ def _name(question: Question) -> str:
 
 
 def template_values(question: Question) -> Mapping[str, str]:
-    """The texts that fill a template."""
     fields = question.get("fields", {})
     values = {name: _as_text(value) for name, value in fields.items() if value is not None}
     values["question"] = question["question"]
@@ -337,7 +334,7 @@ def template_values(question: Question) -> Mapping[str, str]:
     return values
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 import torch
 from crc32c import crc32c
@@ -64,9 +63,9 @@ def describe_model(
     tokenizer: PreTrainedTokenizerBase,
     name: str | None,
     attn_implementation: str | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What decides the numbers of a trace whose tokens are given, JSON-able."""
-    described: dict[str, Any] = {
+    described: dict[str, object] = {
         "model": name,
         "revision": getattr(model.config, "_commit_hash", None),
         "architecture": type(model).__name__,
@@ -86,7 +85,7 @@ def describe_model(
     return described
 
 
-def describe_decoding(model: PreTrainedModel, decoding: Decoding) -> dict[str, Any]:
+def describe_decoding(model: PreTrainedModel, decoding: Decoding) -> dict[str, object]:
     """What decides where an answer goes and where it ends, JSON-able."""
     return {
         **decoding.describe(),
@@ -96,7 +95,7 @@ def describe_decoding(model: PreTrainedModel, decoding: Decoding) -> dict[str, A
     }
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """SHA-256 of something JSON-able."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -224,7 +224,6 @@ class TokenTexts:
         self._after = lru_cache(PAIRS_KEPT)(self._text_after)
 
     def to_json(self, ids: Sequence[int]) -> str:
-        """The texts as a JSON list."""
         return json.dumps(self.texts(ids), ensure_ascii=False)
 
     def texts(self, ids: Sequence[int]) -> list[str]:

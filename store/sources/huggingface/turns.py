@@ -34,7 +34,6 @@ class PlainText:
         self._special = special_tokens(tokenizer)
 
     def text(self, turns: Sequence[Turn], message: str) -> str:
-        """The prompt of a message."""
         shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in turns)
         return "".join(shots) + message
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
 from store.format.manifest import GROUP_FILE, Manifest
@@ -47,7 +47,6 @@ class StoreSize(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the files."""
         return sum(self.columns.values())
 
 
@@ -188,7 +187,6 @@ class ExtractionPlan:
 
     @property
     def remarks(self) -> list[str]:
-        """What to know besides."""
         lines = list(self.notes)
         if self.sample is not None and self.lengths.certainty != "given":
             # how far the answers of a sample may be from all answers
@@ -210,7 +208,7 @@ class ExtractionPlan:
             )
         return lines
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, for programs; bytes and seconds."""
         size, sample, n_rows = self.size, self.sample, self.lengths.n_rows
         columns = {

@@ -73,7 +73,6 @@ class DiskSpeed(NamedTuple):
 
 
 def read_machine() -> Machine:
-    """Ask the kernel and torch."""
     import torch
 
     devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))

@@ -201,7 +201,6 @@ def _count_text_bytes(
 
 
 def bytes_of(texts: Iterable[str]) -> int:
-    """The bytes of texts in UTF-8."""
     return sum(len(text.encode(errors="surrogatepass")) for text in texts)
 
 
@@ -241,7 +240,6 @@ class Sample:
         return float(answers.mean()), float(spread / math.sqrt(len(answers)))
 
     def speed(self) -> dict[str, Any]:
-        """How fast it was, for programs."""
         names = ("n_questions", "load_s", "question_s", "passes")
         return {name: getattr(self, name) for name in names}
 

@@ -7,7 +7,7 @@ is measured; the other shares and numbers are choices, and `docs/speed.md` says 
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from store.reports import count, size_text
 from store.sources.plan.machine import DiskSpeed, Machine, clock_text, column_table
@@ -129,7 +129,7 @@ class TrainingPlan:
         kept = min(1.0, n_bytes / compressed_bytes)
         return n_bytes, f"cache_bytes: {kept:.0%} of the compressed columns, decoded"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, for programs; bytes and seconds."""
         gpus = [gpu._asdict() for gpu in self.machine.gpus]
         return {

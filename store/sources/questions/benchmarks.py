@@ -15,11 +15,10 @@ Hugging Face Hub. Pure: the records come in, and records go out.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
-from store.sources.questions.corpora import CORPORA
+from store.sources.questions.corpora import CORPORA, SUMMARY
 from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
 from store.text_records import LineError
 
@@ -35,7 +34,7 @@ _YES_NO = {"yes": 1, "no": 0}
 BENCHMARK_QUESTION_NAMES = ("model_input", "user_query", "Body", "prompt")
 
 
-def find_form(record: Any) -> Form | None:
+def find_form(record: object) -> Form | None:
     """The benchmark that a record is of; None if of none."""
     if not isinstance(record, Mapping):
         return None
@@ -66,7 +65,7 @@ def _ragtruth(record: Record, number: int) -> Iterator[Record]:
     }
 
 
-def _ragtruth_context(source_info: Any) -> Any:
+def _ragtruth_context(source_info: object) -> object:
     """The part of the prompt that the response is to keep to, spelled as in the prompt."""
     if not isinstance(source_info, Mapping):
         return source_info
@@ -132,7 +131,7 @@ def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
 
 
 def _truthfulqa(
-    record: Record, number: int, right: list[Any], wrong: list[Any]
+    record: Record, number: int, right: Iterable[object], wrong: Iterable[object]
 ) -> Iterator[Record]:
     asked = {
         **record,
@@ -145,7 +144,7 @@ def _truthfulqa(
             yield {**asked, "response": answer, "label": label}
 
 
-def _distinct(answers: list[Any]) -> list[str]:
+def _distinct(answers: Iterable[object]) -> list[str]:
     stripped = (str(answer).strip() for answer in answers)
     return [answer for answer in dict.fromkeys(stripped) if answer]
 
@@ -161,13 +160,13 @@ def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
     }
 
 
-def _mu_shroom_id(model_input: Any) -> str:
+def _mu_shroom_id(model_input: object) -> str:
     """One id for all outputs to an input: ids there are of outputs."""
     digest = hashlib.sha256(str(model_input).encode(errors="surrogatepass")).hexdigest()
     return f"mu_shroom_{digest[:16]}"
 
 
-def _mu_shroom_spans(record: Record) -> Any:
+def _mu_shroom_spans(record: Record) -> object:
     """The hard labels, or what a majority marked; None for a record without annotations."""
     if record.get("hard_labels") is not None:
         return record["hard_labels"]
@@ -193,74 +192,64 @@ def _squad(record: Record, number: int) -> Iterator[Record]:
             }
 
 
-KNOWLEDGE = frozenset({"knowledge"})
 _DIALOGUE = "{context}\n\n{question}"
 
 _FORMS = [
-    Form(
+    Form.of(
         "RAGTruth",
-        frozenset({"source_id", "response", "labels"}),
+        ("source_id", "response", "labels"),
         _ragtruth,
-        "{question}",
-        "{question}",
-        frozenset({"prompt", "source_info"}),
+        ("prompt", "source_info"),
+        ("{question}", "{question}"),
     ),
-    Form(
+    Form.of(
         "HaluEval (question answering)",
-        frozenset({"question", "right_answer", "hallucinated_answer"}),
+        ("question", "right_answer", "hallucinated_answer"),
         partial(_halueval, "qa", "question", "knowledge", "answer"),
-        further=KNOWLEDGE,
+        ("knowledge",),
     ),
-    Form(
+    Form.of(
         "HaluEval (dialogue)",
-        frozenset({"dialogue_history", "right_response", "hallucinated_response"}),
+        ("dialogue_history", "right_response", "hallucinated_response"),
         partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"),
-        _DIALOGUE + "\n[Assistant]:",
-        _DIALOGUE,
-        KNOWLEDGE,
+        ("knowledge",),
+        (_DIALOGUE + "\n[Assistant]:", _DIALOGUE),
     ),
-    Form(
+    Form.of(
         "HaluEval (summarization)",
-        frozenset({"document", "right_summary", "hallucinated_summary"}),
+        ("document", "right_summary", "hallucinated_summary"),
         partial(_halueval, "summary", None, "document", "summary"),
-        "{context}\n\n{question}\nSummary:",
-        "{question}\n\n{context}",
+        templates=SUMMARY,
     ),
-    Form(
+    Form.of(
         "HaluEval (general)",
-        frozenset({"user_query", "chatgpt_response"}),
+        ("user_query", "chatgpt_response"),
         _halueval_general,
-        further=frozenset({"ID", "hallucination_label"}),
+        ("ID", "hallucination_label"),
     ),
-    Form(
+    Form.of(
         "TruthfulQA",
-        frozenset({"Question", "Correct Answers", "Incorrect Answers"}),
+        ("Question", "Correct Answers", "Incorrect Answers"),
         _truthfulqa_csv,
-        further=frozenset({"Best Answer"}),
+        ("Best Answer",),
     ),
-    Form(
+    Form.of(
         "TruthfulQA",
-        frozenset({"question", "correct_answers", "incorrect_answers"}),
+        ("question", "correct_answers", "incorrect_answers"),
         _truthfulqa_json,
-        further=frozenset({"best_answer"}),
+        ("best_answer",),
     ),
-    Form(
+    Form.of(
         "TruthfulQA",
-        frozenset({"question", "mc2_targets"}),
+        ("question", "mc2_targets"),
         _truthfulqa_choices,
-        further=frozenset({"mc0_targets", "mc1_targets"}),
+        ("mc0_targets", "mc1_targets"),
     ),
-    Form(
+    Form.of(
         "Mu-SHROOM",
-        frozenset({"model_input", "model_output_text"}),
+        ("model_input", "model_output_text"),
         _mu_shroom,
-        further=frozenset(f"{kind}_labels" for kind in ("hard", "soft"))
-        | {"model_output_tokens", "model_output_logits"},
+        ("hard_labels", "soft_labels", "model_output_tokens", "model_output_logits"),
     ),
-    Form(
-        "SQuAD",
-        frozenset({"paragraphs"}),
-        _squad,
-        further=frozenset({"plausible_answers"}),
-    ),
+    Form.of("SQuAD", ("paragraphs",), _squad, ("plausible_answers",)),
 ]

@@ -16,7 +16,7 @@ F4biian/RAGognize, obalcells/longfact-annotations and fava-uw/fava-data of the H
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from store.sources.questions.form import Form, Record, as_list, as_objects, own_
 from store.sources.questions.question import check_text
 from store.text_records import LineError
 
-__all__ = ["CORPORA"]
+__all__ = ["CORPORA", "SUMMARY"]
 
 _SUMMARIZE = "Summarize the document in one sentence."
 _FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
@@ -37,15 +37,13 @@ _SAMPLE = re.compile(r"(.+)_[a-z]+_[0-9]+")  # DATASET_SPLIT_NUMBER, of OpenHalD
 _VERDICTS = {"correct": 0, "hallucination": 1, "abstention": -1, None: None}
 
 
-def _renamed(
-    ids: str, names: Mapping[str, str], record: Record, number: int
-) -> Iterator[dict[str, Any]]:
+def _renamed(ids: str, names: Mapping[str, str], record: Record, number: int) -> Iterator[Record]:
     """One record under our names; without an id of its own it is called `IDS_<number>`."""
     found = {ours: record.get(theirs) for ours, theirs in names.items()}
     yield {**record, "question_id": own_id(record, f"{ids}_{number}", ("id", "_id", "ID")), **found}
 
 
-def _hotpotqa(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _hotpotqa(record: Record, number: int) -> Iterator[Record]:
     context = record["context"]
     if isinstance(context, Mapping):  # on the Hub
         context = list(zip(as_list(context, "title"), as_list(context, "sentences"), strict=False))
@@ -53,7 +51,7 @@ def _hotpotqa(record: Record, number: int) -> Iterator[dict[str, Any]]:
     yield from _renamed("hotpotqa", {}, {**record, "context": passages}, number)
 
 
-def _coqa(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _coqa(record: Record, number: int) -> Iterator[Record]:
     """Each turn, with the turns before it in its question."""
     story_id = own_id(record, f"coqa_{number}", ("id",))
     questions = [_turn(one) for one in as_list(record, "questions")]
@@ -85,7 +83,7 @@ def _is_gsm8k(record: Record) -> bool:
     return isinstance(record["answer"], str) and _FINAL.search(record["answer"]) is not None
 
 
-def _gsm8k(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _gsm8k(record: Record, number: int) -> Iterator[Record]:
     """The number behind the solution, with and without its commas."""
     found = _FINAL.search(record["answer"])
     final = found[1].strip() if found else ""
@@ -93,7 +91,7 @@ def _gsm8k(record: Record, number: int) -> Iterator[dict[str, Any]]:
     yield from _renamed("gsm8k", {}, {**record, "answers": answers}, number)
 
 
-def _svamp(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _svamp(record: Record, number: int) -> Iterator[Record]:
     body = check_text("Body", record["Body"]).strip()
     question = check_text("Question", record["Question"])
     joined = f"{body if body.endswith(('.', '?', '!')) else body + '.'} {question}"
@@ -101,7 +99,7 @@ def _svamp(record: Record, number: int) -> Iterator[dict[str, Any]]:
     yield from _renamed("svamp", {}, {**record, "question": joined, "answers": answers}, number)
 
 
-def _belebele(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _belebele(record: Record, number: int) -> Iterator[Record]:
     right = record.get(f"mc_answer{record['correct_answer_num']}")
     place = f"{record.get('link', number)}#{record.get('question_number', '')}"
     of_passage = (record.get("dialect", "belebele"), record.get("split"), place)  # older files
@@ -113,7 +111,7 @@ def _belebele(record: Record, number: int) -> Iterator[dict[str, Any]]:
     }
 
 
-def _ragognize(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _ragognize(record: Record, number: int) -> Iterator[Record]:
     """The response of each model; the golden answer counts as right.
 
     A prompt is there twice, with documents that have its answer, and with others.
@@ -139,11 +137,11 @@ def _ragognize(record: Record, number: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _is_valid(span: Mapping[str, Any]) -> bool:
+def _is_valid(span: Record) -> bool:
     return span.get("valid") is not False
 
 
-def _longfact(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _longfact(record: Record, number: int) -> Iterator[Record]:
     """The last turn; annotations without a place, or without a verdict, are no spans."""
     turns = as_objects(record, "conversation")
     if len(turns) < 2 or turns[-1].get("role") != "assistant":
@@ -162,7 +160,7 @@ def _longfact(record: Record, number: int) -> Iterator[dict[str, Any]]:
     }
 
 
-def _fava(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _fava(record: Record, number: int) -> Iterator[Record]:
     """The tags stand around what is wrong in the output; corrections are no part of it.
 
     What is missing has a tag without any of the output's text. Raises LineError where the text
@@ -201,7 +199,7 @@ def _untagged(text: str) -> tuple[str, list[dict[str, Any]]]:
     return plain + text[position:], spans
 
 
-def _openhaldet(record: Record, number: int) -> Iterator[dict[str, Any]]:
+def _openhaldet(record: Record, number: int) -> Iterator[Record]:
     """What a model has answered; a refusal is neither right nor wrong.
 
     Raises LineError for another verdict.
@@ -224,29 +222,7 @@ def _openhaldet(record: Record, number: int) -> Iterator[dict[str, Any]]:
     }
 
 
-def _form(
-    name: str,
-    keys: Sequence[str],
-    expand: Callable[[Record, int], Iterator[Any]],
-    further: Sequence[str] = (),
-    templates: tuple[str | None, str | None] = (None, None),
-    matches: Callable[[Record], bool] | None = None,
-) -> Form:
-    checked = partial(_checked, name, expand)
-    return Form(name, frozenset(keys), checked, *templates, frozenset(further), matches)
-
-
-def _checked(
-    name: str, expand: Callable[[Record, int], Iterator[Any]], record: Record, number: int
-) -> Iterator[dict[str, Any]]:
-    """Turn what a value of another type than the data set's own raises into a LineError."""
-    try:
-        yield from expand(record, number)
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
-        raise LineError(f"expected a record of {name} as published, found: {error}") from error
-
-
-_SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
+SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
 _PSILOQA = {
     "answers": "golden_answer",
     "context": "wiki_passage",
@@ -255,24 +231,24 @@ _PSILOQA = {
 }
 _JUDGED = ("eval_category", "eval_reasoning")
 CORPORA = [
-    _form("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
-    _form(
+    Form.of("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
+    Form.of(
         "CoQA",
         ("story", "questions", "answers"),
         _coqa,
         ("additional_answers", "name"),
         ("{context}\n\n{question}\nAnswer:", None),
     ),
-    _form("GSM8K", ("question", "answer"), _gsm8k, matches=_is_gsm8k),
-    _form("SVAMP", ("Body", "Question", "Answer"), _svamp, ("ID",)),
-    _form(
+    Form.of("GSM8K", ("question", "answer"), _gsm8k, matches=_is_gsm8k),
+    Form.of("SVAMP", ("Body", "Question", "Answer"), _svamp, ("ID",)),
+    Form.of(
         "HumanEval",
         ("task_id", "prompt", "test"),
         partial(_renamed, "humaneval", {"question_id": "task_id", "question": "prompt"}),
         ("canonical_solution",),
         ("{question}", "{question}"),
     ),
-    _form(
+    Form.of(
         "XSum",
         ("document", "summary"),
         lambda record, number: _renamed(
@@ -281,19 +257,19 @@ CORPORA = [
             {**record, "question": _SUMMARIZE},
             number,
         ),
-        templates=_SUMMARY,
+        templates=SUMMARY,
     ),
-    _form("Belebele", ("flores_passage", "question", "correct_answer_num"), _belebele),
-    _form(
+    Form.of("Belebele", ("flores_passage", "question", "correct_answer_num"), _belebele),
+    Form.of(
         "PsiloQA",
         ("llm_answer", "golden_answer", "wiki_passage"),
         partial(_renamed, "psiloqa", _PSILOQA),
         ("labels", "annotated_span"),
     ),
-    _form("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
-    _form("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
-    _form("FAVA", ("annotated", "output"), _fava, ("prompt",)),
-    _form(
+    Form.of("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
+    Form.of("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
+    Form.of("FAVA", ("annotated", "output"), _fava, ("prompt",)),
+    Form.of(
         "OpenHalDet",
         ("sample_id", "structured_data", "model_output_text"),
         _openhaldet,

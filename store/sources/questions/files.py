@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from store.errors import FormatError
 from store.reports import LeftOut
 from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, find_form
-from store.sources.questions.form import Form
+from store.sources.questions.form import Form, Record
 from store.sources.questions.question import (
     ID_NAMES,
     QUESTION_NAMES,
@@ -103,7 +103,7 @@ def _json_lines(text: str, problem: LineError | None) -> Records:
         raise problem
 
 
-def _marked_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any] | ValueError:
+def _marked_keys(pairs: list[tuple[str, object]]) -> dict[str, object] | ValueError:
     """An object of JSON; the error in its place if a key is there twice."""
     try:
         return unique_keys(pairs)
@@ -111,12 +111,12 @@ def _marked_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any] | ValueError:
         return error
 
 
-def _checked(record: Any) -> Any:
+def _checked(record: object) -> object:
     fault = _fault(record)
     return LineError(f"expected one JSON object, found: {fault}") if fault else record
 
 
-def _fault(value: Any) -> ValueError | None:
+def _fault(value: object) -> ValueError | None:
     """The error that stands in the place of an object, if there is one in a record."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return value if isinstance(value, ValueError) else next(filter(None, map(_fault, inner)), None)
@@ -210,7 +210,7 @@ class _Reader:
         self._found: list[tuple[str, Question]] = []  # with the place of its record
         self._place_of: dict[str, str] = {}  # question id, or trace id of a response -> that place
         self._numbers = TraceNumbers()
-        self._sources: Mapping[str, Any] | None = None
+        self._sources: dict[str, Record] | None = None
         self._are_numbered = False
         self._n_records = 0  # so far, with those that are left out
         self._are_cells = False
@@ -261,7 +261,7 @@ class _Reader:
             return {**parsed, "question_id": f"q_{self._n_records}"}
         return parsed
 
-    def _expand(self, record: Any) -> Iterable[Any]:
+    def _expand(self, record: Any) -> Iterable[object]:
         form = find_form(record)
         if form is None:
             return [record]
@@ -270,7 +270,7 @@ class _Reader:
             record = {**record, "source": self._source(record["source_id"])}
         return form.expand(record, self._n_records)
 
-    def _source(self, source_id: Any) -> Mapping[str, Any]:
+    def _source(self, source_id: object) -> Record:
         """What RAGTruth keeps about a source in the file beside that of the responses."""
         sources = self.path.with_name(RAGTRUTH_SOURCES)
         if self._sources is None:
@@ -279,8 +279,8 @@ class _Reader:
             raise LineError(f"source_id: expected one of {sources}, found {source_id!r:.200}")
         return self._sources[str(source_id)]
 
-    def _read_sources(self, path: Path) -> dict[str, Any]:
-        sources: dict[str, Any] = {}
+    def _read_sources(self, path: Path) -> dict[str, Record]:
+        sources: dict[str, Record] = {}
         expected = "RAGTruth's file of sources beside its responses"
         with name_file(path, expected), path.open(encoding="utf-8-sig") as file:
             for line, source in read_json_lines(file):

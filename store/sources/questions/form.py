@@ -1,12 +1,13 @@
 """How a benchmark writes its records, and what all of them need. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from store.sources.questions.question import find_first
 from store.text_records import LineError
 
-__all__ = ["Form", "Record", "as_list", "as_objects", "own_id"]
+__all__ = ["Expand", "Form", "Record", "as_list", "as_objects", "own_id"]
 
 Record = Mapping[str, Any]
 Expand = Callable[[Record, int], Iterable[Record]]
@@ -24,11 +25,23 @@ class Form(NamedTuple):
     template: str | None = None
     chat_template: str | None = None
     further: frozenset[str] = frozenset()  # keys beside `keys` that are no fields either
-
     matches: Callable[[Record], bool] | None = None  # what a record must be besides
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        keys: Sequence[str],
+        expand: Expand,
+        further: Sequence[str] = (),
+        templates: tuple[str | None, str | None] = (None, None),
+        matches: Callable[[Record], bool] | None = None,
+    ) -> "Form":
+        """A form whose `expand` may raise what a value of another type makes it raise."""
+        checked = partial(_checked, name, expand)
+        return cls(name, frozenset(keys), checked, *templates, frozenset(further), matches)
+
     def fits(self, record: Record) -> bool:
-        """Whether a record is one of the benchmark."""
         return self.keys <= record.keys() and (self.matches is None or self.matches(record))
 
     @property
@@ -37,13 +50,21 @@ class Form(NamedTuple):
         return self.keys | self.further
 
 
-def own_id(record: Record, otherwise: str, names: tuple[str, ...] = ()) -> Any:
+def _checked(name: str, expand: Expand, record: Record, number: int) -> Iterator[Record]:
+    """Turn what a value of another type than the data set's own raises into a LineError."""
+    try:
+        yield from expand(record, number)
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+        raise LineError(f"expected a record of {name} as published, found: {error}") from error
+
+
+def own_id(record: Record, otherwise: str, names: tuple[str, ...] = ()) -> object:
     """The question_id that a record has, or what it has under one of these names."""
     own = find_first(record, (*_OWN_ID_NAMES, *names))
     return otherwise if own is None or own == "" else own
 
 
-def as_objects(record: Record, name: str) -> list[Mapping[str, Any]]:
+def as_objects(record: Record, name: str) -> list[Record]:
     values = as_list(record, name)
     if not all(isinstance(value, Mapping) for value in values):
         raise LineError(f"{name}: expected a list of objects, found {values!r:.200}")

@@ -72,7 +72,7 @@ class Question(TypedDict):
 
 
 def build_question(
-    record: Any, number: int, needed: Collection[str] = (), used: Collection[str] = ()
+    record: object, number: int, needed: Collection[str] = (), used: Collection[str] = ()
 ) -> Question:
     """Check a record and give its names their one spelling.
 
@@ -103,7 +103,7 @@ def build_question(
     return question
 
 
-def check_id(what: str, value: Any) -> str:
+def check_id(what: str, value: object) -> str:
     """An id as text; raises LineError."""
     name = check_text(what, _spell_int(value))
     n_bytes = len(name.encode())
@@ -112,13 +112,13 @@ def check_id(what: str, value: Any) -> str:
     return name
 
 
-def find_first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+def find_first(record: Mapping[str, object], names: tuple[str, ...]) -> object:
     """The first value under these names that is not empty; an empty one, or None, if none is."""
     # min returns the first of equals
     return min(map(record.get, names), key=lambda value: (value is None, value in ([], "")))
 
 
-def check_text(what: str, value: Any) -> str:
+def check_text(what: str, value: object) -> str:
     """A text that is not blank; raises LineError."""
     if not isinstance(value, str) or not value.strip():
         found = "none" if value is None else repr(value)
@@ -136,7 +136,7 @@ def parse_answers_cells(cells: Mapping[str, str]) -> dict[str, Any]:
     return {**cells, **answers}
 
 
-def _split(cell: str) -> list[Any]:
+def _split(cell: str) -> object:
     if not cell.strip().startswith("["):
         return cell.split("|")
     try:
@@ -146,7 +146,7 @@ def _split(cell: str) -> list[Any]:
         raise LineError(message) from error
 
 
-def _context(value: Any) -> str | None:
+def _context(value: object) -> str | None:
     """One text, or passages with an empty line between them; None if it is blank."""
     passages = value if isinstance(value, list) else [value]
     texts = [passage for passage in passages if passage is not None and passage != ""]
@@ -155,7 +155,7 @@ def _context(value: Any) -> str | None:
     return "\n\n".join(check_text("context", text) for text in texts)
 
 
-def _field(record: Mapping[str, Any], name: str) -> Any:
+def _field(record: Mapping[str, object], name: str) -> object:
     value = record.get(name)
     if value is None:
         raise LineError(
@@ -165,7 +165,7 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _answers(value: Any) -> list[str]:
+def _answers(value: object) -> list[str]:
     """The different answers, in their order; blank ones are left out."""
     if value is None:
         return []
@@ -177,25 +177,25 @@ def _answers(value: Any) -> list[str]:
     return list(dict.fromkeys(check_text("answers", text) for text in filled))
 
 
-def _aliases(answer: Mapping[str, Any]) -> list[Any]:
+def _aliases(answer: Mapping[str, object]) -> list[object]:
     """The spellings of a right answer of TriviaQA."""
     values = [answer[name] for name in ALIAS_NAMES if answer.get(name) is not None]
     if not values:
         raise LineError(
             f"answer: expected one of {ALIAS_NAMES[::2]} in it, found {list(answer)!r:.200}"
         )
-    spellings = []
+    spellings: list[object] = []
     for value in values:
         spellings += value if isinstance(value, list) else [value]
     return spellings
 
 
-def _spell_int(value: Any) -> Any:
+def _spell_int(value: object) -> object:
     """A whole number as text; anything else unchanged."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def add_response(question: Question, record: Mapping[str, Any]) -> Question:
+def add_response(question: Question, record: Mapping[str, object]) -> Question:
     """Add the response of a record to its question, if it has one.
 
     `record`: with `response`, and as it likes `label` (1 = hallucination), `score` (higher is
@@ -251,7 +251,7 @@ def _generator_of(question: Question) -> str:
     return str(named) if "response" in question and named else ""
 
 
-def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, Any]:
+def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, object]:
     """The cells of a CSV row, empty ones left out, with those of spans read as JSON."""
     optional = (*LABEL_NAMES, "score", "spans", "context", "trace_id")
     filled = {name: cell for name, cell in cells.items() if name not in optional or cell.strip()}
@@ -264,7 +264,7 @@ def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, Any]:
         raise LineError(message) from error
 
 
-def _given(record: Mapping[str, Any]) -> dict[str, Any]:
+def _given(record: Mapping[str, object]) -> dict[str, object]:
     response = check_text("response", find_first(record, RESPONSE_NAMES))
     given: dict[str, Any] = {"response": response}
     if record.get("trace_id") is not None:
@@ -287,7 +287,7 @@ def _given(record: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _label(value: Any) -> int:
+def _label(value: object) -> int:
     label = _LABEL_TEXTS.get(value.strip().lower()) if isinstance(value, str) else value
     if isinstance(label, bool | int | float) and label in _LABELS:
         return int(label)
@@ -310,13 +310,13 @@ def _score(value: Any) -> float | None:
     return None if math.isnan(score) else score
 
 
-def _spans(value: Any, response: str) -> list[Span]:
+def _spans(value: object, response: str) -> list[Span]:
     if not isinstance(value, list):
         raise LineError(f"spans: expected a list, found {value!r:.200}")
     return [_span(span, response) for span in value]
 
 
-def _span(value: Any, response: str) -> Span:
+def _span(value: object, response: str) -> Span:
     span = _as_mapping(value)
     start = _whole(span.get("start"))
     end = _whole(span.get("end"))
@@ -330,12 +330,12 @@ def _span(value: Any, response: str) -> Span:
     return {"start": start, "end": end, "label": label if isinstance(label, str) else ""}
 
 
-def _whole(value: Any) -> int:
+def _whole(value: object) -> int:
     """A whole number; -1, which no span has, for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
-def _as_mapping(span: Any) -> Mapping[str, Any]:
+def _as_mapping(span: object) -> Mapping[str, object]:
     if isinstance(span, list | tuple) and len(span) == 2:
         return {"start": span[0], "end": span[1]}
     if isinstance(span, Mapping):
@@ -343,7 +343,7 @@ def _as_mapping(span: Any) -> Mapping[str, Any]:
     raise LineError(f"spans: expected objects with start and end, found {span!r:.200}")
 
 
-def _check_words(expected: Any, found: str) -> None:
+def _check_words(expected: object, found: str) -> None:
     """Raise LineError where a span's own text says that it counts something else, bytes say."""
     if isinstance(expected, str) and expected.split() != found.split():
         raise LineError(

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from relabelling import set_labels, undo_labels
 from small import make_store, one_column
 
 from store import (
@@ -19,11 +20,10 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.labels.plan import plan_labels
-from store.labels.relabel import commit_labels, set_labels, undo_labels
+from store.labels.plan import plan_labels, read_labels
+from store.labels.relabel import commit_labels
 from store.labels.report import label_lines
 from store.labels.score_table import ScoreTable
-from store.labels.stored import read_labels
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 from store.write.files import Files

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from launching import MAP, write_arrays
+from small import refused
 
 from store import TraceStore
 from store.cli.main import main
@@ -249,13 +250,7 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, argum
     (tmp_path / "q").write_text(questions)
     before = sorted(tmp_path.iterdir())
     engine = ["launch", "--engine", "processes", "--parts", "2"]
-    try:
-        status = main([*engine, *arguments.split()])
-    except SystemExit as stopped:
-        status = stopped.code
-    assert status == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert found in line
+    assert found in refused(capsys, *engine, *arguments.split())
     assert sorted(tmp_path.iterdir()) == before
 
 

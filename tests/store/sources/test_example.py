@@ -23,7 +23,6 @@ from store.sources.example.questions import (
     draw_problems,
     is_held_out,
     likes,
-    question_text,
 )
 from store.sources.example.recipe import (
     MARKS,
@@ -312,8 +311,3 @@ def test_bad_arguments_exit_with_status_two(argv, capsys):
         main(argv)
     assert stopped.value.code == 2
     assert "error:" in capsys.readouterr().err
-
-
-def test_problems_are_written_as_people_write_them():
-    """A short question."""
-    assert question_text((NAMES.index("Ada"), THINGS.index("chess"))) == "Does Ada like chess?"

@@ -170,30 +170,6 @@ def test_parts_make_the_whole(tmp_path, letter):
         assert_same(found, by_id[found["question_id"]], letter)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("letter", GENERATIONS)
-def test_many_records_stopped_and_in_parts(tmp_path, letter, monkeypatch):
-    """500 of a larger model, packed: both ways equal one undisturbed import."""
-    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 50)
-    write_files(tmp_path / "in", letter, made(500, letter, LARGER), per_file=60, packed=True)
-    whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
-    stop_import(tmp_path / "s.zarr", tmp_path / "in", stop=257)
-    store, _ = imported(tmp_path / "s.zarr", tmp_path / "in")
-    assert bytes_of(store) == bytes_of(whole)
-    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 3))[0] for k in (1, 2, 3)]
-    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
-    assert sorted(merged.ids) == sorted(whole.ids)
-    for found in merged:
-        assert_same_bytes(found, whole[found.id])
-
-
-def assert_same_bytes(found, wanted):
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        same = value if isinstance(value, str) else value.tobytes()
-        assert (found[name] if isinstance(value, str) else found[name].tobytes()) == same
-
-
 def test_no_position_is_guessed_behind_a_file_that_cannot_be_read(tmp_path):
     files = write_files(tmp_path / "in", "A", made(6, "A"), per_file=2)
     files[1].write_bytes(files[1].read_bytes()[:-40])

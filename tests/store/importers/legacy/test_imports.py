@@ -18,12 +18,12 @@ from raw_generations import (
     stop_import,
     write_pickle,
 )
+from relabelling import set_labels
 from torch_geometric.data import Data
 
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli.main import main
 from store.importers.files import find_older
-from store.labels.relabel import set_labels
 from store.labels.score_file import read_scores
 from store.labels.score_table import ScoreTable
 from store.transform.merge import merge_stores
@@ -338,17 +338,6 @@ def test_an_import_tells_how_far_it_is_within_a_file(tmp_path):
     assert report.bytes_done == report.bytes_all == sum(sizes)
 
 
-def test_nan_and_infinity_are_kept_and_counted(tmp_path):
-    records = raws(*range(4))
-    records[1]["hidden_states"][0][0, 0] = np.nan
-    records[3]["hidden_states"][1][1, 1] = -np.inf
-    write_pickle(tmp_path / "a.pkl", records)
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert report.not_finite == 2
-    assert np.isnan(store["tc_1"]["hidden_states"][0, 0, 0])
-    assert np.isneginf(store["tc_3"]["hidden_states"][1, 1, 1])
-
-
 def test_columns_are_chosen(tmp_path):
     write_pickle(tmp_path / "a.pkl", raws(0))
     store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl", columns=["hs_last", "label"])
@@ -395,28 +384,6 @@ def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):
 def test_sources_that_are_not_there(tmp_path):
     with pytest.raises(NotFoundError, match=r"none\*: expected a file, folder or pattern"):
         find_older([str(tmp_path / "none*")])
-
-
-HEADER = "question_id,score\n"
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("", "line 1: expected a header"),
-        ("a,b\n", "line 1: expected a header"),
-        (f"{HEADER}q1,x\n", "line 2: expected a finite number as score, found 'x'"),
-        (f"{HEADER}q1,1\nq2,nan\n", "line 3: expected a finite number"),
-        (f"{HEADER}q1\n", "line 2: expected 2 cells"),
-        (f"{HEADER}q1,1\nq1,2\n", "line 3: expected one score for 'q1', found 1.0 and 2.0"),
-        (f"{HEADER}q1,1e300\n", "line 2: expected a finite number as score, found '1e300'"),
-        (",f1,question_id\n0,0.1,q0\n", "no column has a known name .*, found , f1; say what to"),
-    ],
-)
-def test_wrong_scores_name_their_line(tmp_path, text, message):
-    (tmp_path / "s.csv").write_text(text)
-    with pytest.raises(Exception, match=message):
-        read_scores(tmp_path / "s.csv")
 
 
 def test_scores_are_read_by_name(tmp_path):

@@ -1,4 +1,5 @@
-"""The characters of tokens, against oracles that count bytes and letters themselves."""
+"""The characters of tokens, against oracles that count bytes and letters themselves; labels of
+tokens, from spans of characters."""
 
 import random
 
@@ -8,7 +9,7 @@ from character_oracles import ORACLES, byte_of_symbols
 from tokenizers import normalizers
 from tokenizers_of_kinds import KINDS, unigram_bytes
 
-from store.sources.huggingface.tokenization import tokenize
+from store.sources.huggingface.tokenization import label_tokens, tokenize, tokens_of
 
 N_TEXTS = 1000
 WORDS = [
@@ -87,3 +88,22 @@ def test_bytes_of_what_a_normaliser_changed_have_its_characters():
     assert bytes_of("unigram", tokens)[1:4] == [bytes([byte]) for byte in "東".encode()]
     assert b"".join(bytes_of("unigram", tokens)).decode() == " 東株式会社が京"
     assert found.offsets == [(0, 1)] * 4 + [(1, 2)] * 12 + [(2, 4)] * 3 + [(4, 5)] * 3
+
+
+def test_spans_that_overlap_count_once():
+    """Their union is what is marked."""
+    offsets = [(0, 0), (0, 2), (2, 4), (4, 6), (6, 8)]
+    labels = label_tokens(offsets, 2, [(3, 5), (2, 5), (4, 5)], 8)
+    assert labels.tolist() == [-1, -1, 1, 1, 0]
+    assert label_tokens(offsets, 2, [], 8).tolist() == [-1, -1, 0, 0, 0]
+    assert label_tokens(offsets, 2, None, 8).tolist() == [-1] * 5
+    assert label_tokens([], 0, [], 0).tolist() == []
+
+
+def test_the_tokens_of_a_place():
+    """From the first that shares a character with it to the last."""
+    offsets = [(0, 0), (0, 2), (2, 4), (4, 6), (6, 8)]
+    assert tokens_of(offsets, (3, 5)) == (2, 2)
+    assert tokens_of(offsets, (0, 8)) == (1, 4)
+    assert tokens_of(offsets, (8, 9)) == (-1, 0)
+    assert tokens_of(offsets, (3, 3)) == (-1, 0)

@@ -11,7 +11,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from store import SchemaError
-from store.sources import reductions
 from store.sources.huggingface import module_outputs
 from store.sources.huggingface.collectors import (
     ATTENTION,
@@ -125,10 +124,10 @@ def expected_columns(states, maps, logits, prompt_len, context):
         "hs_last": states[-1],
         "hs_prompt": states[prompt_len - 1],
         "hs_mean": states[prompt_len:].float().mean(dim=0),
-        "attn_mean": reductions.mean_triangle(maps),
-        "attn_diag": reductions.diagonal(maps),
-        "attn_colsum": reductions.column_sums(maps),
-        "attn_pmass": reductions.prompt_mass(maps, prompt_len),
+        "attn_mean": maps.mean(dim=1)[:, *torch.tril_indices(n, n)].T,
+        "attn_diag": torch.einsum("lhtt->tlh", maps),
+        "attn_colsum": maps.sum(dim=2).permute(2, 0, 1),
+        "attn_pmass": maps[..., :prompt_len].sum(dim=3).permute(2, 0, 1),
         "attn_amass": maps[..., prompt_len:].sum(dim=3).permute(2, 0, 1),
         "attn_prev": previous,
         "attn_entropy": torch.distributions.Categorical(maps).entropy().permute(2, 0, 1),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from building import assert_same, build_prompts, make_source
 from character_tokenizer import build_tokenizer
+from small import refused
 from tokenizers import processors
 from tokenizers_of_kinds import KINDS, appending, byte_level
 
@@ -88,14 +89,6 @@ def test_prompt_and_response_are_one_text(kind, template, response, between):
     assert found.prompt.tolist() == tokenizer(prompt)["input_ids"]
     assert tokenizer.decode(found.answer).strip() == response.strip().lower()
     assert tokenizer.eos_token_id not in found.answer
-
-
-def test_no_token_joins_prompt_and_response():
-    """Behind a template that ends in a space, the prompt keeps it, as when the model answers."""
-    tokenizer = byte_level()
-    found = build_prompts(tokenizer, "Question: {question}\nAnswer: ").encode(give("the"))
-    assert found.prompt.tolist() == tokenizer("Question: What is it?\nAnswer: ")["input_ids"]
-    assert tokenizer.decode(found.answer) == "the"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -662,15 +655,10 @@ def test_a_missing_token_of_the_beginning_is_warned_of(extract, model_dir, capsy
         (["--max-context-tokens", "0"], "expected a positive integer, found '0'"),
     ],
 )
-def test_mistakes_are_one_line_and_status_two(extract, capsys, arguments, message):
+def test_mistakes_are_one_line_and_status_two(extract, model_dir, capsys, arguments, message):
     """Nothing is written."""
     responses = "--num-samples" in arguments
     write_lines("q.jsonl", give("the") if responses else ask())
-    try:
-        status = extract("t.zarr", "q.jsonl", *arguments)
-    except SystemExit as stopped:
-        status = stopped.code
-    error = capsys.readouterr().err
-    assert (status, len(error.splitlines())) == (2, 1), error
-    assert message in error
+    asked = ("--model", model_dir, "--questions", "q.jsonl", "--batch-size", "2")
+    assert message in refused(capsys, "extract", "t.zarr", *asked, *arguments)
     assert not Path("t.zarr").exists()

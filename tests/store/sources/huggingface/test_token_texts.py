@@ -40,12 +40,6 @@ def sentence_tokenizer():
 BYTES, SENTENCES = byte_tokenizer(), sentence_tokenizer()
 
 
-def test_a_character_of_several_tokens_stands_at_its_first():
-    """The others are empty."""
-    ids = BYTES("aé日!")["input_ids"]
-    assert TokenTexts(BYTES).texts(ids) == ["a", "é", "", "日", "", "", "!"]
-
-
 def test_spaces_stand_with_the_token_that_brings_them():
     """Only the space that decoding strips from the whole text is missing."""
     ids = SENTENCES.convert_tokens_to_ids(["▁a", "▁ab", "b", "<0xC3>", "<0xA9>", "▁a"])
