@@ -13,8 +13,11 @@ __all__ = [
     "SHORT_BYTES",
     "copy_ranges",
     "gather",
+    "gather_into",
     "plan_copies",
+    "plan_gathers",
     "scatter",
+    "selected_runs",
     "window_width",
 ]
 
@@ -58,6 +61,46 @@ def gather(memory: np.ndarray, firsts: np.ndarray, size: int) -> np.ndarray:
     `memory` is uint8, `firsts`, where they begin in it, int64 `(n,)`.
     """
     return _windows(memory, size)[firsts].view(np.uint8)
+
+
+def plan_gathers(n: int, width: int) -> list[tuple[int, int]]:
+    """Cut n ranges of one width into parts, first and after last, that stay in the processor's
+    cache between being gathered and being written."""
+    step = max(1, WINDOWS_BYTES // width)
+    return [(first, min(first + step, n)) for first in range(0, n, step)]
+
+
+def gather_into(
+    memory: np.ndarray, firsts: np.ndarray, size: int, out: np.ndarray, parts: list[tuple[int, int]]
+) -> None:
+    """As `gather`, of parts of the ranges, into `out`, uint8 `(n * size,)`.
+
+    NumPy releases the interpreter's lock.
+    """
+    read = _windows(memory, size)
+    write = out.view(f"V{size}")
+    for first, stop in parts:
+        write[first:stop] = read[firsts[first:stop]]
+
+
+def selected_runs(
+    shape: tuple[int, ...], select: tuple[slice, ...], n_bytes: int
+) -> tuple[np.ndarray, int]:
+    """Where the runs of bytes of a part of an item begin, int64 `(n_runs,)`, and their length.
+
+    There is a slice for each axis; a number has `n_bytes`.
+    """
+    firsts = np.zeros(1, np.int64)
+    width = stride = n_bytes
+    for n, part in reversed([*zip(shape, select, strict=True)]):
+        chosen = range(n)[part]
+        if width == stride and chosen.step == 1:
+            firsts = firsts + chosen.start * stride
+            width *= len(chosen)
+        else:
+            firsts = (np.array(chosen)[:, None] * stride + firsts).reshape(-1)
+        stride *= n
+    return firsts, width
 
 
 def window_width(sizes: np.ndarray, mean: int) -> int:
