@@ -21,7 +21,9 @@ from store.read.token_choice import TokenChoice
 __all__ = ["TokenLoader"]
 
 NAMED = ("all", "prompt", "answer")
+PROMPT = "prompt_len"
 BLOCK_ITEMS = 2**22  # of a mask, looked at together
+BLOCK_ROWS = 2**16
 
 
 class TokenLoader(Loader):
@@ -136,29 +138,41 @@ def choose_tokens(
             runs, firsts, lengths = runs[kept], firsts[kept], np.diff(cuts)[kept]
             cuts = packed_offsets(0 * lengths, lengths)
         return TokenChoice(axis, offsets, cuts, runs, firsts)
-    span = Span(axis)
-    if tokens != "all":
-        part = _named_ranges(store, tokens) if isinstance(tokens, str) else tokens
-        span = as_span(part, axis, "tokens")
-    numbers = np.arange(len(store)) if rows is None else rows
-    starts = offsets[numbers]
-    begins, ends = slice_ranges(starts, offsets[numbers + 1], span, numbers)
-    return TokenChoice(axis, offsets, packed_offsets(begins, ends), rows, begins - starts)
+    n = len(store) if rows is None else len(rows)
+    firsts = np.empty(n, np.int64)
+    cuts = np.zeros(n + 1, np.int64)
+    for start in range(0, n, BLOCK_ROWS):  # all at once would take five times as much memory
+        block = slice(start, min(start + BLOCK_ROWS, n))
+        numbers = np.arange(block.start, block.stop) if rows is None else rows[block]
+        starts = offsets[numbers]
+        lengths = offsets[numbers + 1] - starts
+        if isinstance(tokens, str) and tokens != "all":
+            begins, ends = _named_ranges(store, tokens, numbers, lengths)
+        else:
+            span = Span(axis) if isinstance(tokens, str) else as_span(tokens, axis, "tokens")
+            begins, ends = slice_ranges(0 * lengths, lengths, span, numbers)
+        firsts[block] = begins
+        np.cumsum(ends - begins, out=cuts[block.start + 1 : block.stop + 1])
+        cuts[block.start + 1 : block.stop + 1] += cuts[block.start]
+    return TokenChoice(axis, offsets, cuts, rows, firsts)
 
 
-def _named_ranges(store: TraceStore, tokens: str) -> RowRanges:
-    """The tokens of the prompt or of the answer of each trace; all where no length is known."""
-    name = "prompt_len"
-    if name not in store.schema.columns:
+def _named_ranges(
+    store: TraceStore, tokens: str, rows: np.ndarray, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the prompt or the answer of traces of these lengths is: first, and after the last, all
+    int64 `(n,)`; the whole trace where it is not known."""
+    if PROMPT not in store.schema.columns:
         raise NotFoundError(
-            f"{store.location}: tokens={tokens!r}: expected the column {name!r}, found none; "
+            f"{store.location}: tokens={tokens!r}: expected the column {PROMPT!r}, found none; "
             'use "all", a mask, or a RowRanges'
         )
-    lengths = np.asarray(store.column_array(name), np.int64)
-    ends = np.full(len(lengths), np.iinfo(np.int64).max)
+    prompts = np.asarray(store.column_array(PROMPT))[rows].astype(np.int64)
+    is_known = prompts >= 0
+    ends = np.minimum(prompts, lengths)
     if tokens == "prompt":
-        return RowRanges(0 * lengths, np.where(lengths < 0, ends, lengths))
-    return RowRanges(lengths.clip(min=0), ends)
+        return 0 * lengths, np.where(is_known, ends, lengths)
+    return np.where(is_known, ends, 0), lengths
 
 
 def _runs_of_mask(

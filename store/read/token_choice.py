@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["FoundTokens", "TokenChoice"]
 
-MAX_BUCKETS = 2**20
+MIN_BUCKETS, MAX_BUCKETS = 2**16, 2**21  # four bytes each
 
 
 class FoundTokens(NamedTuple):
@@ -52,10 +52,11 @@ class TokenChoice:
         self.rows = rows
         self.firsts = firsts
         # Buckets of equal size, a power of two: a search among all runs takes five times as long.
-        n_buckets = min(MAX_BUCKETS, len(cuts))
+        n_buckets = min(max(MIN_BUCKETS, 4 * len(cuts)), MAX_BUCKETS)
         self._bits = max(0, (len(self) // n_buckets).bit_length())
         ends = np.arange((len(self) >> self._bits) + 2) << self._bits
-        self._buckets = (cuts.searchsorted(ends, "right") - 1).clip(max=len(cuts) - 2)
+        buckets = (cuts.searchsorted(ends, "right") - 1).clip(max=len(cuts) - 2)
+        self._buckets = buckets.astype(np.min_scalar_type(-len(cuts)))
 
     def __len__(self) -> int:
         return int(self.cuts[-1])
@@ -72,8 +73,8 @@ class TokenChoice:
     def _runs_of(self, numbers: np.ndarray) -> np.ndarray:
         """The run of each token: the last that begins at or before it."""
         buckets = numbers >> self._bits
-        low = self._buckets[buckets]
-        high = self._buckets[buckets + 1]
+        low = self._buckets[buckets].astype(np.int64)
+        high = self._buckets[buckets + 1].astype(np.int64)
         open_ = np.flatnonzero(low < high)
         while len(open_):
             middle = (low[open_] + high[open_] + 1) >> 1

@@ -1,6 +1,8 @@
 """TokenLoader: each chosen token once, its values, exact resume, and how random the order is."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,12 +142,14 @@ def test_which_tokens_are_chosen(tmp_path):
         assert sorted(shuffled) == values_of(store, tokens=tokens)
 
 
-def test_a_mask_is_looked_at_in_blocks(tmp_path, monkeypatch):
+@pytest.mark.parametrize("tokens", ["mask", "prompt", "answer", slice(1, -1)])
+def test_tokens_are_chosen_in_blocks(tmp_path, monkeypatch, tokens):
     store = small(tmp_path, [4, 3, 0, 5, 1, 40])
-    whole = values_of(store, tokens="mask")
+    whole = values_of(store, tokens=tokens)
     for n in (1, 2, 3, 7):
         monkeypatch.setattr("store.feed.token_loader.BLOCK_ITEMS", n)
-        assert values_of(store, tokens="mask") == whole
+        monkeypatch.setattr("store.feed.token_loader.BLOCK_ROWS", n)
+        assert values_of(store, tokens=tokens) == whole
 
 
 @given(
@@ -229,10 +233,12 @@ def test_wrong_arguments(tmp_path):
             TokenLoader(store, ["x"], tokens=tokens)
     with pytest.raises(NotFoundError, match="maks"):
         TokenLoader(store, ["x"], tokens="maks")
-    bare = make_store(tmp_path / "bare.zarr", {"x": Column("int8", axis="tokens")}, {})
+    bare = make_store(
+        tmp_path / "bare.zarr", {"x": Column("int8", axis="tokens")}, {"a": {"x": [1]}}
+    )
     with pytest.raises(NotFoundError, match="expected the column 'prompt_len'"):
         TokenLoader(bare, ["x"], tokens="answer")
-    assert len(TokenLoader(bare, ["x"])) == 0
+    assert len(TokenLoader(bare, ["x"], rows=[])) == 0
 
 
 def test_windows_and_cold_groups_keep_positions(store_path, rows, monkeypatch):
@@ -241,6 +247,20 @@ def test_windows_and_cold_groups_keep_positions(store_path, rows, monkeypatch):
     for batch in TokenLoader(store_path, COLUMNS, 2, shuffle=True, num_workers=1):
         assert batch.positions.dtype == batch.rows.dtype == torch.int64
         assert_values(batch, rows)
+
+
+FORMAT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
+VECTORS = re.findall(r"^\| (\d+) tokens \| (\d+), (\d+) \| ([^|]+) \| ([^|]+) \|$", FORMAT, re.M)
+
+
+def test_the_order_is_the_one_written_down():
+    assert len(VECTORS) == 4
+    for n, seed, epoch, positions, numbers in VECTORS:
+        order = EpochOrder(int(n), int(seed), int(epoch), listed=-1)
+        if positions == "0 to 9":
+            positions = ", ".join(map(str, range(10)))
+        found = [int(order[range(p, p + 1)][0]) for p in map(int, positions.split(", "))]
+        assert found == [int(number) for number in numbers.split(", ")]
 
 
 N = 1_000_000
