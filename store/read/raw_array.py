@@ -16,6 +16,7 @@ from store.read.file_reads import FileRange, FileReads
 from store.read.location import ChunkParts, Located, Piece, plan_pieces
 from store.read.pack import (
     SHORT_BYTES,
+    common_unit,
     copy_ranges,
     gather,
     gather_into,
@@ -159,7 +160,8 @@ class RawArray(FileArray[RawShard]):
             data = gather(maps.memory, firsts, width)
             return options.place(data.view(layout.dtype).reshape(shape))
         out = options.empty(shape, layout.dtype)
-        work = partial(gather_into, maps.memory, firsts, width, _bytes_of(out))
+        unit = common_unit(firsts, width)
+        work = partial(gather_into, maps.memory, firsts, width, unit, _bytes_of(out))
         options.threads.run(work, plan_gathers(len(firsts), width), out.nbytes)
         return out
 
