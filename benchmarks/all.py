@@ -65,6 +65,8 @@ JOBS = (
     Job("row_sizes"),
     Job("workers"),
     Job("small_records"),
+    Job("tokens"),
+    Job("tokens", ("--tokens", "1000000000"), "tokens_many"),
     Job("peers", needs=PEERS),
     Job("legacy"),
     Job("checked"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from store.feed.loader import TraceLoader
     from store.feed.order import permutation
     from store.feed.sampler import GlobalShuffleSampler
+    from store.feed.token_loader import TokenLoader
     from store.format.schema import Column, Schema
     from store.read.batch import Batch, Ragged, Row
     from store.read.store import TraceStore
@@ -49,6 +50,7 @@ __all__ = [
     "SchemaError",
     "StoreError",
     "StoreWriter",
+    "TokenLoader",
     "Trace",
     "TraceDataset",
     "TraceLoader",
@@ -66,6 +68,7 @@ _WHERE = {
     "Row": "store.read.batch",
     "Schema": "store.format.schema",
     "StoreWriter": "store.write.writer",
+    "TokenLoader": "store.feed.token_loader",
     "Trace": "store.read.trace",
     "TraceDataset": "store.feed.dataset",
     "TraceLoader": "store.feed.loader",

@@ -26,6 +26,7 @@ SIZES = {
     "row_sizes": "--size-mb 40",
     "workers": "--size-mb 40",
     "small_records": "--size-mb 2",
+    "tokens": "--size-mb 20",
     "partial": "--size-mb 60",
     "merge": "--size-mb 8 --parts 3",
     "imports": "--size-mb 100",

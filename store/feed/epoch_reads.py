@@ -76,7 +76,7 @@ class LocatedBatches:
 
 
 class Loader(Protocol):
-    """What the reads of an epoch ask of a `TraceLoader`."""
+    """What the reads of an epoch ask of a loader of rows or tokens."""
 
     store: TraceStore
     prefetch_bytes: int

@@ -1,4 +1,5 @@
-"""`TraceLoader`: packed batches of a store in a known order, read ahead by threads.
+"""`TraceLoader`: packed batches of a store in a known order, read ahead by threads; and what it
+shares with `TokenLoader`.
 
 The order is that of `order.py`, the reads are those of `epoch_reads.py`. The position counts rows
 delivered, so a loader resumes exactly, with any batch size, number of threads or ranks.
@@ -29,12 +30,12 @@ from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch, as_torch, check_arrays
 from store.read.location import LocatedRows
-from store.read.plan import Select
+from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
 from store.read.store import Rows, TraceStore
 from store.reports import size_text
 
-__all__ = ["TraceLoader"]
+__all__ = ["Loader", "TraceLoader"]
 
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
@@ -44,74 +45,32 @@ _forks: list[None] = []  # one for each fork since the import; getpid for each b
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
-class TraceLoader:
-    """Iterate over packed batches, one epoch an iteration.
+class Loader:
+    """What the loaders have in common: epochs, ranks, threads, and states that resume.
 
-    A completed iteration moves on to the next epoch, so that a plain loop never repeats an order;
-    `set_epoch` chooses the epoch. All ranks have as many batches, and together each row once: the
-    last two may be smaller. A RuntimeWarning says where some ranks can only have an empty last one.
-
-    Parameters
-    ----------
-    store
-        Path or address of a store, or an open one; `loader.store.mirror.stats()` counts what came
-        from an address.
-    columns
-        Names to read; all if None.
-    batch_size
-        Rows a batch; the last one may be smaller unless `drop_last`.
-    shuffle
-        Visit the rows in a global random order, different in each epoch; else in the order of
-        `rows`.
-    seed
-        Same seed, same orders.
-    rows
-        Rows to visit, for example of a split, as `TraceStore.read` takes them; all if None.
-    num_workers
-        Threads that read ahead; 0 reads each batch on demand, with all cores if it is large.
-    drop_last
-        Leave out a last batch that is not full, on every rank if it is not on one.
-    select
-        Slices of item axes, see `TraceStore.read`.
-    cache_bytes
-        Decoded chunks of compressed columns to keep, see `TraceStore.open`;
-        `loader.store.cache.stats` counts hits and misses. Shuffled batches of small compressed rows
-        are read many at once, in no more than as much memory again. If rows have less than 16 KB on
-        average, several batches are read at once and are views of one memory: one that is kept
-        keeps up to 8 MB.
-    prefetch_bytes
-        How far ahead of the batches data that is not in memory is asked for, and how much the
-        threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their
-        files, past the page cache if it cannot hold what an epoch reads.
-    pin_memory
-        Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
-    arrays
-        What batches hold: "torch" tensors, or "numpy" arrays, which need no torch.
-    rank, world_size
-        This process and how many there are; each delivers its share of the one global order. None:
-        those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
+    The options are those of `TraceLoader`. What is visited, the `n` rows or tokens of a `plan`, has
+    numbers from 0; `rows` are other numbers than all.
     """
 
     lends_rows = True  # False in a subclass: batch i is a cut of that of one process, maybe empty
 
     def __init__(
         self,
-        store: str | Path | TraceStore,
-        columns: Sequence[str] | None = None,
-        batch_size: int = 32,
-        shuffle: bool = False,
-        seed: int = 0,
+        store: TraceStore,
+        plan: ReadPlan,
+        n: int,
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
         *,
-        rows: Rows | None = None,
-        num_workers: int = 0,
-        drop_last: bool = False,
-        select: Select | None = None,
-        cache_bytes: int | None = None,
-        prefetch_bytes: int = 128 * 1024 * 1024,
-        pin_memory: bool = False,
-        arrays: str = "torch",
-        rank: int | None = None,
-        world_size: int | None = None,
+        rows: np.ndarray | None,
+        num_workers: int,
+        drop_last: bool,
+        prefetch_bytes: int,
+        pin_memory: bool,
+        arrays: str,
+        rank: int | None,
+        world_size: int | None,
     ) -> None:
         check_arrays(arrays)
         if pin_memory and arrays == "numpy":
@@ -124,7 +83,7 @@ class TraceLoader:
         ):
             if not is_integer(value) or value < least:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
-        self.store = TraceStore.open(store, cache_bytes)
+        self.store = store
         self.prefetch_bytes = prefetch_bytes
         self.arrays = arrays
         self.pin_memory = pin_memory and _has_cuda()
@@ -135,11 +94,11 @@ class TraceLoader:
         self.num_workers = num_workers
         self.rank = rank
         self.world_size = world_size
-        self._rows = None if rows is None else self.store.check_rows(rows)
-        self._n = len(self.store if self._rows is None else self._rows)
+        self._plan = plan
+        self._n = n
+        self._rows = rows
         self._move_to(0, 0)
         current_rank(rank, world_size)  # refuses a rank that is out of range
-        self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a thread
 
     def __len__(self) -> int:
         """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest."""
@@ -182,21 +141,25 @@ class TraceLoader:
 
     def _identity(self) -> dict[str, int | str]:
         """What must be equal for two loaders to visit the same global order."""
-        rows = "all"
-        if self._rows is not None:
-            rows = hashlib.blake2b(self._rows.tobytes(), digest_size=8).hexdigest()
         return {
             "store": self.store.uuid,
-            "n_rows": self._n,
-            "rows": rows,
+            **self._visited(),
             "seed": self.seed,
             "shuffle": self.shuffle,
             "order": ORDER,
         }
 
+    def _visited(self) -> dict[str, int | str]:
+        """What a state says of the rows or tokens that are visited."""
+        raise NotImplementedError
+
+    def _order(self, epoch: int) -> EpochOrder:
+        """The order of an epoch, of all ranks."""
+        return EpochOrder(self._n, self.seed, epoch, self.shuffle)
+
     def _batches(self, epoch: int, start: int) -> Batches:
         """The batches of this rank in the rest of an epoch."""
-        order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
+        order = self._order(epoch)
         ranks = current_rank(self.rank, self.world_size)
         return Batches(
             order, self.batch_size, self.drop_last, self._rows, start, ranks, self.lends_rows
@@ -206,10 +169,15 @@ class TraceLoader:
         """The schedule of the cache; None if it has no use or would cost too much memory."""
         cache_bytes = self.store.cache_bytes
         has_use = cache_bytes and not is_held(self.store, self._plan, cache_bytes)
-        if not has_use or len(self.store) > MAX_TIMED_ROWS:
+        if not has_use or not self._has_times:
             return None
         next_rows = self._batches(self.epoch + 1, 0).visits()
         return VisitTimes(self.epoch, batches.visits(), next_rows, len(self.store))
+
+    @property
+    def _has_times(self) -> bool:
+        """Whether caches are told when each row is needed again; tokens are too many."""
+        return self._plan.tokens is None and len(self.store) <= MAX_TIMED_ROWS
 
     def _schedule(self, batches: Batches) -> Callable[[int, int], Schedule] | None:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
@@ -222,7 +190,7 @@ class TraceLoader:
 
         @cache  # computed when first asked for: a mirror that has every chunk needs no times
         def times() -> VisitTimes | None:
-            if len(self.store) > MAX_TIMED_ROWS:
+            if not self._has_times:
                 return None
             rows = self._all_visits(epoch, start)
             next_rows = self._all_visits(epoch + 1, 0)
@@ -257,8 +225,7 @@ class TraceLoader:
 
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
-        order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
-        return Batches(order, 1, rows=self._rows, start=start).visits()
+        return Batches(self._order(epoch), 1, rows=self._rows, start=start).visits()
 
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
@@ -341,6 +308,99 @@ class TraceLoader:
             max_bytes //= 2
         n = batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
         return max(n, n_small)
+
+
+class TraceLoader(Loader):
+    """Iterate over packed batches, one epoch an iteration.
+
+    A completed iteration moves on to the next epoch, so that a plain loop never repeats an order;
+    `set_epoch` chooses the epoch. All ranks have as many batches, and together each row once: the
+    last two may be smaller. A RuntimeWarning says where some ranks can only have an empty last one.
+
+    Parameters
+    ----------
+    store
+        Path or address of a store, or an open one; `loader.store.mirror.stats()` counts what came
+        from an address.
+    columns
+        Names to read; all if None.
+    batch_size
+        Rows a batch; the last one may be smaller unless `drop_last`.
+    shuffle
+        Visit the rows in a global random order, different in each epoch; else in the order of
+        `rows`.
+    seed
+        Same seed, same orders.
+    rows
+        Rows to visit, for example of a split, as `TraceStore.read` takes them; all if None.
+    num_workers
+        Threads that read ahead; 0 reads each batch on demand, with all cores if it is large.
+    drop_last
+        Leave out a last batch that is not full, on every rank if it is not on one.
+    select
+        Slices of item axes, see `TraceStore.read`.
+    cache_bytes
+        Decoded chunks of compressed columns to keep, see `TraceStore.open`;
+        `loader.store.cache.stats` counts hits and misses. Shuffled batches of small compressed rows
+        are read many at once, in no more than as much memory again. If rows have less than 16 KB on
+        average, several batches are read at once and are views of one memory: one that is kept
+        keeps up to 8 MB.
+    prefetch_bytes
+        How far ahead of the batches data that is not in memory is asked for, and how much the
+        threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their
+        files, past the page cache if it cannot hold what an epoch reads.
+    pin_memory
+        Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
+    arrays
+        What batches hold: "torch" tensors, or "numpy" arrays, which need no torch.
+    rank, world_size
+        This process and how many there are; each delivers its share of the one global order. None:
+        those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | TraceStore,
+        columns: Sequence[str] | None = None,
+        batch_size: int = 32,
+        shuffle: bool = False,
+        seed: int = 0,
+        *,
+        rows: Rows | None = None,
+        num_workers: int = 0,
+        drop_last: bool = False,
+        select: Select | None = None,
+        cache_bytes: int | None = None,
+        prefetch_bytes: int = 128 * 1024 * 1024,
+        pin_memory: bool = False,
+        arrays: str = "torch",
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        store = TraceStore.open(store, cache_bytes)
+        chosen = None if rows is None else store.check_rows(rows)
+        super().__init__(
+            store,
+            store.plan(columns, select),  # a wrong name fails here, not in a thread
+            len(store if chosen is None else chosen),
+            batch_size,
+            shuffle,
+            seed,
+            rows=chosen,
+            num_workers=num_workers,
+            drop_last=drop_last,
+            prefetch_bytes=prefetch_bytes,
+            pin_memory=pin_memory,
+            arrays=arrays,
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def _visited(self) -> dict[str, int | str]:
+        rows = "all"
+        if self._rows is not None:
+            rows = hashlib.blake2b(self._rows.tobytes(), digest_size=8).hexdigest()
+        return {"n_rows": self._n, "rows": rows}
 
 
 def _has_cuda() -> bool:

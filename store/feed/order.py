@@ -35,9 +35,14 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
 
 class EpochOrder:
     """The order of one epoch: `order[positions]` are the rows visited at a range of positions.
-    Without `shuffle`, every row is visited at its own position."""
 
-    def __init__(self, n: int, seed: int, epoch: int, shuffle: bool = True) -> None:
+    Without `shuffle`, every row is visited at its own position. Beyond `listed` rows each position
+    is mapped on its own.
+    """
+
+    def __init__(
+        self, n: int, seed: int, epoch: int, shuffle: bool = True, listed: int | None = None
+    ) -> None:
         if min(n, seed, epoch) < 0:
             raise ValueError(
                 f"permutation: expected n, seed and epoch >= 0, found {n}, {seed} and {epoch}"
@@ -45,7 +50,7 @@ class EpochOrder:
         self.n = n
         self._listed: np.ndarray | None = None
         self._keys: np.ndarray | None = None
-        if shuffle and n <= LISTED_ROWS:
+        if shuffle and n <= (LISTED_ROWS if listed is None else listed):
             # RandomState is frozen (NEP 19); what Generator makes of the same bits may change
             frozen = np.random.RandomState(np.random.PCG64([seed, epoch]))
             self._listed = frozen.permutation(n)
@@ -168,7 +173,12 @@ class Batches:
         """Rows of the batches `first:stop`, one after the other: int64."""
         return self.visits(self.first_visit(first), self.first_visit(stop))
 
-    def visits(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows of the visits `start:stop`, across batches: int64."""
-        rows = self.order[self.positions[start:stop]]
+    def sample(self, first: int, stop: int, n: int) -> np.ndarray:
+        """About `n` rows of the batches `first:stop`, at even distances: int64."""
+        start, end = self.first_visit(first), self.first_visit(stop)
+        return self.visits(start, end, max(1, (end - start) // n))
+
+    def visits(self, start: int = 0, stop: int | None = None, step: int = 1) -> np.ndarray:
+        """Rows of the visits `start:stop:step`, across batches: int64."""
+        rows = self.order[self.positions[start:stop:step]]
         return rows if self.rows is None else self.rows[rows]

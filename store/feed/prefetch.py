@@ -15,7 +15,7 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
-from store.read.plan import ReadPlan
+from store.read.plan import ColumnPart, ReadPlan
 from store.read.read_options import Schedule
 from store.read.store import TraceStore
 
@@ -31,9 +31,14 @@ LOOK_GROUPS = 16
 
 
 def row_bytes(store: TraceStore, plan: ReadPlan) -> float:
-    """Mean bytes that a plan reads of a row."""
-    n_rows = max(1, len(store))
-    return sum(part.row_bytes(store.n_items(part.name) / n_rows) for part in plan.parts)
+    """Mean bytes that a plan reads of a row, or of a token."""
+    return sum(_part_bytes(store, plan, part) for part in plan.parts)
+
+
+def _part_bytes(store: TraceStore, plan: ReadPlan, part: ColumnPart) -> float:
+    if plan.is_of_tokens(part.span):
+        return part.item_bytes
+    return part.row_bytes(store.n_items(part.name) / max(1, len(store)))
 
 
 def fetched_row_bytes(store: TraceStore, plan: ReadPlan) -> float:
@@ -46,7 +51,7 @@ def fetched_row_bytes(store: TraceStore, plan: ReadPlan) -> float:
         return whole
     total = 0.0
     for part in plan.parts:
-        n_bytes = part.row_bytes(store.n_items(part.name) / max(1, len(store)))
+        n_bytes = _part_bytes(store, plan, part)
         if n_bytes > SMALL_SHARE * whole:
             array = store.reader.column(part.name)
             n_planes = sum(array.planes(select).size for select in part.selects)
@@ -149,9 +154,8 @@ class Readahead:
 
     def _seem_cached(self, first: int, last: int) -> bool:
         """Whether a sample of the rows of some batches is in memory."""
-        rows = self.unread(self.batches.rows_of(first, last))
         n_groups = -(-(last - first) // self._group)
-        sample = rows[:: max(1, len(rows) // (n_groups * SAMPLE_ROWS))]
+        sample = self.unread(self.batches.sample(first, last, n_groups * SAMPLE_ROWS))
         return not len(sample) or self.store.reader.is_cached(self.plan, sample)
 
     def is_from_files(self, batch: int) -> bool:

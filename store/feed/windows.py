@@ -112,7 +112,8 @@ def _compressed_chunks(store: TraceStore, plan: ReadPlan) -> list[Chunks]:
         column = part.column
         if column.codec and n_items:
             n_chunks = -(-n_items // column.chunk_items)
-            touched = max(1.0, n_chunks / len(store))
+            n_read = n_items if plan.is_of_tokens(part.span) else len(store)
+            touched = max(1.0, n_chunks / n_read)
             columns.append(Chunks(n_chunks, column.chunk_items * column.item_bytes, touched))
     return columns
 
@@ -172,4 +173,7 @@ def _cut(whole: Batch, start: int, stop: int, place: Callable[[np.ndarray], np.n
             columns[name] = ragged_arrays(place(items), offsets[key])
         else:
             columns[name] = place(np.asarray(values[start:stop]))
-    return Batch(np.asarray(whole.rows[start:stop]).copy(), columns)
+    positions = None
+    if whole.positions is not None:
+        positions = np.asarray(whole.positions[start:stop]).copy()
+    return Batch(np.asarray(whole.rows[start:stop]).copy(), columns, positions)

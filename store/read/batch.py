@@ -108,14 +108,20 @@ class Batch(Tabular):
         int64 `(n_rows,)`: the row numbers in the store.
     columns
         Name -> value, as `batch[name]` gives it.
+    positions
+        Of a batch of tokens, their places in their rows, int64 `(n_rows,)`; else None.
     """
 
     def __init__(
-        self, rows: "Tensor | np.ndarray", columns: "Mapping[str, ColumnValues | np.ndarray]"
+        self,
+        rows: "Tensor | np.ndarray",
+        columns: "Mapping[str, ColumnValues | np.ndarray]",
+        positions: "Tensor | np.ndarray | None" = None,
     ) -> None:
         # annotated as tensors: NumPy's arrays are used alike
         self.rows = cast("Tensor", rows)
         self.columns = cast("dict[str, ColumnValues]", columns)
+        self.positions = cast("Tensor | None", positions)
 
     @property
     def arrays(self) -> str:
@@ -270,7 +276,7 @@ class Batch(Tabular):
     def _map(self, change: "Callable[[Tensor], Tensor]") -> "Batch":
         if self.arrays == "numpy":
             raise TypeError('a batch of NumPy arrays has no device: read with arrays="torch"')
-        return Batch(self.rows, map_columns(self.columns, change))
+        return Batch(self.rows, map_columns(self.columns, change), self.positions)
 
     def __repr__(self) -> str:
         described = {name: _describe(values) for name, values in self.columns.items()}
@@ -353,7 +359,8 @@ def as_numpy(batch: Batch) -> Batch:
 
 
 def _converted(batch: Batch, change: Callable[[Any], Any]) -> Batch:
-    return Batch(change(batch.rows), map_columns(batch.columns, change))
+    positions = None if batch.positions is None else change(batch.positions)
+    return Batch(change(batch.rows), map_columns(batch.columns, change), positions)
 
 
 def ragged_arrays(values: np.ndarray, offsets: np.ndarray) -> Ragged:

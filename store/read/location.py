@@ -19,6 +19,7 @@ from store.format.ranges import cut_ranges, join_ranges, packed_offsets
 from store.format.segments import Segments
 from store.read.plan import Span
 from store.read.shard import RESTORE
+from store.read.token_choice import FoundTokens
 
 __all__ = [
     "ChunkParts",
@@ -71,11 +72,14 @@ class ChunkParts(NamedTuple):
 
 class LocatedRows(NamedTuple):
     """The rows of one batch, int64 `(n_rows,)`; the offsets of each ragged span in the packed
-    batch, int64 `(n_rows + 1,)`; and what the array of each ragged column reads."""
+    batch, int64 `(n_rows + 1,)`; and what the array of each ragged column reads.
+
+    A batch of `tokens` has the row of each of them, and no offsets of their axis."""
 
     rows: np.ndarray
     offsets: dict[Span, np.ndarray]
     places: dict[str, Located]
+    tokens: FoundTokens | None = None
 
 
 def locate(

@@ -11,10 +11,14 @@ import numpy as np
 __all__ = [
     "LONG_BYTES",
     "SHORT_BYTES",
+    "common_unit",
     "copy_ranges",
     "gather",
+    "gather_into",
     "plan_copies",
+    "plan_gathers",
     "scatter",
+    "selected_runs",
     "window_width",
 ]
 
@@ -22,6 +26,8 @@ __all__ = [
 # ns a range against 625, at 8 KB 931 against 918.
 SHORT_BYTES = 6 * 1024
 LONG_BYTES = 512 * 1024
+# of whole blocks that are gathered; the ends of what is mapped are those of pages
+MIN_UNIT, MAX_UNIT = 512, 64 * 1024
 WINDOWS_BYTES = 512 * 1024  # gathered before they are scattered: they stay in the processor's cache
 
 
@@ -58,6 +64,70 @@ def gather(memory: np.ndarray, firsts: np.ndarray, size: int) -> np.ndarray:
     `memory` is uint8, `firsts`, where they begin in it, int64 `(n,)`.
     """
     return _windows(memory, size)[firsts].view(np.uint8)
+
+
+def plan_gathers(n: int, width: int) -> list[tuple[int, int]]:
+    """Cut n ranges of one width into parts, first and after last, that stay in the processor's
+    cache between being gathered and being written."""
+    step = max(1, WINDOWS_BYTES // width)
+    return [(first, min(first + step, n)) for first in range(0, n, step)]
+
+
+def common_unit(firsts: np.ndarray, size: int) -> int:
+    """The largest power of two, within a limit, that ranges of a size begin and end at multiples
+    of."""
+    ends = int(np.bitwise_or.reduce(firsts)) | size
+    return min(ends & -ends, MAX_UNIT)
+
+
+def gather_into(
+    memory: np.ndarray,
+    firsts: np.ndarray,
+    size: int,
+    unit: int,
+    out: np.ndarray,
+    parts: list[tuple[int, int]],
+) -> None:
+    """As `gather`, of parts of the ranges, into `out`, uint8 `(n * size,)`.
+
+    NumPy releases the interpreter's lock. Blocks of a `unit` that is large enough it copies
+    straight into their place.
+    """
+    if unit < MIN_UNIT:
+        read = _windows(memory, size)
+        write = out.view(f"V{size}")
+        for first, stop in parts:
+            write[first:stop] = read[firsts[first:stop]]
+        return
+    blocks = memory[: len(memory) // unit * unit].reshape(-1, unit)
+    target = out.reshape(-1, unit)
+    n = size // unit
+    for first, stop in parts:
+        units = firsts[first:stop] // unit
+        if n > 1:
+            units = (units[:, None] + np.arange(n)).reshape(-1)
+        # with another mode NumPy would write into memory of its own first
+        np.take(blocks, units, 0, target[first * n : stop * n], "clip")
+
+
+def selected_runs(
+    shape: tuple[int, ...], select: tuple[slice, ...], n_bytes: int
+) -> tuple[np.ndarray, int]:
+    """Where the runs of bytes of a part of an item begin, int64 `(n_runs,)`, and their length.
+
+    There is a slice for each axis; a number has `n_bytes`.
+    """
+    firsts = np.zeros(1, np.int64)
+    width = stride = n_bytes
+    for n, part in reversed([*zip(shape, select, strict=True)]):
+        chosen = range(n)[part]
+        if width == stride and chosen.step == 1:
+            firsts = firsts + chosen.start * stride
+            width *= len(chosen)
+        else:
+            firsts = (np.array(chosen)[:, None] * stride + firsts).reshape(-1)
+        stride *= n
+    return firsts, width
 
 
 def window_width(sizes: np.ndarray, mean: int) -> int:

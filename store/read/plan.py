@@ -10,10 +10,11 @@ import numpy as np
 from store.errors import NotFoundError
 from store.format.schema import Column, Schema
 from store.format.values import is_integer
+from store.read.token_choice import TokenChoice
 from store.traces.layers import LAYERS_AXIS, choose_layers, layer_numbers
 
 __all__ = ["ColumnPart", "ReadPlan", "RowRanges", "Select", "Span", "plan_read", "runs"]
-__all__ += ["slice_ranges"]
+__all__ += ["as_span", "slice_ranges"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +76,18 @@ class ColumnPart(NamedTuple):
 
 
 class ReadPlan(NamedTuple):
-    """What is read of a row, checked against the schema: columns, and their distinct spans."""
+    """What is read of a row, checked against the schema: columns, and their distinct spans.
+
+    With `tokens`, what is read of a token: of columns of their axis its item, of others its row's.
+    """
 
     parts: tuple[ColumnPart, ...]
     spans: tuple[Span, ...]
+    tokens: TokenChoice | None = None
+
+    def is_of_tokens(self, span: Span) -> bool:
+        """Whether one item is read of the columns of this span."""
+        return self.tokens is not None and span.axis == self.tokens.axis
 
 
 def plan_read(
@@ -125,7 +134,7 @@ def _part(
             )
     span = Span(schema.axis_of(name))
     if column.axis is not None and column.axis in select:
-        span = _as_span(select.pop(column.axis), column.axis, where)
+        span = as_span(select.pop(column.axis), column.axis, where)
     if not select:
         return ColumnPart(name, column, span)
     selects: list[tuple[slice, ...]] = [()]
@@ -176,7 +185,7 @@ def _end(end: int | np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.clip(np.where(np.less(end, 0), lengths + end, end), 0, lengths)
 
 
-def _as_span(part: AxisPart, axis: str, where: str) -> Span:
+def as_span(part: AxisPart, axis: str, where: str) -> Span:
     """A selection of a ragged axis, applied to each row as Python's slicing does."""
     if isinstance(part, RowRanges):
         return Span(axis, rows=part)

@@ -16,24 +16,31 @@ from store.read.file_reads import FileRange, FileReads
 from store.read.location import ChunkParts, Located, Piece, plan_pieces
 from store.read.pack import (
     SHORT_BYTES,
+    common_unit,
     copy_ranges,
     gather,
+    gather_into,
     plan_copies,
+    plan_gathers,
     scatter,
+    selected_runs,
     window_width,
 )
-from store.read.read_options import DEFAULT, ReadOptions, Select
+from store.read.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]
 
 # Of longer ranges the interpreter's lock is released for each, which at 64 KB costs 3% of the copy.
 UNLOCKED_BYTES = 128 * 1024
+# Shorter runs of an item are not worth an index each.
+FEWEST_BYTES = 64
 # cold ranges of this mean length are worth a read of the file each
 FILE_BYTES = 64 * 1024
 
 
 UNMAPPED = -1
+WHOLE = np.zeros(1, np.int64)  # the one run of a whole item
 
 
 class Maps:
@@ -43,9 +50,10 @@ class Maps:
     two maps may be anything, or nothing, which ends the process that touches it: only the items of
     these shards, and what follows them up to `ends`, may be read.
 
-    The item at place p of the array is at `bases[shard] + p * item_bytes` in `memory`: as if all
-    shards were where the map of this one is. `ends` is the position after the last byte of each
-    shard's map; `UNMAPPED` of one that is not among them.
+    The item at place p of the array is at `bases[shard] + p * plane_item_bytes` in `memory`: as if
+    all shards were where the map of this one is; in plane k, `k * strides[shard]` behind that.
+    `ends` is the position after the last byte of each shard's map; `UNMAPPED` of one that is not
+    among them.
     """
 
     def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout) -> None:
@@ -60,9 +68,11 @@ class Maps:
         self.memory = _bytes_at(lowest, highest - lowest)
         # as many as are needed: how many shards the array has is for the manifest to claim
         n_shards = int(numbers.max(initial=-1)) + 1
-        shard_bytes = layout.shard_items * layout.item_bytes
+        plane_bytes = layout.shard_items * layout.plane_item_bytes
         self.bases = np.zeros(n_shards, np.int64)
-        self.bases[numbers] = addresses - lowest + inside - numbers * shard_bytes
+        self.bases[numbers] = addresses - lowest + inside - numbers * plane_bytes
+        self.strides = np.zeros(n_shards, np.int64)
+        self.strides[numbers] = [shard.plane_stride for shard in self.held.values()]
         self.ends = np.full(n_shards + 1, UNMAPPED)  # one for all that follow
         self.ends[numbers] = addresses - lowest + sizes
 
@@ -124,24 +134,48 @@ class RawArray(FileArray[RawShard]):
     def take(
         self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
-        """See `Array`; short items are gathered by NumPy."""
+        """See `Array`; what is short of an item is gathered, all by one call."""
         layout = self.layout
-        is_short = layout.item_bytes < SHORT_BYTES and layout.n_planes == 1
-        if not is_short or not len(positions):
+        runs, width = self._runs_of(select)
+        if not width or not len(positions):
             return super().take(positions, select, options)
         places = positions if self.segments is None else self.segments.places_of(positions)
         if not self._checked.has_all:
             self._check(places, places + 1, select, options)
-        if self.array.n_shards == 1:
+        n_bytes = len(places) * len(runs) * width
+        is_small = n_bytes < SHARED_BYTES and layout.n_planes == 1
+        if is_small and self.array.n_shards == 1:
             index: tuple[np.ndarray | slice, ...] = (places, *select)
             return options.place(self.shard(0).items[index])
         shards = places // layout.shard_items
         maps, _ = self._maps_with(shards)
-        firsts = maps.bases[shards] + places * layout.item_bytes
-        items = self._as_items(gather(maps.memory, firsts, layout.item_bytes))
+        firsts = maps.bases[shards] + places * layout.plane_item_bytes
+        if layout.n_planes > 1:
+            planes = self.planes(select).ravel()
+            firsts = (firsts[:, None] + maps.strides[shards][:, None] * planes).reshape(-1)
+        if len(runs) > 1 or runs[0]:
+            firsts = (firsts[:, None] + runs).reshape(-1)
+        shape = (len(places), *self.selected_shape(select))
+        if len(firsts) * width < SHARED_BYTES:
+            data = gather(maps.memory, firsts, width)
+            return options.place(data.view(layout.dtype).reshape(shape))
+        out = options.empty(shape, layout.dtype)
+        unit = common_unit(firsts, width)
+        work = partial(gather_into, maps.memory, firsts, width, unit, _bytes_of(out))
+        options.threads.run(work, plan_gathers(len(firsts), width), out.nbytes)
+        return out
+
+    def _runs_of(self, select: Select) -> tuple[np.ndarray, int]:
+        """Where what is selected of an item begins in each plane, in runs of bytes, int64
+        `(n_runs,)`, and their length; 0 if they are copied better in another way."""
+        layout = self.layout
+        shape = layout.plane_item_shape
+        runs, width = WHOLE, layout.plane_item_bytes
         if select:
-            items = np.ascontiguousarray(items[(slice(None), *select)])
-        return options.place(items)
+            runs, width = selected_runs(shape, self.unsplit(select), layout.dtype.itemsize)
+        in_order = layout.split_axes == tuple(range(len(layout.split_axes)))
+        is_short = width < FILE_BYTES and (width >= FEWEST_BYTES or len(runs) == 1)
+        return runs, width if in_order and is_short else 0
 
     def read_located(
         self, located: Located, select: Select = (), options: ReadOptions = DEFAULT

@@ -27,6 +27,7 @@ from store.read.location import LocatedRows, Offsets, locate, pairs
 from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
 from store.read.read_options import ReadOptions, Schedule, Select
 from store.read.source import LocalSource
+from store.read.token_choice import FoundTokens
 
 if TYPE_CHECKING:
     import torch
@@ -103,22 +104,25 @@ class RowReader:
         """
         n_batches = max(1, -(-len(rows) // batch_size))
         cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
-        ranges = self._ranges_of(plan, rows)
-        offsets = {
-            span: packed_offsets(*bounds)
-            for span, bounds in ranges.items()
-            if span.axis is not None
-        }
+        tokens = None if plan.tokens is None else plan.tokens.find(rows)
+        if tokens is not None:
+            rows = tokens.rows
+        ragged = [
+            span for span in plan.spans if span.axis is not None and not plan.is_of_tokens(span)
+        ]
+        ranges = {span: self._ranges(span, rows) for span in ragged}
+        offsets = {span: packed_offsets(*bounds) for span, bounds in ranges.items()}
         places = {
             part.name: locate(self.column(part.name).array, *ranges[part.span], cuts)
             for part in plan.parts
-            if part.span.axis is not None
+            if part.span in ranges
         }
         return [
             LocatedRows(
                 rows[a:b].copy(),  # the tensor over it is kept, and all rows with it
                 {span: all_of[a : b + 1] - all_of[a] for span, all_of in offsets.items()},
                 {name: located[i] for name, located in places.items()},
+                None if tokens is None else FoundTokens(*(part[a:b].copy() for part in tokens)),
             )
             for i, (a, b) in enumerate(pairs(cuts))
         ]
@@ -138,7 +142,14 @@ class RowReader:
     def _ranges_of(
         self, plan: ReadPlan, rows: np.ndarray
     ) -> dict[Span, tuple[np.ndarray, np.ndarray]]:
-        return {span: self._ranges(span, rows) for span in plan.spans}
+        """Item ranges of rows, or of the tokens of these numbers, on each span."""
+        if plan.tokens is None:
+            return {span: self._ranges(span, rows) for span in plan.spans}
+        rows, _, items = plan.tokens.find(rows)
+        return {
+            span: (items, items + 1) if plan.is_of_tokens(span) else self._ranges(span, rows)
+            for span in plan.spans
+        }
 
     def read(
         self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
@@ -152,7 +163,8 @@ class RowReader:
             except CorruptError as error:
                 raise self.explain(error, part.span.axis) from error
             values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
-        return Batch(located.rows, values)
+        positions = None if located.tokens is None else located.tokens.positions
+        return Batch(located.rows, values, positions)
 
     def _read_part(
         self, part: ColumnPart, select: Select, located: LocatedRows, options: ReadOptions
@@ -160,9 +172,12 @@ class RowReader:
         """The items of one selection of a column."""
         axis = part.span.axis
         array = self.column(part.name)
-        if axis is None:
-            items = array.take(located.rows, select, options)
+        if part.name not in located.places:
+            tokens = located.tokens
+            positions = located.rows if axis is None or tokens is None else tokens.items
+            items = array.take(positions, select, options)
         else:
+            assert axis is not None
             timed = self._timed(options, axis)
             items = array.read_located(located.places[part.name], select, timed)
         with self._count:
@@ -254,7 +269,7 @@ class RowReader:
         part = max(plan.parts, key=n_bytes, default=None)
         if part is None:
             return True
-        starts, stops = self._ranges(part.span, rows)
+        starts, stops = self._ranges_of(plan, rows)[part.span]
         array = self.column(part.name)
         return all(array.is_cached(item) for item in starts[stops > starts].tolist())
 
