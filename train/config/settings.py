@@ -429,10 +429,11 @@ class Config:
 
     @property
     def references(self) -> list[str]:
-        """Names of the baselines and controls to fit."""
+        """Names of the baselines and controls to fit; what detectors stand on is among them."""
+        chosen = list(REFERENCES) if self.baselines else []
         if self.only is not None:
-            return [name for name in REFERENCES if name in self.only.split(",")]
-        return list(REFERENCES) if self.baselines else []
+            chosen = self.only.split(",")
+        return [name for name in REFERENCES if name in (*chosen, self.on_top_of)]
 
     @property
     def _named(self) -> Sequence[str]:
