@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from train.config import Config, scoring_settings
 from train.errors import store_errors
@@ -20,6 +20,9 @@ from train.run.scoring import (
     open_models,
     read_data,
 )
+
+if TYPE_CHECKING:
+    from train.library.watch import Watch
 
 __all__ = ["Guard", "build_guard", "load_run"]
 
@@ -84,6 +87,23 @@ class Guard:
         outside, whose code the file would need.
         """
         write_export(Path(path), self.models, self.names)
+
+    def watch(self, model: Any, tokenizer: Any, *, force: bool = False) -> "Watch":
+        """Score what a causal model of transformers says inside the block of the result.
+
+        Raises ConfigError for a method that reads what generation cannot give, DataError for a
+        model that the run was not trained on, unless forced.
+
+        Examples
+        --------
+        >>> with guard.watch(model, tokenizer) as watch:  # doctest: +SKIP
+        ...     model.generate(**inputs, max_new_tokens=64)
+        >>> watch.scores  # doctest: +SKIP
+        [{'saplma': 0.31}]
+        """
+        from train.library.watch import Watch
+
+        return Watch(self, model, tokenizer, force=force)
 
 
 def load_run(
