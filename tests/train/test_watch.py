@@ -63,6 +63,11 @@ def ask(tokenizer, questions):
     return {"input_ids": found["input_ids"], "attention_mask": found["attention_mask"]}
 
 
+def padded(inputs, n):
+    """The prompts behind so many more places of padding."""
+    return {name: torch.nn.functional.pad(one, (n, 0)) for name, one in inputs.items()}
+
+
 def extract(path, questions, tokenizer, max_new_tokens):
     """A store of the greedy answers to some questions."""
     model = AutoModelForCausalLM.from_pretrained(
@@ -89,7 +94,8 @@ def test_scores_are_those_of_extract_and_predict(
     guard = load(saved)
     with guard.watch(model, tokenizer) as watch:
         for first in range(0, N, BATCH):
-            inputs = ask(tokenizer, questions[first : first + BATCH])
+            # a batch without padding, others with it
+            inputs = padded(ask(tokenizer, questions[first : first + BATCH]), first // BATCH)
             model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
     assert "generate" not in vars(model)
     assert "forward" not in vars(model)
@@ -105,7 +111,7 @@ def test_only_what_is_read_goes_through_memory(saved, questions, tokenizer, mode
     import train.library.watch as module
 
     monkeypatch.setattr(module, "run_forward", None)
-    inputs = ask(tokenizer, questions[:3])
+    inputs = padded(ask(tokenizer, questions[:3]), 1)
     names = [name for name in LIGHT if name != "question_only"]
     with load(saved, names).watch(model, tokenizer) as watch:
         model.generate(**inputs, max_new_tokens=4, do_sample=False)
@@ -158,11 +164,13 @@ def test_what_generation_cannot_give_is_said_at_watch(saved, tokenizer, model):
 def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, model):
     inputs = ask(tokenizer, questions[:3])
     ids, mask = inputs.values()
+    cache = model(**inputs, use_cache=True).past_key_values
     with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
         for options, message in (
             ({**inputs, "num_beams": 2}, "found num_beams above 1"),
             ({"input_ids": ids}, "expected attention_mask with several prompts"),
             ({"input_ids": ids, "attention_mask": mask.fliplr() * 0}, "padded on the left"),
+            ({**inputs, "past_key_values": cache}, "found past_key_values"),
             ({"inputs_embeds": torch.zeros(1, 2, 64)}, "expected prompts as input_ids"),
         ):
             with pytest.raises(ConfigError, match=message):

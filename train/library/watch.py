@@ -280,6 +280,9 @@ def read_inputs(
     ids: Tensor | None = options.get("input_ids", inputs)
     if ids is None or options.get("inputs_embeds") is not None:
         raise ConfigError("watch: expected prompts as input_ids, found none")
+    cache = options.get("past_key_values")
+    if cache is not None and cache.get_seq_length():
+        raise ConfigError("watch: expected prompts from their beginning, found past_key_values")
     if (options.get("num_beams") or settings.num_beams or 1) > 1:
         raise ConfigError(
             "watch: expected one sequence at a time of each prompt, found num_beams above 1; "

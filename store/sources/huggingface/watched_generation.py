@@ -119,8 +119,8 @@ class Passes:
     def saw(self, spoken: Spoken) -> bool:
         """Whether the passes were those of a prompt and of one token after the other."""
         n = spoken.written.shape[1]
-        mask = self._inputs.get("attention_mask")
-        is_plain = isinstance(mask, Tensor) and mask.ndim == 2
+        mask = self._inputs.get("attention_mask")  # none where nothing is padding
+        is_plain = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
         return is_plain and self.widths[:n] == [spoken.width, *[1] * (n - 1)]
 
     def rows(self, spoken: Spoken) -> list[dict[str, Any]]:
@@ -147,10 +147,12 @@ class Passes:
             self._describe(last[:, 0])
             return
         inputs = dict(self._inputs)
-        mask = inputs["attention_mask"]
         cache: Any = inputs.get("past_key_values")
-        length = mask.shape[1]
-        inputs |= {"input_ids": last, "attention_mask": torch.cat([mask, mask[:, -1:]], dim=1)}
+        length = sum(self.widths)
+        inputs["input_ids"] = last
+        mask = inputs.get("attention_mask")
+        if mask is not None:
+            inputs["attention_mask"] = torch.cat([mask, mask[:, -1:]], dim=1)
         for name in ("position_ids", "cache_position"):
             if inputs.get(name) is not None:
                 inputs[name] = inputs[name][..., -1:] + 1
