@@ -108,7 +108,8 @@ class Watch:
             spoken = read_spoken(ids, mask, sequences, ends_of(settings, options))
             rows: list[Row] = [{} for _ in spoken.prompts]
             if passes.saw(spoken):
-                rows = passes.rows(spoken)
+                keeps_cache = sequences is not out or "past_key_values" in options
+                rows = passes.rows(spoken, keeps_cache=keeps_cache)
         missing = [name for name in self.columns if name not in (*KNOWN, *rows[0])]
         self._score(spoken, self._with_second_pass(rows, missing, spoken))
         return out

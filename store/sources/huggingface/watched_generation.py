@@ -123,14 +123,16 @@ class Passes:
         is_plain = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
         return is_plain and self.widths[:n] == [spoken.width, *[1] * (n - 1)]
 
-    def rows(self, spoken: Spoken) -> list[dict[str, Any]]:
+    def rows(self, spoken: Spoken, *, keeps_cache: bool) -> list[dict[str, Any]]:
         """The columns of each sequence, as an extraction makes them, while passes are watched.
+
+        The caller of `generate` may keep its cache, which is then left as it is.
 
         Raises HalfRangeError for a state beyond the range of its column.
         """
         n = spoken.written.shape[1]
         if len(self.widths) == n:
-            self._end(spoken)
+            self._end(spoken, keeps_cache)
         rows = [self._predictions(spoken, i) for i in range(len(spoken.prompts))]
         for name in self.layers:
             for row, found in zip(rows, self._column(name, spoken), strict=True):
@@ -139,7 +141,7 @@ class Passes:
                 row |= found
         return rows
 
-    def _end(self, spoken: Spoken) -> None:
+    def _end(self, spoken: Spoken, keeps_cache: bool) -> None:
         """Have the last token predicted, and run it where its states are wanted."""
         last = spoken.written[:, -1:]
         n = spoken.written.shape[1]
@@ -148,7 +150,6 @@ class Passes:
             return
         inputs = dict(self._inputs)
         cache: Any = inputs.get("past_key_values")
-        length = sum(self.widths)
         inputs["input_ids"] = last
         mask = inputs.get("attention_mask")
         if mask is not None:
@@ -158,8 +159,8 @@ class Passes:
                 inputs[name] = inputs[name][..., -1:] + 1
         with torch.no_grad():
             self.model(**inputs)  # which `watch_passes` hands to `run`
-        if hasattr(cache, "crop"):  # it may be the caller's
-            cache.crop(length)
+        if keeps_cache and cache is not None:
+            cache.crop(-1)
 
     def _column(self, name: str, spoken: Spoken) -> Sequence[dict[str, Any] | HalfRangeError]:
         """A column of states; a prompt of which one token is kept counts as that."""
