@@ -103,7 +103,7 @@ class Guard:
         """
         from train.library.watch import Watch
 
-        return Watch(self, model, tokenizer, force=force)
+        return Watch(self.score, self.names, self.models, model, tokenizer, force=force)
 
 
 def load_run(

@@ -7,11 +7,12 @@ known to generation: methods that read them are refused.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -32,12 +33,12 @@ from store.traces.origin import find_difference
 from train.data.in_memory import data_in_memory
 from train.data.requirements import settings_for
 from train.errors import ConfigError, DataError
-from train.library.guard import Guard
 from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
 
 __all__ = ["Watch"]
 
 Row = dict[str, Any]  # column -> value
+Scores = Callable[[Batch], Mapping[str, NDArray]]  # traces -> method -> probabilities
 Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
 # columns that need no pass
 KNOWN = ("tokens", "prompt_len", "answer_len", "answer", "question_id")
@@ -57,19 +58,20 @@ class Watch:
 
     def __init__(
         self,
-        guard: Guard,
+        scorer: Scores,
+        names: Sequence[str],
+        models: TrainedModels,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
         force: bool = False,
     ) -> None:
-        self.guard = guard
+        self.scorer = scorer
         self.model = model
         self.tokenizer = tokenizer
         self.scores: list[dict[str, float]] = []
         self.tokens: list[list[int]] = []
-        models = guard.models
-        names = needed_by(guard.names, models)
+        names = needed_by(names, models)
         read = (column for name in names for column in columns_read(name, models))
         self.columns = list(dict.fromkeys(read))
         self.numbers = layers_of_run(self.columns, models)
@@ -139,7 +141,7 @@ class Watch:
             row |= {"tokens": trace, "prompt_len": len(prompt), "answer_len": len(answer)}
             row |= {"answer": text, "question_id": ""}
         columns = {name: self._packed(name, [row[name] for row in rows]) for name in self.columns}
-        found = self.guard.score(Batch(torch.arange(len(rows)), columns))
+        found = self.scorer(Batch(torch.arange(len(rows)), columns))
         for i, answer in enumerate(spoken.answers):
             self.scores.append({name: float(scores[i]) for name, scores in found.items()})
             self.tokens.append(answer)
