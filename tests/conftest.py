@@ -47,6 +47,7 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "train/commands",
     "train/evaluate/test_paired_tests.py",
     "train/fit/test_loop.py",
+    "train/library",
     "train/report/test_plots.py",
     "train/report/test_report.py",
     "train/run",

@@ -46,7 +46,7 @@ def run(folder, monkeypatch, capsys):
 
 
 def test_every_example_is_tried():
-    names = {"custom_loop.py", "lookup.py", "my_detector.py", "write_store.py"}
+    names = {"custom_loop.py", "library.py", "lookup.py", "my_detector.py", "write_store.py"}
     assert {path.name for path in SCRIPTS} == names
     assert {path.name for path in NOTEBOOKS} == {"first_look.ipynb"}
 
@@ -95,6 +95,13 @@ def test_a_stopped_loop_goes_on_exactly(folder, run):
     parts = torch.load(folder / "parts.pt", weights_only=True)
     assert whole["loader"] == parts["loader"]
     assert torch.equal(whole["model"]["weight"], parts["model"]["weight"])
+
+
+def test_detectors_are_fitted_kept_and_used(folder, run):
+    out = run(EXAMPLES / "library.py", "data/example.zarr", "guard.safetensors").splitlines()
+    assert out[0].startswith("AUROC on test: 0.")
+    assert len(out) == 1 + 3 + 2
+    assert (folder / "guard.safetensors").exists()
 
 
 def test_traces_are_written(folder, run):

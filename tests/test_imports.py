@@ -36,6 +36,7 @@ RANKS = [
     ["train.fit"],
     ["train.run"],
     ["train.report"],
+    ["train.library"],
     ["train.commands"],
     ["train"],
     ["benchmarks"],

@@ -18,15 +18,7 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES
 from store.labels.rule import UNLABELLED, label_scores
 from store.reports import count
-from train.commands.scoring import (
-    Scorer,
-    TrainedModels,
-    check_comparable,
-    choose_names,
-    load_detector,
-    open_models,
-)
-from train.config import scoring_settings
+from train.config import scoring_options, scoring_settings
 from train.data.batches import TrainingData
 from train.data.questions import Questions, read_questions
 from train.data.requirements import (
@@ -52,6 +44,14 @@ from train.outside.methods import describe_changes
 from train.report.render import in_words
 from train.run.questions import AskedByRun, is_trained, read_asked
 from train.run.results import read_scores
+from train.run.scoring import (
+    Scorer,
+    TrainedModels,
+    check_comparable,
+    choose_names,
+    load_detector,
+    open_models,
+)
 
 __all__ = [
     "BEST",
@@ -140,7 +140,8 @@ def open_run(
     no finished run, if it has not a name that was asked for, or for a wrong setting.
     """
     models = open_models(directory)
-    models = replace(models, config=scoring_settings(models.config, options))
+    config = scoring_settings(models.config, **scoring_options(options))
+    models = replace(models, config=config)
     frame = read_scores(directory / "scores.csv", models.results)
     names = choose_names(models, models_text)
     if models_text is None and with_baselines:

@@ -6,7 +6,6 @@ line on stderr. 130: interrupted.
 
 import os
 import sys
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from store.cli.arguments import as_called, program
 from store.errors import is_no_damage
 from store.reports import discard_output, say
 from train.config import Arguments, parse_arguments
-from train.errors import ConfigError, TrainError, store_errors
+from train.errors import TrainError, store_errors
 
 __all__ = ["main", "train"]
 
@@ -68,13 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(arguments: Arguments) -> None:
     """Check, train, write the results and print them; raise TrainError for a mistake."""
-    from train.data.requirements import open_data
-    from train.files import make_directory
     from train.fit.device import launched
-    from train.report import write_report
+    from train.library.fit import fit
     from train.report.console import OutputConsole, print_results
-    from train.run.directory import lock_directory
-    from train.run.experiment import run_experiment
 
     config = arguments.config
     path = EXAMPLE_STORE if config.store is None else Path(config.store)
@@ -85,20 +80,11 @@ def train(arguments: Arguments) -> None:
         if config.store is None and fabric.is_global_zero:
             build_example(EXAMPLE_STORE)
         fabric.barrier()
-        work = open_data(config, path)
-        if output_dir.resolve().is_relative_to(path.resolve()):
-            raise ConfigError(
-                f"--output-dir: expected a directory outside the store {path}, found {output_dir}"
-            )
-        make_directory(output_dir)
-        lock = lock_directory(output_dir) if fabric.is_global_zero else nullcontext()
-        with lock:
-            experiment = run_experiment(arguments, fabric, work, output_dir)
-            if experiment is None:  # the first process writes for all
-                return
-            write_report(experiment, output_dir)
-    print_results(experiment.results, OutputConsole())
-    mirror = experiment.data.store.mirror
+        run = fit(arguments, fabric, path, output_dir, progress=True)
+    if run is None:  # the first process writes for all
+        return
+    print_results(run.results, OutputConsole())
+    mirror = run.experiment.data.store.mirror
     if mirror is not None:
         say(mirror.summary())
     say(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")

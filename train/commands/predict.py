@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from store.cli.arguments import path, program
 from store.reports import count, say
-from train.config import Parser, add_scoring_options, scoring_settings
+from train.config import Parser, add_scoring_options, scoring_options
 from train.errors import store_errors
 from train.files import check_output
 
@@ -78,30 +78,21 @@ def main(argv: Sequence[str]) -> None:
         write_json_lines,
         write_to_store,
     )
-    from train.commands.scoring import (
-        Scorer,
-        check_comparable,
-        choose_names,
-        open_models,
-        read_data,
-    )
     from train.data.questions import read_questions
-    from train.outside.methods import describe_changes, load_methods
+    from train.library.guard import load_run
+    from train.outside.methods import describe_changes
     from train.run.questions import is_trained, read_asked
 
-    names_text = load_methods(options.models or "")
-    models = open_models(options.run)
+    guard = load_run(options.run, options.models, **scoring_options(options))
     asked_by_run = read_asked(options.run)
-    names = choose_names(models, names_text)
-    config = scoring_settings(models.config, options)
+    names = guard.names
     with store_errors():
-        data = read_data(options.store, names, config)
-        remark = check_comparable(models, names, data, force=options.force)
+        scorer = guard.read(options.store, force=options.force)
+        data = scorer.data
         of_tokens = names_with_tokens(names, data) if options.tokens else []
-        asked = read_questions(data.store, config)
+        asked = read_questions(data.store, guard.config)
         splits = asked_by_run.find_splits(asked)
-        scorer = Scorer(models, data)
-        scores = {name: scorer.score(name) for name in names}
+        scores = scorer.scores(names)
         tokens = score_tokens(scorer, of_tokens)
         if options.to_store:
             columns = write_to_store(data.store, scores, tokens)
@@ -117,8 +108,9 @@ def main(argv: Sequence[str]) -> None:
     without = [name for name in names if options.tokens and name not in of_tokens]
     if without:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
-    changes = describe_changes(config.outside, names)
-    for text in [*changes, *([remark] if remark else []), *asked_by_run.remarks_on(asked)]:
+    changes = describe_changes(guard.config.outside, names)
+    remarks = [scorer.remark] if scorer.remark else []
+    for text in [*changes, *remarks, *asked_by_run.remarks_on(asked)]:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
     n_trained = int(is_trained(splits).sum())
     if n_trained:

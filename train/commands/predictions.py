@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from store import Column, StoreWriter, TraceStore
 from store.reports import count
-from train.commands.scoring import Scorer
 from train.data.batches import TrainingData
 from train.errors import ConfigError
 from train.evaluate.metrics import Scores
 from train.files import replace_file
 from train.fit.token_scores import token_columns
+from train.run.scoring import Scorer
 
 __all__ = [
     "describe_columns",

@@ -1,13 +1,20 @@
 """The settings of a run: one flat dataclass, its command line, and its JSON file."""
 
-from train.config.checks import check_config, check_names, own_options, settings_of_run
+from train.config.checks import (
+    check_config,
+    check_names,
+    make_config,
+    own_options,
+    scoring_settings,
+    settings_of_run,
+)
 from train.config.command_line import (
     Arguments,
     Parser,
     add_scoring_options,
     build_parser,
     parse_arguments,
-    scoring_settings,
+    scoring_options,
 )
 from train.config.settings import EACH, OUTSIDE, PATHS, SWITCHES, Config, flag_of, off_flag
 
@@ -24,9 +31,11 @@ __all__ = [
     "check_config",
     "check_names",
     "flag_of",
+    "make_config",
     "off_flag",
     "own_options",
     "parse_arguments",
+    "scoring_options",
     "scoring_settings",
     "settings_of_run",
 ]

@@ -1,8 +1,8 @@
 """Settings that cannot be used, or contradict each other, are refused before anything is read."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import Field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, fields, replace
 from typing import Any
 
 from models import DETECTORS, PROBES, REFERENCES
@@ -10,7 +10,7 @@ from models.options import Option
 from store.cli.arguments import program
 from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
-from train.config.settings import Config, flag_of, is_of_type, option, violated_rule
+from train.config.settings import OUTSIDE, Config, flag_of, is_of_type, option, violated_rule
 from train.errors import ConfigError
 from train.outside.methods import ALL, LOADED
 from train.outside.records import recorded_options
@@ -20,14 +20,61 @@ __all__ = [
     "check_names",
     "check_registered",
     "check_split",
+    "make_config",
     "own_options",
     "own_setting",
+    "scoring_settings",
     "settings_of",
     "settings_of_run",
 ]
 
 # columns of scores.csv; --models all; the tokens' scores of `probe` would be those of token_probe
 RESERVED = ("trace_id", "side", "split", "label", "question_id", "all", "probe")
+
+
+def make_config(given: Mapping[str, Any], in_file: Mapping[str, Any] | None = None) -> Config:
+    """The settings that are given, else those in a file, else the defaults; all checked.
+
+    Among them are the options of methods from outside that are loaded, as `method_option`.
+    """
+    settings = {**(in_file or {}), **given}
+    recorded = settings.pop(OUTSIDE, None)
+    records = {}
+    for name, method in LOADED.items():
+        values = recorded_options(recorded, name)
+        for one in method.options:
+            flag = own_setting(name, one).name
+            if flag in settings:
+                values[str(one)] = settings.pop(flag)
+        chosen = {name: {"options": values}}
+        records[name] = method.record(own_options(name, method.options, chosen))
+    config = Config(**settings_of(settings, "settings"), outside=records or None)
+    check_config(config)
+    check_names(config)
+    return config
+
+
+def scoring_settings(
+    config: Config,
+    *,
+    batch_size: int | None = None,
+    num_workers: int = 0,
+    force_cpu: bool = False,
+) -> Config:
+    """The settings of a run, with others to read and to score; raises ConfigError for a wrong one.
+
+    Without a `batch_size` it is that of the run.
+    """
+    config = replace(
+        config,
+        num_workers=num_workers,
+        force_cpu=force_cpu,
+        batch_size=config.batch_size if batch_size is None else batch_size,
+        amp=True,
+        precision="32",
+    )
+    check_config(config)
+    return config
 
 
 def check_config(config: Config) -> None:
@@ -76,7 +123,10 @@ def check_names(config: Config) -> None:
     methods = [*DETECTORS, *PROBES]
     check_registered([*methods, *REFERENCES])
     others = [name for name in config.detectors if name not in LOADED]
-    if others != [ALL]:
+    if config.only is not None:
+        for name in config.detectors:
+            _check_name("--only: there is no", name, [*methods, *REFERENCES])
+    elif others != [ALL]:
         for name in config.detectors:
             _check_name("--models: there is no", name, methods, ", or all")
     if config.on_top_of is not None:

@@ -5,19 +5,18 @@ Commands that score traces with a finished run have some of its settings as opti
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from store.cli import arguments
 from store.cli.arguments import Version, expand, program
 from store.traces.layers import attach_layers
-from train.config.checks import check_config, check_names, own_options, own_setting, settings_of
+from train.config.checks import make_config, own_setting, settings_of
 from train.config.settings import OUTSIDE, PATHS, Config, flag_of
 from train.errors import ConfigError
-from train.files import Json, read_json
+from train.files import read_json
 from train.outside.methods import LOADED, load_methods
-from train.outside.records import recorded_options
 
 __all__ = [
     "Arguments",
@@ -25,7 +24,7 @@ __all__ = [
     "add_scoring_options",
     "build_parser",
     "parse_arguments",
-    "scoring_settings",
+    "scoring_options",
 ]
 
 EXAMPLES = """examples:
@@ -173,11 +172,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     resume = given.pop("resume", False)
     overwrite = given.pop("overwrite", False)
     given.pop("config", None)
-    outside = _take_own_options(given, in_file.get(OUTSIDE))
-    config = Config(**(in_file | given | {OUTSIDE: outside}))
-    check_config(config)
-    check_names(config)
-    return Arguments(config, resume, overwrite)
+    return Arguments(make_config(given, in_file), resume, overwrite)
 
 
 def _read_settings(file: str | None) -> dict[str, Any]:
@@ -189,23 +184,6 @@ def _read_settings(file: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"--config: {error}") from error
     return settings_of(content, f"--config: {expand(file)}")
-
-
-def _take_own_options(given: dict[str, Any], recorded: object) -> Json | None:
-    """Remove the own options of methods from the flags; what a run records of these methods.
-
-    An option without a flag has its value in --config, else its default.
-    """
-    records = {}
-    for name, method in LOADED.items():
-        values = recorded_options(recorded, name)
-        for one in method.options:
-            flag = own_setting(name, one).name
-            if flag in given:
-                values[str(one)] = given.pop(flag)
-        chosen = {name: {"options": values}}
-        records[name] = method.record(own_options(name, method.options, chosen))
-    return records or None
 
 
 def add_scoring_options(parser: argparse.ArgumentParser, by_default: str, verb: str) -> None:
@@ -232,15 +210,6 @@ def add_scoring_options(parser: argparse.ArgumentParser, by_default: str, verb: 
     )
 
 
-def scoring_settings(config: Config, options: argparse.Namespace) -> Config:
-    """The settings of a run, with those of this command; raises ConfigError for a wrong one."""
-    config = replace(
-        config,
-        num_workers=options.num_workers,
-        force_cpu=options.force_cpu,
-        batch_size=config.batch_size if options.batch_size is None else options.batch_size,
-        amp=True,
-        precision="32",
-    )
-    check_config(config)
-    return config
+def scoring_options(options: argparse.Namespace) -> dict[str, Any]:
+    """How traces are read, and where: arguments of `scoring_settings`."""
+    return {name: getattr(options, name) for name in ("batch_size", "num_workers", "force_cpu")}

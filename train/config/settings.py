@@ -141,6 +141,11 @@ class Config:
         "FILE.py:CLASS, one of your own: the file is run (default: "
         f"{', '.join(DEFAULT_MODELS)}; with a --run- or --no-run- flag without the last)",
     )
+    baselines: bool = option("fit the baselines and controls beside what is trained", True)
+    only: str | None = option(
+        "fit these detectors, probes, baselines and controls alone, separated by commas (default: "
+        "what --models says, and all baselines and controls)"
+    )
     on_top_of: str | None = option(
         "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
         f"it; one of {', '.join(REFERENCES)} (default: none)",
@@ -414,11 +419,21 @@ class Config:
     @property
     def detectors(self) -> list[str]:
         """Names of what to train: `models`, changed by the --run- flags; or ["all", ...]."""
+        if self.only is not None:
+            return [name for name in self.only.split(",") if name and name not in REFERENCES]
         names = [name for name in self._named if name]
         for name, switch in SWITCHES.items():
             if getattr(self, switch) and name not in names:
                 names.append(name)
         return [name for name in names if name not in self.left_out]
+
+    @property
+    def references(self) -> list[str]:
+        """Names of the baselines and controls to fit; what detectors stand on is among them."""
+        chosen = list(REFERENCES) if self.baselines else []
+        if self.only is not None:
+            chosen = self.only.split(",")
+        return [name for name in REFERENCES if name in (*chosen, self.on_top_of)]
 
     @property
     def _named(self) -> Sequence[str]:

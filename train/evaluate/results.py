@@ -465,6 +465,10 @@ class Findings:
     explained: Explained | None
     remarks: list[str]
 
+    def __getitem__(self, name: str) -> Entry:
+        """A detector, probe, baseline or control by its name."""
+        return self.entries[name]
+
     @property
     def entries(self) -> Entries:
         return self.models | self.baselines

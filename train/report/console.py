@@ -52,7 +52,8 @@ def print_results(results: Results, console: Console) -> None:
         print_line(console, note)
     if results.transfer:
         console.print()
-        table = build_transfer(results, [*results.models, results.best_among(results.baselines)])
+        rivals = [results.best_among(results.baselines)] if results.baselines else []
+        table = build_transfer(results, [*results.models, *rivals])
         print_table(table, console, "AUROC on values left out of training")
         print_line(console, in_words("transfer"))
     of_tokens = build_tokens(results)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from train.errors import CheckpointError
 from train.evaluate.results import TrainingFacts, WrongValueError, as_json, from_json
-from train.files import Json, replace_file
+from train.files import Json, make_directory, replace_file
 
 __all__ = [
     "FinishedTraining",
@@ -71,6 +71,11 @@ def load_checkpoint(path: Path, owner: Json | None = None) -> Json:
         raise CheckpointError(f"{path}: unreadable checkpoint ({reason}); {AGAIN}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("owner"), dict):
         raise CheckpointError(f"{path}: the file is not a checkpoint; {AGAIN}")
+    return check_owner(path, checkpoint, owner)
+
+
+def check_owner(path: Path, checkpoint: Json, owner: Json | None) -> Json:
+    """The checkpoint; raises CheckpointError if it has another owner than `owner`."""
     found = checkpoint["owner"]
     if owner is not None and found != owner:
         raise CheckpointError(
@@ -115,13 +120,47 @@ HERE = ("seed", "checkpoint", "ms_per_trace")  # facts that the file's name or i
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Where a run keeps its files."""
+    """Where a run keeps its checkpoints: files, or in memory under the names of these files."""
 
     path: Path
     id: str  # distinguishes this run from others that wrote to the same place
     # whether this process continues what an earlier one saved; else files that are there are
     # not read
     resumed: bool = False
+    memory: dict[Path, Json] | None = None  # what is kept in memory, by path; None: files are
+
+    def save(self, path: Path, owner: Json, content: Mapping[str, Any]) -> None:
+        if self.memory is None:
+            save_checkpoint(path, owner, content)
+        else:
+            self.memory[path] = {"owner": owner, **content}
+
+    def load(self, path: Path, owner: Json | None = None) -> Json:
+        """What `save` was given; raises CheckpointError as `load_checkpoint`."""
+        if self.memory is None:
+            return load_checkpoint(path, owner)
+        if path not in self.memory:
+            raise CheckpointError(f"{path}: there is no checkpoint; train again")
+        return check_owner(path, self.memory[path], owner)
+
+    def copy_to(self, directory: Path) -> None:
+        """Write what is kept in memory as files."""
+        for path, content in (self.memory or {}).items():
+            place = directory / path
+            make_directory(place.parent)
+            save_checkpoint(place, content["owner"], content)
+
+    def remove(self, path: Path) -> None:
+        if self.memory is not None:
+            self.memory.pop(path, None)
+        else:
+            path.unlink(missing_ok=True)
+
+    def list(self, pattern: str) -> list[Path]:
+        """The paths of the checkpoints whose names have a form."""
+        if self.memory is None:
+            return list(self.path.glob(pattern))
+        return [path for path in self.memory if path.parent == self.path and path.match(pattern)]
 
     def split(self, seed: int, hold_out: str | None = None) -> RunDirectory:
         """Where the run keeps the files of another split than its first."""
@@ -172,7 +211,8 @@ class TrainingFiles:
         return self.run.path / "tensorboard" / self.stem
 
     def save_state(self, state: Json) -> None:
-        save_checkpoint(self.state, self.owner, state)
+        if self.run.memory is None:  # nothing is left to resume from else
+            save_checkpoint(self.state, self.owner, state)
 
     def load_state(self) -> Json | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
@@ -184,9 +224,9 @@ class TrainingFiles:
         """Save the best weights and facts of the training, and remove its state and its trials."""
         content = {key: getattr(finished, key) for key in CONTENT}
         facts = {key: value for key, value in as_json(finished.facts).items() if key not in HERE}
-        save_checkpoint(self.checkpoint, self.owner, content | facts)
-        for file in (self.state, *self.run.path.glob(f"{self.stem}{TRIAL}*.pt")):
-            file.unlink(missing_ok=True)
+        self.run.save(self.checkpoint, self.owner, content | facts)
+        for path in (self.state, *self.run.list(f"{self.stem}{TRIAL}*.pt")):
+            self.run.remove(path)
 
     def load_finished(self) -> FinishedTraining | None:
         """What `finish` wrote in this run; None if the training has not ended yet."""
@@ -199,7 +239,7 @@ class TrainingFiles:
 
     def load_trained(self) -> FinishedTraining:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
-        return self._read_finished(load_checkpoint(self.checkpoint, self.owner))
+        return self._read_finished(self.run.load(self.checkpoint, self.owner))
 
     def _read_finished(self, content: Json) -> FinishedTraining:
         """A finished training; raises CheckpointError unless a training that ended wrote it."""

@@ -36,15 +36,22 @@ __all__ = [
 
 
 def begin_run(
-    path: Path, arguments: Arguments, data: TrainingData, layers: dict[str, list[int]]
+    path: Path | None,
+    arguments: Arguments,
+    data: TrainingData,
+    layers: dict[str, list[int]],
+    id: str | None = None,
 ) -> RunDirectory:
     """Start a run in a directory that exists, or continue the one that is there.
 
-    `layers` are those that are read of each column, as the model numbers them.
+    Without a path the run is kept in memory. `layers` are those that are read of each column, as
+    the model numbers them. `id` is that of a run which was kept in memory until now.
 
     Raises ConfigError if an unfinished run is there and neither --resume nor --overwrite says what
     to do with it, or if it was started with other settings or another store.
     """
+    if path is None:
+        return RunDirectory(Path(), uuid.uuid4().hex, memory={})
     record = {"layers": layers, **describe_run(arguments.config, data)}
     file = path / "run.json"
     earlier = read_record(file)
@@ -62,7 +69,7 @@ def begin_run(
         for pattern in ("results.json", "*.pt", "split-*/results.json", "split-*/*.pt"):
             for old in path.glob(pattern):
                 old.unlink(missing_ok=True)
-    run = RunDirectory(path, uuid.uuid4().hex)
+    run = RunDirectory(path, id or uuid.uuid4().hex)
     write_text(file, json.dumps({"run": run.id, **record}, indent=1) + "\n")
     return run
 

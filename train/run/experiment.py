@@ -69,9 +69,16 @@ class Experiment:
 
 
 def run_experiment(
-    arguments: Arguments, fabric: Fabric, work: Work, output_dir: Path
+    arguments: Arguments,
+    fabric: Fabric,
+    work: Work,
+    output_dir: Path | None,
+    *,
+    progress: bool = True,
 ) -> Experiment | None:
     """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists.
+
+    Without one they are kept in memory. With `progress` bars and remarks go to stderr.
 
     Of several splits the first one has its files there, each other one in a directory of its own
     below, and each is what a run with its seed, or without its value, would be. All processes
@@ -84,7 +91,7 @@ def run_experiment(
     for name in work.detectors:
         build_detector(name, data)  # raises what would stop it later
     parts = [add_base_margin(part) for part in work.splits]
-    directory = RunDirectory(output_dir, id="")
+    directory = RunDirectory(Path(), id="")
     if is_first:
         directory = begin_run(output_dir, arguments, data, read_layers(work.names, data))
     directory = fabric.broadcast(directory)
@@ -93,9 +100,9 @@ def run_experiment(
         place = directory
         if part is not parts[0]:
             place = directory.split(part.splits.seed, part.config.hold_out)
-        if is_first:
+        if is_first and place.memory is None:
             make_directory(place.path)
-        experiments.append(run_split(work, fabric, part, place))
+        experiments.append(run_split(work, fabric, part, place, visible=progress and is_first))
     first, *further = experiments
     if first is None:
         return None
@@ -123,13 +130,13 @@ def run_experiment(
 
 
 def run_split(
-    work: Work, fabric: Fabric, data: TrainingData, directory: RunDirectory
+    work: Work, fabric: Fabric, data: TrainingData, directory: RunDirectory, *, visible: bool
 ) -> Experiment | None:
     """Train and score everything on one split; None for all processes but the first."""
     config = data.config
     is_first = fabric.is_global_zero
     widest = max((hidden_size(name, data) for name in work.detectors), default=0)
-    progress = TrainingProgress(visible=is_first)
+    progress = TrainingProgress(visible)
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
         truth = read_token_truth(data)
         trainer = Trainer(directory, data, fabric, progress, truth is not None)

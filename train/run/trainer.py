@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from lightning_fabric import Fabric
 
-from models import BASELINES, CONTROLS, REFERENCES, Detector, FittedProbe, Probe
+from models import BASELINES, CONTROLS, Detector, FittedProbe, Probe
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
@@ -31,7 +31,6 @@ from train.run.checkpoint import (
     check_same_layer,
     check_state,
     load_weights,
-    save_checkpoint,
 )
 from train.run.detectors import (
     build_detector,
@@ -82,7 +81,7 @@ class Trainer:
     judges_tokens: bool = False  # whether the store has usable labels of tokens
 
     def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
-        """Fit every baseline and control whose columns the store has.
+        """Fit the baselines and controls of the settings whose columns the store has.
 
         Returns scores by name; and, by name, why a baseline was left out. Its column holds numbers
         that are not finite, which does not stop a run: the user did not ask for this baseline. Of a
@@ -91,7 +90,7 @@ class Trainer:
         """
         fitted: ScoredByName = {}
         left_out: dict[str, str] = {}
-        for name in REFERENCES:
+        for name in self.data.config.references:
             probe = reader_of(name, self.data)
             missing = missing_columns(self.data, probe.columns)
             if not probe.columns or (missing and name in BASELINES):
@@ -114,7 +113,7 @@ class Trainer:
         with memory_enough(name, purpose):
             scored, fitted = score_probe(name, probe, self.data)
         owner = self.directory.training(name, self.data.config.seed).owner
-        save_checkpoint(self.directory.probe(name), owner, fitted.to_dict())
+        self.directory.save(self.directory.probe(name), owner, fitted.to_dict())
         return replace(scored, tokens=self.score_tokens(name, probe, fitted))
 
     def score_tokens(
@@ -299,7 +298,8 @@ class Trainer:
         title = files.name if self.data.config.seeds == 1 else f"{files.name} seed {files.seed}"
         title += files.trial.replace("-", " ")
         self.progress.begin(title, n_rows, data.n_epochs, n_epochs * n_rows + position)
-        log = None if files.trial else TensorBoardLog(files.log, n_steps or None)
+        is_logged = not files.trial and files.run.memory is None
+        log = TensorBoardLog(files.log, n_steps or None) if is_logged else None
         with closing(log) if log else nullcontext():
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, self.progress, log, layer)

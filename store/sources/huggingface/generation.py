@@ -34,6 +34,7 @@ __all__ = [
     "Decoding",
     "Sampler",
     "StopRule",
+    "cut_at_end",
     "end_ids",
     "generate_answers",
     "pad",
@@ -232,7 +233,7 @@ def generate_answers(
             stopping_criteria=stopping,
             **decoding.settings,
         )
-    return [_cut_at_end(answer, ends, stop) for answer in written[:, width:].tolist()]
+    return [cut_at_end(answer, ends, stop) for answer in written[:, width:].tolist()]
 
 
 @contextmanager
@@ -273,7 +274,7 @@ def end_ids(model: PreTrainedModel) -> set[int]:
     return {ends} if isinstance(ends, int) else set(ends)
 
 
-def _cut_at_end(answer: list[int], ends: set[int], stop: StopRule | None) -> list[int]:
+def cut_at_end(answer: list[int], ends: set[int], stop: StopRule | None) -> list[int]:
     """Keep what comes before the first token that ends it; that token if nothing does."""
     n_tokens = next((n for n, token in enumerate(answer) if token in ends), len(answer))
     if stop is not None and stop(answer[:n_tokens]):

@@ -37,6 +37,8 @@ Found = TypeVar("Found")
 
 Take = Callable[[Tensor], None]
 PROBE = ((0, 1, 2),)  # token ids of the short pass
+# of transformers: what else a pass is to return
+STATES, MAPS = "output_hidden_states", "output_attentions"
 
 
 class Place(NamedTuple):
@@ -191,6 +193,7 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     """
     if not takes.states and not takes.maps and not takes.others:
         return model(**inputs)
+    wants_states, wants_maps = inputs.pop(STATES, False), inputs.pop(MAPS, False)
     places = find_places(model, bool(takes.maps))
     watched: dict[Place, Callable[[Tensor], Tensor | None]] = {**takes.others}
     for entry, place in places.states.items():
@@ -202,8 +205,7 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     with _watch(watched) as missed:
         out = model(
             **inputs,
-            output_hidden_states=others or False,
-            output_attentions=bool(takes.maps),
+            **{STATES: bool(others or wants_states), MAPS: bool(takes.maps or wants_maps)},
         )
     if missed:
         raise SchemaError(

@@ -38,6 +38,7 @@ from store.traces.columns import TRACE_COLUMNS, columns_of
 
 __all__ = [
     "BEFORE_NORM",
+    "FIRST",
     "PREDICTIONS",
     "LensColumns",
     "entropies",

@@ -1,7 +1,6 @@
 """Scores of new traces: those that the run gave, or one line that says what is missing."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -100,8 +99,7 @@ def test_results_that_do_not_fit_are_one_line(finished, store_path, capsys, tmp_
 def test_a_damaged_checkpoint_is_one_line(
     finished, store_path, capsys, tmp_path, file, change, message
 ):
-    for known in ("results.json", "questions.csv"):
-        shutil.copy(finished / known, tmp_path)
+    copy_run(finished, tmp_path)
     saved = torch.load(finished / f"{file}.pt", weights_only=True)
     change(saved)
     torch.save(saved, tmp_path / f"{file}.pt")

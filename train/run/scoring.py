@@ -1,21 +1,24 @@
 """Scores of any traces, and of their tokens, by what a finished run has trained."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, cast
 
 import numpy as np
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from models import DETECTORS, METHODS, PROBES, REFERENCES, Detector, FittedProbe, find
+from store import Trace, TraceStore
 from store.errors import closest
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
 from train.config import Config, check_config, settings_of_run
 from train.data.batches import TrainingData
+from train.data.in_memory import DataInMemory, data_in_memory
 from train.data.requirements import (
     check_reader,
     columns_of,
@@ -28,6 +31,7 @@ from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results, StoreRecord
+from train.files import Json
 from train.fit.device import (
     build_fabric,
     cpu_arithmetic,
@@ -40,19 +44,31 @@ from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_featur
 from train.fit.token_scores import detector_tokens, probe_tokens
 from train.outside.methods import load_chosen
 from train.outside.records import recorded_place
-from train.run.checkpoint import RunDirectory, load_checkpoint, load_weights
-from train.run.detectors import build_detector, hidden_size, read_layers, settings_of_training
+from train.run.checkpoint import RunDirectory, load_weights
+from train.run.detectors import (
+    build_detector,
+    hidden_size,
+    numbers_of_layers,
+    read_layers,
+    settings_of_training,
+)
 from train.run.results import read_results
 
 __all__ = [
     "Scorer",
     "TrainedModels",
     "check_comparable",
+    "checkpoints_of",
     "choose_names",
+    "keep_in_memory",
     "load_detector",
+    "needed_by",
     "open_models",
     "read_data",
+    "trained_models",
 ]
+
+LOCK = Lock()  # the number of threads of arithmetic is one for the process
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,7 @@ class TrainedModels:
     names: list[str]  # those whose classes this process knows
     # detectors and probes that this process does not know: plug-ins that were not imported
     unknown: list[str]
+    loaded: dict[Hashable, Any] | None = None  # what is built already, where it is kept
 
     @property
     def store(self) -> StoreRecord:
@@ -76,6 +93,11 @@ def open_models(directory: Path) -> TrainedModels:
     """Read what a finished run has trained; raises TrainError where there is no such run."""
     path = directory / "results.json"
     results = read_results(path)
+    return trained_models(results, RunDirectory(directory, results.run, resumed=True), path)
+
+
+def trained_models(results: Results, directory: RunDirectory, path: Path) -> TrainedModels:
+    """What a run has trained, by its results, read from `path`; raises TrainError for wrong ones"""
     config = Config(**settings_of_run(results.config, str(path)))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in REFERENCES:
@@ -83,7 +105,7 @@ def open_models(directory: Path) -> TrainedModels:
             f"{path}: on_top_of: expected a baseline, found {config.on_top_of!r:.80}; train again"
         )
     return TrainedModels(
-        directory=RunDirectory(directory, results.run, resumed=True),
+        directory=directory,
         config=config,
         results=results,
         names=[name for name in results.entries if name in METHODS],
@@ -123,23 +145,45 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
     return names
 
 
-def read_data(path: Path, names: Sequence[str], config: Config) -> TrainingData:
-    """The whole store as the test split; raises DataError where a column is missing."""
-    store = open_store(path, config)
-    data = TrainingData(store, all_as_test(store, config.seed), config)
+def read_data(traces: Any, names: Sequence[str], models: TrainedModels) -> TrainingData:
+    """Traces as the test split; raises DataError where a column is missing.
+
+    They are a store, its path, some traces of one, or in memory (`data_in_memory`).
+    """
+    config = models.config
+    some = [traces] if isinstance(traces, Trace) else traces
+    if isinstance(some, str | Path):
+        some = open_store(Path(some), config)
+    if isinstance(some, TraceStore):
+        data = TrainingData(some, all_as_test(some, config.seed), config)
+    elif isinstance(some, Sequence) and some and all(isinstance(one, Trace) for one in some):
+        data = data_of(some, config)
+    else:
+        data = data_in_memory(some, models.results.layers, config)
     for name in [*names, *base_of(names, config)]:
         check_reader(name, data, "or leave it out with --models")
     return data
 
 
+def data_of(traces: Sequence[Trace], config: Config) -> TrainingData:
+    """Some traces of one store as the test split."""
+    store = traces[0].store
+    if any(one.store is not store for one in traces) or not isinstance(store, TraceStore):
+        raise DataError("traces: expected those of one store, found several; score each by itself")
+    splits = all_as_test(store, config.seed)
+    rows = np.array([one.row for one in traces], np.int64)
+    return TrainingData(store, replace(splits, test=rows), config)
+
+
 def check_comparable(
-    models: TrainedModels, names: list[str], data: TrainingData, *, force: bool
+    models: TrainedModels, names: Sequence[str], data: TrainingData, *, force: bool
 ) -> str | None:
     """Check that the traces are of the model that the run was trained on.
 
     Returns a remark for the user, if there is one. Raises DataError if they are not, unless forced.
+    Of traces in memory only the shapes are known, which are checked where they are read.
     """
-    if models.store.uuid == data.store.uuid:
+    if models.store.uuid == data.store.uuid or isinstance(data, DataInMemory):
         return None
     mismatch = find_mismatch(models, names, data)
     if mismatch and not force:
@@ -214,6 +258,30 @@ def base_of(names: Iterable[str], config: Config) -> list[str]:
     return [config.on_top_of] if config.on_top_of is not None and has_detectors else []
 
 
+def needed_by(names: Sequence[str], models: TrainedModels) -> list[str]:
+    """The names, and the baseline that detectors among them were trained on top of."""
+    return list(dict.fromkeys([*names, *base_of(names, models.config)]))
+
+
+def checkpoints_of(names: Sequence[str], models: TrainedModels) -> dict[Path, Json]:
+    """Everything that scores by these names need; raises CheckpointError."""
+    config = models.config
+    found = {}
+    for name in needed_by(names, models):
+        n_seeds = config.seeds if name in DETECTORS else 1
+        for seed in range(config.seed, config.seed + n_seeds):
+            files = models.directory.training(name, seed)
+            path = files.checkpoint if name in DETECTORS else models.directory.probe(name)
+            found[path] = models.directory.load(path, files.owner)
+    return found
+
+
+def keep_in_memory(models: TrainedModels, names: Sequence[str]) -> TrainedModels:
+    """The same, that reads no file any more, and builds each method once."""
+    directory = replace(models.directory, memory=checkpoints_of(names, models))
+    return replace(models, directory=directory, loaded={})
+
+
 @dataclass(frozen=True)
 class Scorer:
     """Scores of a store's rows, which are the test split of `data`, by what a run has trained.
@@ -223,6 +291,11 @@ class Scorer:
 
     models: TrainedModels
     data: TrainingData
+    remark: str | None = None  # what could not be checked of the traces
+
+    def scores(self, names: Iterable[str]) -> dict[str, Scores]:
+        """As `score`, by name."""
+        return {name: self.score(name) for name in names}
 
     @cached_property
     def fabric(self) -> Fabric:
@@ -242,9 +315,13 @@ class Scorer:
         return read_features(name, reader_of(name, self.data), self.data, "test")
 
     def score(self, name: str) -> Scores:
-        """Probability of hallucination of each row, (n_rows,)."""
-        if not len(self.data.store):
+        """Probability of hallucination of each row, (n_rows,); one thread at a time."""
+        if not len(self.data.splits.test):
             return np.zeros(0)
+        with LOCK:
+            return self._score(name)
+
+    def _score(self, name: str) -> Scores:
         if name in DETECTORS:
             return self.mean_over_seeds(
                 name, lambda one: predict(self.fabric, one, self.of_detectors, "test")
@@ -259,8 +336,12 @@ class Scorer:
 
     def score_tokens(self, name: str) -> NDArray[np.float32]:
         """Scores of the tokens of all rows, (n_tokens,), by a method of `names_with_tokens`."""
-        if not len(self.data.store):
+        if not len(self.data.splits.test):
             return np.zeros(0, np.float32)
+        with LOCK:
+            return self._score_tokens(name)
+
+    def _score_tokens(self, name: str) -> NDArray[np.float32]:
         if name in DETECTORS:
             return self.mean_over_seeds(
                 name, lambda one: detector_tokens(one, self.data, "test", self.fabric.device)
@@ -283,10 +364,13 @@ class Scorer:
 
 def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingData) -> Detector:
     """A detector with the weights of one training; raises ConfigError if the store does not fit."""
+    shapes = data.item_shapes(columns_of(name, data))
+    key = name, seed, *shapes.items(), *numbers_of_layers(DETECTORS[name], data)
+    if models.loaded is not None and key in models.loaded:
+        return cast(Detector, models.loaded[key])
     files = models.directory.training(name, seed)
     trained = files.load_trained()
     expected = {role: tuple(shape) for role, shape in trained.shapes.items()}
-    shapes = data.item_shapes(columns_of(name, data))
     if expected != shapes:
         raise ConfigError(
             f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
@@ -294,12 +378,25 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
         )
     detector = build_detector(name, data.with_settings(**settings_of_training(trained.config)))
     load_weights(detector, trained.weights, files.checkpoint)
+    if models.loaded is not None:
+        models.loaded[key] = detector
     return detector
 
 
 def load_probe(name: str, models: TrainedModels) -> AnyFitted:
+    """What was fitted of a probe, a baseline or a control."""
+    if models.loaded is not None and name in models.loaded:
+        return cast(AnyFitted, models.loaded[name])
+    fitted = read_probe(name, models)
+    if models.loaded is not None:
+        models.loaded[name] = fitted
+    return fitted
+
+
+def read_probe(name: str, models: TrainedModels) -> AnyFitted:
     path = models.directory.probe(name)
-    saved = load_checkpoint(path, models.directory.training(name, models.config.seed).owner)
+    owner = models.directory.training(name, models.config.seed).owner
+    saved = models.directory.load(path, owner)
     probe: Any = find(name)
     try:
         return probe.load(saved)

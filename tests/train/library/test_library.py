@@ -1,0 +1,225 @@
+"""Detectors fitted and used in Python: the results of the command line, and scores of predict."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+import torch
+from runs import call, predict, read_csv
+from safetensors import safe_open
+
+from store import Batch, TraceStore
+from train import fit_detectors, load_run
+from train.errors import CheckpointError, ConfigError, DataError
+from train.evaluate.results import as_json
+
+SETTINGS = {
+    "epochs": 2,
+    "seeds": 2,
+    "tune": "none",
+    "lstm_hidden": 8,
+    "gnn_hidden": 8,
+    "force_cpu": True,
+}
+NAMES = ["lstm_solo", "gnn_det_lstm", "drift", "logreg_pca", "mean_logprob", "answer_length"]
+
+
+@pytest.fixture(scope="module")
+def run(store_path):
+    """A run in memory, of detectors, a probe, a baseline and a control."""
+    return fit_detectors(store_path, only=",".join(NAMES), **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def saved(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "run"
+    run.save(path)
+    return path
+
+
+def test_nothing_is_written_or_printed(store_path, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    run = fit_detectors(str(store_path), ["saplma"], baselines=False, splits=2, **SETTINGS)
+    assert list(run.results.entries) == ["saplma"]
+    assert 0 <= run.results["saplma"].test.auroc <= 1
+    assert run.results.verdict is None
+    assert (list(tmp_path.iterdir()), *capfd.readouterr()) == ([], "", "")
+    run.save("out")
+    assert (tmp_path / "out" / "split-1" / "saplma-seed1.pt").exists()
+    assert list(load_run("out/split-1").score(store_path)) == ["saplma"]
+
+
+def test_the_command_is_the_library_and_printing(run, store_path, tmp_path, capsys):
+    """Equal results, but for times and what names the run; the same files, but for the logs."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
+    flags = [flag.removesuffix("=True") for flag in flags]
+    argv = ["--store", store_path, "--output-dir", tmp_path, "--only", ",".join(NAMES), *flags]
+    assert call(capsys, *argv)[0] == 0
+    theirs = json.loads((tmp_path / "results.json").read_text())
+    assert without_times(theirs) == without_times(as_json(run.results))
+
+
+def without_times(value):
+    """Results without what differs from run to run."""
+    changing = ("seconds", "wait_seconds", "ms_per_trace", "run", "output_dir")
+    if isinstance(value, dict):
+        return {key: without_times(one) for key, one in value.items() if key not in changing}
+    return [without_times(one) for one in value] if isinstance(value, list) else value
+
+
+def as_arrays(batch):
+    """What a user without a store has: an array of all traces, or one for each."""
+    arrays = {}
+    for name, values in batch.columns.items():
+        if isinstance(values, list | torch.Tensor):
+            arrays[name] = values
+        else:
+            arrays[name] = [values.row(i).numpy() for i in range(len(batch))]
+    return arrays
+
+
+def test_scores_are_those_of_predict(run, saved, store_path, tmp_path, capsys):
+    """Bit for bit: of a store, its traces, a batch, arrays, of the run and of its exported file."""
+    guard = load_run(saved, NAMES, force_cpu=True)
+    guard.export(tmp_path / "guard.safetensors")
+    exported = load_run(tmp_path / "guard.safetensors", NAMES, force_cpu=True)
+    csv = call(capsys, *predict(saved, store_path, "--models", ",".join(NAMES)))[1]
+    lines = read_csv(csv).values()
+    store = TraceStore.open(store_path)
+    batch = store.read(range(len(store)))
+    for scorer in (guard, exported):
+        for traces in (store_path, store, store[:], batch, as_arrays(batch)):
+            found = scorer.score(traces)
+            assert list(found) == NAMES
+            for name, scores in found.items():
+                np.testing.assert_array_equal(scores, [float(line[name]) for line in lines])
+    own = run.score(store[5:9])
+    assert list(own) == [name for name in NAMES if name in run.results.models]
+    np.testing.assert_array_equal(own["lstm_solo"], found["lstm_solo"][5:9])
+
+
+def test_threads_share_a_guard(saved, store_path):
+    guard = load_run(saved, force_cpu=True)
+    expected = guard.score(store_path)
+    found = [None] * 4
+
+    def score(i):
+        found[i] = guard.score(store_path)
+
+    threads = [threading.Thread(target=score, args=(i,)) for i in range(len(found))]
+    n_threads = torch.get_num_threads()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.get_num_threads() == n_threads
+    for one in found:
+        assert {name: one[name].tolist() for name in one} == {
+            name: scores.tolist() for name, scores in expected.items()
+        }
+
+
+def test_an_exported_file_says_what_it_expects_and_no_path(saved, tmp_path):
+    path = tmp_path / "guard.safetensors"
+    load_run(saved, ["lstm_solo"]).export(path)
+    with safe_open(path, "np") as file:
+        content = json.loads(file.metadata()["content"])
+        weights = [name for name in file.keys() if "/weights/" in name]  # noqa: SIM118
+    assert {name.split("/")[0] for name in weights} == {"lstm_solo-seed0.pt", "lstm_solo-seed1.pt"}
+    assert content["checkpoints"]["lstm_solo-seed0.pt"]["shapes"] == {"hs_last": [2, 8]}
+    assert str(saved.parent) not in json.dumps(content)
+    assert content["results"]["store"]["path"] == "small.zarr"
+    guard = load_run(path)
+    assert guard.thresholds == {"lstm_solo": guard.results["lstm_solo"].test.threshold}
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda data: data[:-9], "expected a file of trace-guard 1"),
+        (lambda data: data.replace(b"trace-guard 1", b"trace-guard 7"), "found: format 'trace-gu"),
+        (lambda data: data.replace(b"lstm_hidden", b"lstm_hiddem"), "found 'lstm_hiddem'"),
+        (lambda data: b"PK" + data, "expected a file of trace-guard 1"),
+    ],
+)
+def test_a_damaged_file_is_one_line(saved, tmp_path, change, message):
+    path = tmp_path / "guard.safetensors"
+    load_run(saved, ["lstm_solo"]).export(path)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises((CheckpointError, ConfigError)) as error:
+        load_run(path)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "traces, error, message",
+    [
+        ({"logprob": [[0.0]]}, DataError, "lstm_solo: expected column 'hs_last', found only logp"),
+        ({"hs_last": np.zeros((3, 2, 9))}, ConfigError, "found {'hs_last': (2, 9)}"),
+        ({"hs_last": np.zeros((3, 2))}, DataError, "with 2 item axes, found fixed with 1"),
+        ({"hs_last": np.zeros((3, 2)), "a": np.zeros(2)}, DataError, "equally many traces, found"),
+        (3, TypeError, "a Batch, or arrays by column, found int"),
+    ],
+)
+def test_traces_that_do_not_fit_are_named(saved, traces, error, message):
+    with pytest.raises(error) as found:
+        load_run(saved, ["lstm_solo"]).score(traces)
+    assert message in str(found.value)
+
+
+def test_layers_of_traces_in_memory_are_those_that_the_run_read(tmp_path):
+    """A run on some layers wants these, and says so of others."""
+    from store.sources.example import ExampleSource, example_questions
+    from store.write.build import build_store
+
+    store = build_store(tmp_path / "a.zarr", ExampleSource(example_questions(192)))
+    settings = SETTINGS | {"layers": "2-3", "seeds": 1, "on_top_of": "mean_logprob"}
+    run = fit_detectors(store.path, ["saplma", "lapeigvals"], baselines=False, **settings)
+    whole = store.read(range(40))
+    with pytest.raises(
+        DataError, match=r"the layers that the run read, 2,3, first of .* shape \(4, 64\)"
+    ):
+        run.score(whole)
+    chosen = {name: {"layers": "2,3"} for name in store.schema.columns if store.layers(name)}
+    expected = run.score(store[:40])
+    found = run.score(Batch(whole.rows, store.read(range(40), None, chosen).columns))
+    for name, scores in expected.items():
+        np.testing.assert_array_equal(found[name], scores)
+
+
+def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
+    for settings, message in (
+        ({"sedes": 3}, "found 'sedes'"),
+        ({"seeds": "3"}, "seeds: expected int, found '3'"),
+        ({"seeds": 0}, "--seeds: expected at least 1"),
+        ({"only": "saplma,x"}, "--only: there is no 'x'"),
+        ({"only": "mean_logprob"}, "expected a detector to train"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            fit_detectors(store_path, **settings)
+        assert message in str(error.value)
+    with pytest.raises(ConfigError, match="the run has no 'x'"):
+        load_run(saved, "x")
+    with pytest.raises(DataError, match="results\\.json: expected a file of a finished run"):
+        load_run(tmp_path)
+    other = fit_detectors(store_path, "saplma", baselines=False, **SETTINGS)
+    with pytest.raises(ConfigError, match="there are results of another run"):
+        other.save(saved)
+
+
+def test_a_method_from_a_file_is_not_exported(store_path, tmp_path):
+    """Its code would not be in the file."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from models import Probe\n"
+        "NORM = Probe(('hs_last',), lambda batch: batch.fixed('hs_last').float().norm(dim=2, "
+        "keepdim=True))\n"
+    )
+    run = fit_detectors(store_path, f"{file}:NORM,saplma", baselines=False, **SETTINGS)
+    with pytest.raises(ConfigError, match=r"norm is from .*own.py:NORM: its code would not be"):
+        run.export(tmp_path / "a.safetensors")
+    run.save(tmp_path / "run")
+    load_run(tmp_path / "run", "saplma").export(tmp_path / "a.safetensors")
+    assert list(load_run(tmp_path / "a.safetensors").score(store_path)) == ["saplma"]

@@ -1,0 +1,178 @@
+"""Scores while a model speaks: those of extracting the same answers and predicting."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from store.sources.example import MODEL_DIR, ExampleSource, example_questions
+from store.sources.huggingface.generation import Decoding
+from store.sources.huggingface.kept import Kept
+from store.sources.huggingface.prompts import Prompts
+from store.sources.huggingface.source import HuggingFaceSource
+from store.write.build import build_store
+from train import fit_detectors, load_run
+from train.errors import ConfigError, DataError
+
+N, BATCH = 24, 8
+# of one layer, of all layers, of all tokens, of predictions, of attention, of the logit lens
+ONLY = "saplma,lstm_solo,clap,drift,token_sequence,los_net,mahalanobis,coe,lapeigvals,lookback_lens"
+ONLY += ",trilens,llm_check_logit,mean_logprob,entropy,answer_length,answer_text,question_only"
+LIGHT = [name for name in ONLY.split(",") if name not in ("lapeigvals", "lookback_lens", "trilens")]
+
+
+@pytest.fixture(scope="module")
+def questions():
+    return example_questions(192)
+
+
+@pytest.fixture(scope="module")
+def run(questions, tmp_path_factory):
+    """A run on the example's traces."""
+    path = tmp_path_factory.mktemp("watched") / "example.zarr"
+    build_store(path, ExampleSource(questions))
+    settings = {"epochs": 1, "seeds": 2, "tune": "none", "force_cpu": True}
+    return fit_detectors(path, only=ONLY, **settings)
+
+
+@pytest.fixture(scope="module")
+def saved(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("watched") / "run"
+    run.save(path)
+    return path
+
+
+@pytest.fixture
+def tokenizer():
+    return AutoTokenizer.from_pretrained(MODEL_DIR)
+
+
+@pytest.fixture
+def model():
+    return AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32)
+
+
+def load(saved, names=None):
+    return load_run(saved, names or ONLY.removesuffix(",question_only"), force_cpu=True)
+
+
+def ask(tokenizer, questions):
+    """Prompts padded on the left, as extraction has them."""
+    texts = [one["question"] for one in questions]
+    found = tokenizer(texts, padding=True, return_tensors="pt")
+    return {"input_ids": found["input_ids"], "attention_mask": found["attention_mask"]}
+
+
+def padded(inputs, n):
+    """The prompts behind so many more places of padding."""
+    return {name: torch.nn.functional.pad(one, (n, 0)) for name, one in inputs.items()}
+
+
+def extract(path, questions, tokenizer, max_new_tokens):
+    """A store of the greedy answers to some questions."""
+    model = AutoModelForCausalLM.from_pretrained(
+        MODEL_DIR, dtype=torch.float32, attn_implementation="eager"
+    )
+    prompts = Prompts(tokenizer, model, "{question}", False, max_new_tokens)
+    source = HuggingFaceSource(
+        model,
+        prompts,
+        [prompts.encode(one) for one in questions],
+        Decoding(max_new_tokens=max_new_tokens),
+        Kept(columns=("default", "lens_entropy")),
+        batch_size=BATCH,
+    )
+    return build_store(path, source)
+
+
+@pytest.mark.parametrize("max_new_tokens", [12, 3, 1])
+def test_scores_are_those_of_extract_and_predict(
+    saved, questions, tokenizer, model, tmp_path, max_new_tokens
+):
+    """Of answers that end by themselves, and of those that are cut off; in padded batches."""
+    store = extract(tmp_path / "a.zarr", questions[:N], tokenizer, max_new_tokens)
+    guard = load(saved)
+    with guard.watch(model, tokenizer) as watch:
+        for first in range(0, N, BATCH):
+            # a batch without padding, others with it
+            inputs = padded(ask(tokenizer, questions[first : first + BATCH]), first // BATCH)
+            model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
+    assert "generate" not in vars(model)
+    assert "forward" not in vars(model)
+    traces = [store[i] for i in range(N)]
+    assert watch.tokens == [one["tokens"][int(one["prompt_len"]) :].tolist() for one in traces]
+    for name, scores in guard.score(store, force=True).items():
+        found = [row[name] for row in watch.scores]
+        np.testing.assert_allclose(found, scores, atol=2e-3, err_msg=name)
+
+
+def test_only_what_is_read_goes_through_memory(saved, questions, tokenizer, model, monkeypatch):
+    """No second pass for states and predictions; of states one layer, of prompts one token."""
+    import train.library.watch as module
+
+    monkeypatch.setattr(module, "run_forward", None)
+    inputs = padded(ask(tokenizer, questions[:3]), 1)
+    names = [name for name in LIGHT if name != "question_only"]
+    with load(saved, names).watch(model, tokenizer) as watch:
+        model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    assert len(watch.scores) == 3
+    with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
+        assert [len(numbers) for numbers in watch.layers.values()] == [1]
+        alone = model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    assert torch.equal(alone, model.generate(**inputs, max_new_tokens=4, do_sample=False))
+
+
+def test_samples_configs_and_dicts(saved, questions, tokenizer, model):
+    """Several samples a prompt, a configuration, a dictionary as result, a cache that goes on."""
+    inputs = ask(tokenizer, questions[:2])
+    config = GenerationConfig(
+        max_new_tokens=5, do_sample=True, num_return_sequences=3, eos_token_id=2, pad_token_id=0
+    )
+    guard = load(saved, ["saplma", "mean_logprob"])
+    with guard.watch(model, tokenizer) as watch:
+        out = model.generate(
+            **inputs,
+            generation_config=config,
+            return_dict_in_generate=True,
+            output_hidden_states=True,
+        )
+    assert len(watch.scores) == 6
+    assert out.past_key_values.get_seq_length() == out.sequences.shape[1] - 1
+    assert len(out.hidden_states[0]) == 5
+    with guard.watch(model, tokenizer) as watch:  # without a cache: a second pass
+        model.generate(**inputs, max_new_tokens=5, do_sample=False, use_cache=False)
+    with guard.watch(model, tokenizer) as again:
+        model.generate(**inputs, max_new_tokens=5, do_sample=False)
+    for one, other in zip(watch.scores, again.scores, strict=True):
+        assert one == pytest.approx(other, abs=2e-3)
+
+
+def test_what_generation_cannot_give_is_said_at_watch(saved, tokenizer, model):
+    with pytest.raises(ConfigError, match="question_only reads 'question', which generation does"):
+        load(saved, ["saplma", "question_only"]).watch(model, tokenizer)
+    guard = load(saved, ["saplma"])
+    with torch.no_grad():
+        model.lm_head.weight[0] += 1
+        model.model.layers[0].self_attn.q_proj.weight[0] += 1
+    with pytest.raises(DataError, match="watch: weights_sha256 '"):
+        guard.watch(model, tokenizer)
+    guard.watch(model, tokenizer, force=True)
+    with pytest.raises(ValueError, match="evaluation mode"):
+        guard.watch(model.train(), tokenizer)
+
+
+def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, model):
+    inputs = ask(tokenizer, questions[:3])
+    ids, mask = inputs.values()
+    cache = model(**inputs, use_cache=True).past_key_values
+    with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
+        for options, message in (
+            ({**inputs, "num_beams": 2}, "found num_beams above 1"),
+            ({"input_ids": ids}, "expected attention_mask with several prompts"),
+            ({"input_ids": ids, "attention_mask": mask.fliplr() * 0}, "padded on the left"),
+            ({**inputs, "past_key_values": cache}, "found past_key_values"),
+            ({"inputs_embeds": torch.zeros(1, 2, 64)}, "expected prompts as input_ids"),
+        ):
+            with pytest.raises(ConfigError, match=message):
+                model.generate(**options, max_new_tokens=3)
+    assert watch.scores == []

@@ -1,0 +1,1 @@
+"""Detectors fitted, kept and used in Python; the command line is this and printing."""

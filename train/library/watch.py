@@ -1,0 +1,307 @@
+"""Scores of what a model says, while `generate` runs.
+
+States and predictions are kept as the passes of generation give them, and of states only the layers
+that the methods read. What needs attention maps or the logit lens is made by one more pass over the
+whole sequences, as an extraction makes it. The question, its context and other samples are not
+known to generation: methods that read them are refused.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from models import DETECTORS, find
+from store import Batch, Ragged
+from store.sources.huggingface.collectors import ATTENTION, STATES, HalfRangeError
+from store.sources.huggingface.context_attention import ON_CONTEXT
+from store.sources.huggingface.forward import run_forward
+from store.sources.huggingface.kept import Kept, check_model
+from store.sources.huggingface.load import EAGER, attention
+from store.sources.huggingface.module_outputs import find_places
+from store.sources.huggingface.predictions import PREDICTIONS
+from store.sources.huggingface.provenance import config_digest, tokenizer_digest, weights_digest
+from store.sources.huggingface.watched_generation import Passes, Spoken, read_spoken, watch_passes
+from store.traces.columns import TRACE_COLUMNS, columns_of
+from store.traces.layers import LAYERS_AXIS, format_layers
+from store.traces.origin import find_difference
+from train.data.in_memory import data_in_memory
+from train.data.requirements import settings_for
+from train.errors import ConfigError, DataError
+from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
+
+__all__ = ["Watch"]
+
+Row = dict[str, Any]  # column -> value
+Scores = Callable[[Batch], Mapping[str, NDArray]]  # traces -> method -> probabilities
+Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
+# columns that need no pass
+KNOWN = ("tokens", "prompt_len", "answer_len", "answer", "question_id")
+GIVEN = {*KNOWN, *STATES, *PREDICTIONS, *ATTENTION, *columns_of("lens")} - {*ON_CONTEXT}
+
+
+class Watch:
+    """Watches `model.generate` inside its block; made by `Guard.watch`.
+
+    Attributes
+    ----------
+    scores
+        A row a sequence, of all calls in turn: method -> probability of hallucination.
+    tokens
+        Ids of each answer, without the end of the text.
+    """
+
+    def __init__(
+        self,
+        scorer: Scores,
+        names: Sequence[str],
+        models: TrainedModels,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        force: bool = False,
+    ) -> None:
+        self.scorer = scorer
+        self.model = model
+        self.tokenizer = tokenizer
+        self.scores: list[dict[str, float]] = []
+        self.tokens: list[list[int]] = []
+        names = needed_by(names, models)
+        read = (column for name in names for column in columns_read(name, models))
+        self.columns = list(dict.fromkeys(read))
+        self.numbers = layers_of_run(self.columns, models)
+        self.needs_maps = not set(ATTENTION).isdisjoint(self.columns)
+        if model.config.is_encoder_decoder:
+            raise ConfigError("watch: expected a causal model, found an encoder with a decoder")
+        check_model(model, self.needs_maps)
+        if not force:
+            check_live(model, tokenizer, models, self.numbers)
+        find_places(model, maps=False)
+        shapes = shapes_of(names, models)
+        self.layers = layers_read(names, self.numbers, models, shapes)
+        (self.top_k,) = shapes.get("topk_logprob", (Kept.top_k,))
+
+    def __enter__(self) -> Self:
+        model: Any = self.model
+        self._own = model.generate
+        model.generate = self._generate
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self.model.generate
+
+    def _generate(
+        self, inputs: Tensor | None = None, generation_config: Any = None, **options: Any
+    ) -> Any:
+        """The model's `generate`; then what it said is scored."""
+        settings = generation_config or self.model.generation_config
+        ids, mask = read_inputs(inputs, settings, options)
+        states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
+        predictions = [name for name in self.columns if name in PREDICTIONS]
+        passes = Passes(self.model, states, predictions, self.top_k)
+        with watch_passes(passes):
+            out = self._own(inputs, generation_config, **options)
+            sequences = out if isinstance(out, Tensor) else out.sequences
+            spoken = read_spoken(ids, mask, sequences, ends_of(settings, options))
+            rows: list[Row] = [{} for _ in spoken.prompts]
+            if passes.saw(spoken):
+                keeps_cache = sequences is not out or "past_key_values" in options
+                rows = passes.rows(spoken, keeps_cache=keeps_cache)
+        missing = [name for name in self.columns if name not in (*KNOWN, *rows[0])]
+        self._score(spoken, self._with_second_pass(rows, missing, spoken))
+        return out
+
+    def _with_second_pass(
+        self, rows: list[Row], columns: Sequence[str], spoken: Spoken
+    ) -> list[Row]:
+        """Add what the passes of generation do not give, of all layers of the run."""
+        if not columns:
+            return rows
+        with attention(self.model, EAGER if self.needs_maps else None):
+            found = run_forward(
+                self.model, spoken.traces, spoken.prompt_lens, self.numbers, self.top_k, columns
+            )
+        for row, more in zip(rows, found, strict=True):
+            if isinstance(more, HalfRangeError):
+                raise more
+            row |= more
+        return rows
+
+    def _score(self, spoken: Spoken, rows: list[Row]) -> None:
+        """Score the sequences, whose columns but `KNOWN` are given."""
+        for row, trace, prompt, answer in zip(
+            rows, spoken.traces, spoken.prompts, spoken.answers, strict=True
+        ):
+            text = str(self.tokenizer.decode(answer, skip_special_tokens=True)).strip()
+            row |= {"tokens": trace, "prompt_len": len(prompt), "answer_len": len(answer)}
+            row |= {"answer": text, "question_id": ""}
+        columns = {name: self._packed(name, [row[name] for row in rows]) for name in self.columns}
+        found = self.scorer(Batch(torch.arange(len(rows)), columns))
+        for i, answer in enumerate(spoken.answers):
+            self.scores.append({name: float(scores[i]) for name, scores in found.items()})
+            self.tokens.append(answer)
+
+    def _packed(self, name: str, values: list[Any]) -> Any:
+        """A column of a batch."""
+        if isinstance(values[0], str):
+            return values
+        tensors = [torch.as_tensor(one) for one in values]
+        if TRACE_COLUMNS[name].axis is None:
+            return self._with_all_layers(name, torch.stack(tensors))
+        offsets = torch.tensor([0, *map(len, tensors)]).cumsum(0)
+        return Ragged(self._with_all_layers(name, torch.cat(tensors)), offsets)
+
+    def _with_all_layers(self, name: str, values: Tensor) -> Tensor:
+        """Values (n, L, ...) of all layers of the run; those that nothing reads are 0."""
+        if name not in self.layers or values.shape[1] == len(self.numbers):
+            return values
+        places = [self.numbers.index(number) for number in self.layers[name]]
+        filled = values.new_zeros(len(values), len(self.numbers), *values.shape[2:])
+        filled[:, places] = values
+        return filled
+
+
+def columns_read(name: str, models: TrainedModels) -> tuple[str, ...]:
+    """What a method reads of a trace; raises ConfigError for what generation cannot give."""
+    reader: Any = find(name)
+    columns = reader.columns
+    if name in DETECTORS:
+        columns = reader.columns_for(settings_for(name, models.config))
+    elif reader.otherwise and not models.results.layers.keys() >= of_layers(columns):
+        columns = reader.otherwise.columns  # as in the run
+    replaced = models.config.replaced
+    for column in columns or ("fields",):
+        if column not in GIVEN or column in replaced:
+            raise ConfigError(
+                f"watch: {name} reads {replaced.get(column, column)!r}, which generation does not "
+                "give; leave it out: load_run(..., models=[...])"
+            )
+    return tuple(columns)
+
+
+def of_layers(columns: Iterable[str]) -> set[str]:
+    """Those of the columns that have an axis of layers."""
+    known = [name for name in columns if name in TRACE_COLUMNS]
+    return {name for name in known if LAYERS_AXIS in TRACE_COLUMNS[name].axes}
+
+
+def layers_of_run(columns: Sequence[str], models: TrainedModels) -> list[int]:
+    """The layers that a run read, as the model numbers them; raises ConfigError if unknown."""
+    names = sorted(of_layers(columns))
+    found = [models.results.layers.get(name, []) for name in names]
+    if (names and not models.store.layers_recorded) or any(one != found[0] for one in found):
+        raise ConfigError(
+            "watch: expected a run on traces whose layers are recorded, the same of each column, "
+            f"found {dict(zip(names, found, strict=True))}"
+        )
+    return found[0] if found else []
+
+
+def layers_read(
+    names: Sequence[str], numbers: Sequence[int], models: TrainedModels, shapes: Shapes
+) -> dict[str, list[int]]:
+    """The layers of each column that some method reads, as the model numbers them."""
+    read: defaultdict[str, set[int]] = defaultdict(set)
+    for name in names:
+        columns = columns_read(name, models)
+        positions = positions_read(name, models, shapes)
+        for column in of_layers(columns):
+            chosen = positions if column == columns[0] else None
+            read[column].update(range(len(numbers)) if chosen is None else chosen)
+    return {column: [numbers[i] for i in sorted(chosen)] for column, chosen in read.items()}
+
+
+def positions_read(name: str, models: TrainedModels, shapes: Shapes) -> Sequence[int] | None:
+    """The layers of its first column that a method reads, by position; None for all."""
+    config = models.config
+    if name in DETECTORS:
+        columns = columns_read(name, models)
+        empty = {column: empty_column(column, shapes[column]) for column in columns}
+        data = data_in_memory(Batch(torch.arange(0), empty), models.results.layers, config)
+        return load_detector(name, config.seed, models, data).layers_read
+    probe: Any = find(name)
+    if getattr(probe, "by_layer", False):
+        fitted: Any = load_probe(name, models)
+        return [fitted.alternative]
+    return getattr(probe, "layers_read", None)
+
+
+def empty_column(name: str, shape: tuple[int, ...]) -> Tensor | Ragged:
+    """A column of no trace."""
+    values = torch.zeros(0, *shape)
+    return values if TRACE_COLUMNS[name].axis is None else Ragged(values, torch.zeros(1).long())
+
+
+def shapes_of(names: Sequence[str], models: TrainedModels) -> Shapes:
+    """The shapes of what the detectors among the methods were trained on."""
+    seed = models.config.seed
+    trained = [
+        models.directory.training(name, seed).load_trained() for name in names if name in DETECTORS
+    ]
+    return {role: tuple(shape) for one in trained for role, shape in one.shapes.items()}
+
+
+def check_live(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    models: TrainedModels,
+    numbers: Sequence[int],
+) -> None:
+    """Raise DataError unless a model is the one whose traces a run was trained on.
+
+    Compared is what the store of the run records.
+    """
+    n_layers = model.config.get_text_config().num_hidden_layers
+    if numbers and numbers[-1] > n_layers:
+        raise DataError(
+            f"watch: expected a model with the layers {format_layers(numbers)} that the run read, "
+            f"found {n_layers} in {type(model).__name__}"
+        )
+    origin = {
+        "weights_sha256": weights_digest(model),
+        "config_sha256": config_digest(model),
+        "tokenizer_sha256": tokenizer_digest(tokenizer),
+    }
+    found = find_difference(models.store.origins, origin, numbers)
+    if found:
+        raise DataError(
+            f"watch: {found.key} {found.found!r:.100}, where the run was trained on "
+            f"{found.expected!r:.100}; scores would mean nothing: give the model of the run "
+            "(force=True scores this one all the same)"
+        )
+
+
+def read_inputs(
+    inputs: Tensor | None, settings: Any, options: Mapping[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """The prompts of a call of `generate`, int64 (B, W), and their mask; ConfigError for others."""
+    ids: Tensor | None = options.get("input_ids", inputs)
+    if ids is None or options.get("inputs_embeds") is not None:
+        raise ConfigError("watch: expected prompts as input_ids, found none")
+    cache = options.get("past_key_values")
+    if cache is not None and cache.get_seq_length():
+        raise ConfigError("watch: expected prompts from their beginning, found past_key_values")
+    if (options.get("num_beams") or settings.num_beams or 1) > 1:
+        raise ConfigError(
+            "watch: expected one sequence at a time of each prompt, found num_beams above 1; "
+            "extract and predict score the answers of a beam search"
+        )
+    mask: Tensor | None = options.get("attention_mask")
+    if mask is None and len(ids) > 1:
+        raise ConfigError("watch: expected attention_mask with several prompts, found none")
+    if mask is not None and not mask[:, -1].all():
+        raise ConfigError("watch: expected prompts padded on the left, found padding on the right")
+    return ids, torch.ones_like(ids) if mask is None else mask
+
+
+def ends_of(settings: Any, options: Mapping[str, Any]) -> set[int]:
+    """The ids that an answer ends before, those of padding among them."""
+    named = (
+        options.get(name, getattr(settings, name)) for name in ("eos_token_id", "pad_token_id")
+    )
+    return {int(token) for one in named if one is not None for token in np.atleast_1d(one)}

@@ -1,0 +1,110 @@
+"""One file with all that scores need: weights as safetensors, everything else as JSON beside them.
+
+Nothing in it is run. What it was made from may be gone, the run and its store.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from train.errors import CheckpointError, ConfigError
+from train.evaluate.results import Results, WrongValueError, as_json, from_json
+from train.files import Json, replace_file
+from train.outside.methods import LOADED
+from train.run.checkpoint import RunDirectory
+from train.run.scoring import TrainedModels, checkpoints_of, needed_by, trained_models
+
+__all__ = ["read_export", "write_export"]
+
+FORMAT = "trace-guard 1"
+TENSOR = "tensor"  # {TENSOR: name} stands for a tensor in the JSON
+
+
+def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> None:
+    """Write the methods of these names; raises ConfigError for one from outside."""
+    for name in names:
+        if name in LOADED:
+            raise ConfigError(
+                f"{path}: {name} is from {LOADED[name].place}: its code would not be in the file; "
+                "export the other methods, and give the run's directory with that file"
+            )
+    tensors: dict[str, torch.Tensor] = {}
+    checkpoints = {
+        file.name: take_tensors(content, file.name, tensors)
+        for file, content in checkpoints_of(names, models).items()
+    }
+    content = {"results": as_json(short_results(models, names)), "checkpoints": checkpoints}
+    metadata = {"format": FORMAT, "content": json.dumps(content)}
+    with replace_file(path) as temporary:
+        temporary.write_bytes(save(tensors, metadata))
+
+
+def short_results(models: TrainedModels, names: Sequence[str]) -> Results:
+    """The results without what is of other methods, of this machine, or of the tests between
+    methods."""
+    results = models.results
+    needed = needed_by(names, models)
+    config = results.config | {"store": None, "output_dir": None}
+    return replace(
+        results,
+        models={name: one for name, one in results.models.items() if name in needed},
+        baselines={name: one for name, one in results.baselines.items() if name in needed},
+        config=config,
+        store=replace(results.store, path=Path(results.store.path).name),
+        comparisons=[],
+        verdict=None,
+        strata=None,
+        explained=None,
+        splits=None,
+        transfer=None,
+        remarks=[],
+    )
+
+
+def take_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """A value as JSON has it; its tensors are put beside it, by their place in it."""
+    if isinstance(value, torch.Tensor):
+        tensors[place] = value.clone(memory_format=torch.contiguous_format)
+        return {TENSOR: place}
+    if isinstance(value, Mapping):
+        return {key: take_tensors(one, f"{place}/{key}", tensors) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [take_tensors(one, f"{place}/{i}", tensors) for i, one in enumerate(value)]
+    return value
+
+
+def put_tensors(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The opposite of `take_tensors`."""
+    if isinstance(value, dict):
+        if value.keys() == {TENSOR}:
+            return tensors[value[TENSOR]]
+        return {key: put_tensors(one, tensors) for key, one in value.items()}
+    return [put_tensors(one, tensors) for one in value] if isinstance(value, list) else value
+
+
+def read_export(path: Path) -> TrainedModels:
+    """Read what `write_export` wrote; raises CheckpointError for another file."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise ValueError(f"format {metadata.get('format')!r:.80}")
+            content = json.loads(metadata["content"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+        results = from_json(Results, content["results"])
+        checkpoints: dict[Path, Json] = {
+            Path(name): put_tensors(one, tensors) for name, one in content["checkpoints"].items()
+        }
+    except (SafetensorError, WrongValueError, ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: expected a file of {FORMAT}, as export writes it, found: {error!s:.200}; "
+            "export the run again"
+        ) from error
+    directory = RunDirectory(Path(), results.run, memory=checkpoints)
+    return trained_models(results, directory, path)
