@@ -1,15 +1,25 @@
 """What the benchmark of known signals expects of a method, and what it says of what it finds."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from scipy.special import expit
 
 from benchmarks.harness import RESULTS
 from benchmarks.known_signal import earlier_rows, judge
-from benchmarks.signals import SIGNALS, told_by
+from benchmarks.signals import SIGNALS, rows_of, told_by
 from benchmarks.tables import read_table
+from models import DETECTORS, PROBES
 
 ATTENTION = {
-    *("attn_mean", "attn_diag", "attn_colsum", "attn_prev"),
-    *("attn_pmass", "attn_cmass", "attn_amass"),
+    *("attn_mean", "attn_diag", "attn_colsum", "attn_prev", "attn_entropy"),
+    *("attn_pmass", "attn_amass", "attn_edges", "attentions"),
+}
+OF_CONTEXT = {"attn_cmass", "attn_centropy", "attn_ccosine", "attn_cjs"}
+SCORES = {
+    *("semantic_entropy", "semantic_entropy_discrete", "eigenscore", "selfcheck_nli"),
+    "lexical_similarity",
 }
 
 
@@ -25,11 +35,14 @@ def rows(store, **areas):
     ("store", "columns"),
     [
         ("one_layer", {"hidden_states", "hs_last", "hs_mean"}),
-        ("one_token", {"hidden_states", "hs_mean"}),
+        ("one_token", {"hidden_states", "hs_mean", "token_label"}),
         ("order", {"hidden_states"}),
         ("graph", {"hidden_states"}),
-        ("sink", ATTENTION),
+        ("sink", {*ATTENTION, "attn_cmass", "attn_cjs"}),
+        ("focus", {*ATTENTION, *OF_CONTEXT, "attn_edge_ends"}),
         ("least_logprob", {"logprob"}),
+        ("unsure", {"logprob", "entropy", "lens_entropy", "icr"}),
+        ("samples", {"hidden_states", "hs_last", "hs_mean", "hs_prompt", *SCORES}),
         ("wide", {"hs_last"}),
         ("duplicates", set()),
         ("null", set()),
@@ -38,6 +51,24 @@ def rows(store, **areas):
 def test_columns_that_tell_the_label(store, columns):
     """A sum that a signal leaves alone tells nothing."""
     assert told_by(SIGNALS[store]) == columns
+
+
+@pytest.mark.parametrize("store", [name for name in SIGNALS if SIGNALS[name].reference])
+def test_a_reference_is_the_log_likelihood_ratio(store):
+    """Its probabilities are calibrated: no function of a trace ranks better."""
+    signal = replace(SIGNALS[store], n_train=0)
+    traces = [trace for _, trace in rows_of(signal, seed=1)]
+    ratio = np.clip([signal.reference(trace) for trace in traces], -50, 50)
+    probability = expit(ratio)
+    error = [trace["label"] for trace in traces] - probability
+    deviation = np.sqrt(probability * (1 - probability))
+    for weight in (np.ones_like(ratio), ratio):
+        assert abs(error @ weight) < 3.5 * np.linalg.norm(deviation * weight) + 0.5
+
+
+def test_each_method_has_a_signal_to_find():
+    found = {method for signal in SIGNALS.values() for method in signal.finds}
+    assert {*DETECTORS, *PROBES} <= found
 
 
 @pytest.mark.parametrize(
