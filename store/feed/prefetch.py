@@ -7,6 +7,7 @@ pages is looked at first.
 """
 
 import math
+import mmap
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -96,11 +97,13 @@ class Readahead:
         self.plan = plan
         self.batches = batches
         self.unread = unread
-        batch_bytes = max(1.0, row_bytes(store, plan) * batches.batch_size)
+        # a token that is not in memory costs a page, however small it is
+        least = 1.0 if plan.tokens is None else float(mmap.PAGESIZE * batches.batch_size)
+        batch_bytes = max(least, row_bytes(store, plan) * batches.batch_size)
         self.n_in_budget = int(budget_bytes / batch_bytes)
         group_bytes = GROUP_BYTES
         if store.mirror is not None:
-            batch_bytes = max(1.0, fetched_row_bytes(store, plan) * batches.batch_size)
+            batch_bytes = max(least, fetched_row_bytes(store, plan) * batches.batch_size)
             group_bytes = min(group_bytes, store.mirror.portion_bytes)
             budget_bytes = min(budget_bytes, PORTIONS_AHEAD * store.mirror.portion_bytes)
         # batches that are asked for together, and batches ahead

@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["FoundTokens", "TokenChoice"]
 
-MIN_BUCKETS, MAX_BUCKETS = 2**16, 2**21  # four bytes each
+MIN_BUCKETS, MAX_BUCKETS = 2**16, 2**20  # four bytes each
 
 
 class FoundTokens(NamedTuple):
