@@ -24,6 +24,7 @@ SIZES = {
     "decode": "--size-mb 8",
     "cold": "--size-mb 40",
     "row_sizes": "--size-mb 40",
+    "tiny_rows": "--size-mb 1",
     "workers": "--size-mb 40",
     "small_records": "--size-mb 2",
     "tokens": "--size-mb 20",

@@ -55,7 +55,7 @@ def test_the_classifier_is_an_mlp_of_standardised_states():
     is_member = np.abs(states[:, 1] - 7) > 40
     hidden, hidden_bias, output = classifier = train_classifier(states, is_member)
     plain = [output @ np.maximum(hidden @ x + hidden_bias, 0) for x in states]
-    found = classify(states, classifier)
+    found = classify(states, *classifier)
     np.testing.assert_allclose(found[:, 0], plain, atol=1e-9)
     assert ((found[:, 0] > 0) == is_member).mean() > 0.95
     assert np.array_equal(train_classifier(states, is_member).hidden, hidden)

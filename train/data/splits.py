@@ -349,7 +349,7 @@ def read_second_labels(
     """
     if column is None:
         return None
-    values = read_values(store, column, "--second-label", rows)
+    values = read_values(store, column, "--second-label", np.arange(len(store)))[rows]
     values = np.where(is_missing(values), UNLABELLED, values)
     others = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
     if others or np.all(values == UNLABELLED):

@@ -101,7 +101,7 @@ def test_a_control_that_is_as_good_comes_first(finding):
     first, second, third = in_words("verdict", make_verdict(control=finding)).splitlines()
     assert first == (
         "This data cannot show what a detector knows of answers: question_only, which does not "
-        "read them, reaches AUROC .500, and saplma is not shown to be better by more than .01."
+        "read answers, reaches AUROC .500, and saplma is not shown to be better by more than .01."
     )
     assert second.startswith("The best detector, saplma, is better")
     assert third.startswith("Next, take data of which question_only tells little")
