@@ -217,7 +217,8 @@ class StoreWriter:
                 raise _taken(trace_id)
             self._unusable = f"appending {where} stopped half-way"
             self._arrays.append(items, lengths)
-            self._count([trace_id], items)
+            self._new_ids[trace_id] = None
+            self._count(1, items)
 
     def append_many(self, trace_ids: Sequence[str], columns: Columns) -> None:
         """Add many rows at once, or none of them if anything is wrong; it may commit.
@@ -250,7 +251,8 @@ class StoreWriter:
             self._check_ids(trace_ids)
             self._unusable = f"appending {count(len(trace_ids), 'row')} stopped half-way"
             self._arrays.append_block(block.items, block.lengths)
-            self._count(trace_ids, block.items)
+            self._new_ids |= dict.fromkeys(trace_ids)
+            self._count(len(trace_ids), block.items)
 
     def _check_ids(self, trace_ids: Sequence[str]) -> None:
         """Raise SchemaError unless all ids are new, and each there once."""
@@ -263,10 +265,9 @@ class StoreWriter:
                 raise _taken(trace_id)
             seen.add(trace_id)
 
-    def _count(self, trace_ids: Sequence[str], items: Mapping[str, np.ndarray]) -> None:
-        """Know of rows whose items were appended; commit if it is time."""
-        self._new_ids |= dict.fromkeys(trace_ids)
-        self._n_rows += len(trace_ids)
+    def _count(self, n_rows: int, items: Mapping[str, np.ndarray]) -> None:
+        """Count rows that were appended; commit if it is time."""
+        self._n_rows += n_rows
         self.n_bytes += sum([value.nbytes for value in items.values()])
         self._unusable = None
         is_late = time.monotonic() - self._committed_at >= COMMIT_S
