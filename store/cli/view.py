@@ -1,25 +1,36 @@
 """`python -m store view`: a page to look at traces."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from store.cli import options
 from store.cli.arguments import path
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
+from store.reports import count, say
+
+if TYPE_CHECKING:
+    from store.view.snapshots import Snapshots
+    from store.view.traces import Texts
 
 __all__ = ["View"]
 
 EXAMPLES = """\
 The page is served to this machine alone, at an address with a token that is printed; Ctrl-C ends
-it. Nothing is written. From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000.
-It needs the extra view: pip install '.[view]' in the checkout.
+it. Nothing is written but what --export names. From another machine:
+ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000.
+It needs the extra view: pip
+install '.[view]' in the checkout.
 
 examples:
   python -m store view data/example.zarr
   python -m store view traces.zarr --run runs/first --run runs/second
   python -m store view traces.zarr --run runs/first --trace trace_17
   python -m store view traces.zarr --tokenizer models/llama --port 8000 --no-browser
+  python -m store view traces.zarr --run runs/first --mistakes-of-run --export mistakes.html
 """
 
 
@@ -42,6 +53,18 @@ class View(Command):
     port: int = option("port on 127.0.0.1 (default: 0, any free one)", "N", int, 0)
     trace: str | None = option("trace to open (default: the first of the first store)", "ID")
     no_browser: bool = flag("print the address, open nothing")
+    export: Path | None = option(
+        "write a page of some traces, which needs no server: a file .html, or index.html of a "
+        "folder; states are left out",
+        "PATH",
+        path,
+    )
+    where: str | None = options.where("with --export: the traces to take")
+    mistakes_of_run: bool = flag(
+        "with --export: only traces that a detector of --run gets wrong at its threshold, those of "
+        "most detectors first"
+    )
+    limit: int = option("with --export: traces, at most (default: 500)", "N", int, 500)
 
     def run(self) -> int:
         if not 0 <= self.port < 65536:
@@ -49,12 +72,34 @@ class View(Command):
         with needs_extra("view"):
             from store.view.serve import find_trace, open_stores, serve
         stores = open_stores(self.sources, self.run_folders)
-        fragment = "" if self.trace is None else find_trace(stores, self.trace)
         tokenizer = None
         if self.tokenizer is not None:
             from store.view.tokenizers import read_tokenizer
 
             tokenizer = read_tokenizer(self.tokenizer)
+        if self.export is not None:
+            return self.write_page(self.export, stores, tokenizer)
+        fragment = "" if self.trace is None else find_trace(stores, self.trace)
         with suppress(KeyboardInterrupt):  # the way to end it
             serve(stores, self.port, tokenizer, browser=not self.no_browser, fragment=fragment)
+        return 0
+
+    def write_page(
+        self, path: Path, stores: "Sequence[Snapshots]", tokenizer: "Texts | None"
+    ) -> int:
+        from store.view.export import choose_rows, export_page, page_text, recorded_answers
+
+        if len(stores) != 1 or self.limit < 1:
+            raise SchemaError(
+                f"--export: expected one STORE and a --limit from 1 on, found {len(stores)} and "
+                f"{self.limit}"
+            )
+        (snapshots,) = stores
+        table = snapshots.first
+        rows = choose_rows(table, self.where or "", self.mistakes_of_run, self.limit)
+        runs = [run.name for run in snapshots.runs]
+        answers = recorded_answers(table, snapshots.path.resolve().name, runs, rows, tokenizer)
+        file = export_page(path, page_text(answers))
+        n_mb = file.stat().st_size / 1e6
+        say(f"{file}: {len(rows):,} of {count(len(table), 'trace')}, {n_mb:.1f} MB")
         return 0

@@ -1,7 +1,7 @@
 // What the page shows, all of it in the fragment of the URL, so that a link shows the same.
 
 const KEYS =
-  "store filter sort descending row columns tab color layer beside what score other threshold edge " +
+  "store trace filter sort descending row columns tab color layer beside what score other threshold edge " +
   "map paint view first head scale widths pin split log"; // in this order
 const EMPTY = Object.fromEntries(KEYS.split(" ").map((key) => [key, ""]));
 const DEFAULTS = { ...EMPTY, store: "0", tab: "trace" };
