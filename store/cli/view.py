@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from store.cli import options
 from store.cli.arguments import path
@@ -22,14 +23,14 @@ EXAMPLES = """\
 The page is served to this machine alone, at an address with a token that is printed; Ctrl-C ends
 it. Nothing is written but what --export names. From another machine:
 ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000.
-It needs the extra view: pip
-install '.[view]' in the checkout.
+It needs the extra view: pip install '.[view]' in the checkout.
 
 examples:
   python -m store view data/example.zarr
   python -m store view traces.zarr --run runs/first --run runs/second
   python -m store view traces.zarr --run runs/first --trace trace_17
   python -m store view traces.zarr --tokenizer models/llama --port 8000 --no-browser
+  python -m store view traces.zarr --port 8765 --token-file ~/.trace-token
   python -m store view traces.zarr --run runs/first --mistakes-of-run --export mistakes.html
 """
 
@@ -51,6 +52,11 @@ class View(Command):
         "tokenizer.json, or its folder, for the texts of tokens that the store lacks", "PATH", path
     )
     port: int = option("port on 127.0.0.1 (default: 0, any free one)", "N", int, 0)
+    token_file: Path | None = option(
+        "file of the token, made if it is not there: with it and --port, bookmarks stay valid",
+        "FILE",
+        path,
+    )
     trace: str | None = option("trace to open (default: the first of the first store)", "ID")
     no_browser: bool = flag("print the address, open nothing")
     export: Path | None = option(
@@ -59,7 +65,7 @@ class View(Command):
         "PATH",
         path,
     )
-    where: str | None = options.where("with --export: the traces to take")
+    where: str | None = options.where("traces to take, or the filter to start with")
     mistakes_of_run: bool = flag(
         "with --export: only traces that a detector of --run gets wrong at its threshold, those of "
         "most detectors first"
@@ -70,7 +76,11 @@ class View(Command):
         if not 0 <= self.port < 65536:
             raise SchemaError(f"--port: expected 0 to 65535, found {self.port}")
         with needs_extra("view"):
-            from store.view.serve import find_trace, open_stores, serve
+            from store.view.serve import find_trace, open_stores, read_token, serve
+        if self.export is None and self.mistakes_of_run:
+            raise SchemaError("--mistakes-of-run: expected with --export, found none")
+        if self.export is not None and self.trace is not None:
+            raise SchemaError("--trace: leave it out; #trace=ID behind the address opens a trace")
         stores = open_stores(self.sources, self.run_folders)
         tokenizer = None
         if self.tokenizer is not None:
@@ -79,9 +89,12 @@ class View(Command):
             tokenizer = read_tokenizer(self.tokenizer)
         if self.export is not None:
             return self.write_page(self.export, stores, tokenizer)
+        token = None if self.token_file is None else read_token(self.token_file)
         fragment = "" if self.trace is None else find_trace(stores, self.trace)
+        if self.where is not None:
+            fragment = f"{fragment or '#'}&filter={quote(self.where)}"
         with suppress(KeyboardInterrupt):  # the way to end it
-            serve(stores, self.port, tokenizer, browser=not self.no_browser, fragment=fragment)
+            serve(stores, self.port, tokenizer, not self.no_browser, fragment, token)
         return 0
 
     def write_page(

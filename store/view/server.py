@@ -51,13 +51,17 @@ N_MISTAKES = 25
 
 
 def build_app(
-    stores: Sequence[Snapshots], token: str, cookie: str = "view", tokenizer: Texts | None = None
+    stores: Sequence[Snapshots],
+    token: str,
+    cookie: str = "view",
+    tokenizer: Texts | None = None,
+    kept_s: int | None = None,
 ) -> ASGIApp:
     """The application that serves the page.
 
     A request must carry `token`, or have it in the cookie of the name `cookie`, which servers on
     other ports of this machine see as well. `tokenizer` is for the texts of tokens that a store
-    does not hold.
+    does not hold. A browser keeps the cookie for `kept_s`; None: until it is closed.
     """
     register_url_convertor("number", Number())
 
@@ -77,7 +81,7 @@ def build_app(
         route("/api/stores", lambda request: describe_stores(request, stores)),
         *(about_a_state(path, handler) for path, handler in HANDLERS.items()),
     ]
-    return Guard(Starlette(routes=routes), token, cookie)
+    return Guard(Starlette(routes=routes), token, cookie, kept_s)
 
 
 def answer_or_say(answer: Callable[[Request], Any], request: Request) -> Response:
