@@ -100,7 +100,7 @@ class View(Command):
     def write_page(
         self, path: Path, stores: "Sequence[Snapshots]", tokenizer: "Texts | None"
     ) -> int:
-        from store.view.export import choose_rows, export_page, page_text, recorded_answers
+        from store.view.export import export_page, page_of
 
         if len(stores) != 1 or self.limit < 1:
             raise SchemaError(
@@ -108,11 +108,9 @@ class View(Command):
                 f"{self.limit}"
             )
         (snapshots,) = stores
-        table = snapshots.first
-        rows = choose_rows(table, self.where or "", self.mistakes_of_run, self.limit)
-        runs = [run.name for run in snapshots.runs]
-        answers = recorded_answers(table, snapshots.path.resolve().name, runs, rows, tokenizer)
-        file = export_page(path, page_text(answers))
+        where, is_wrong = self.where or "", self.mistakes_of_run
+        text, n_rows = page_of(snapshots, where, is_wrong, self.limit, tokenizer)
+        file = export_page(path, text)
         n_mb = file.stat().st_size / 1e6
-        say(f"{file}: {len(rows):,} of {count(len(table), 'trace')}, {n_mb:.1f} MB")
+        say(f"{file}: {n_rows:,} of {count(len(snapshots.first), 'trace')}, {n_mb:.1f} MB")
         return 0

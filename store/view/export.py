@@ -25,11 +25,13 @@ from store.view.describe import describe, is_score
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
 from store.view.scores import calibrate, mistakes
+from store.view.serve import open_stores
 from store.view.server import CELL_CHARACTERS, PAGE, as_lists, level_headers, value_counts
+from store.view.snapshots import Snapshots
 from store.view.traces import Texts, candidates_of_all, token_values, trace_values
 from store.write.files import replacing
 
-__all__ = ["choose_rows", "export_page", "page_text", "recorded_answers"]
+__all__ = ["choose_rows", "export_page", "framed_page", "page_of"]
 
 LEAST_WEIGHT = 0.05  # of an edge that is kept
 N_EDGES = 400  # of a layer; the page draws 200 of them, with the first token or without
@@ -75,6 +77,43 @@ def export_page(path: Path, text: str) -> Path:
     with replacing(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return file
+
+
+class Framed:
+    """A page within a notebook: in a frame that has no address, and reaches nothing around it."""
+
+    def __init__(self, text: str, height: int) -> None:
+        self.text = text
+        self.height = height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.text)}" width="100%" '
+            f'height="{self.height}" style="border: 1px solid #8886"></iframe>'
+        )
+
+
+def framed_page(
+    path: Path, run_paths: Sequence[Path], where: str, limit: int, height: int
+) -> Framed:
+    """The page of some traces of a store for a notebook; raises what `open_stores` does."""
+    (snapshots,) = open_stores([path], run_paths)
+    return Framed(page_of(snapshots, where, limit=limit)[0], height)
+
+
+def page_of(
+    snapshots: Snapshots,
+    where: str = "",
+    is_wrong: bool = False,
+    limit: int = 500,
+    tokenizer: Texts | None = None,
+) -> tuple[str, int]:
+    """A page of some traces of a store, as `choose_rows` takes them, and their number."""
+    table = snapshots.first
+    rows = choose_rows(table, where, is_wrong, limit)
+    runs = [run.name for run in snapshots.runs]
+    name = snapshots.path.resolve().name
+    return page_text(recorded_answers(table, name, runs, rows, tokenizer)), len(rows)
 
 
 def recorded_answers(

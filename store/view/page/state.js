@@ -13,6 +13,7 @@ function read() {
   );
 }
 
+const hasAddress = location.protocol !== "about:"; // a page within a notebook has none
 export let state = read();
 const listeners = [];
 
@@ -33,7 +34,7 @@ export function change(values, keep = false) {
   const isNew = Object.keys(state).some((key) => state[key] !== before[key]);
   const differs = Object.entries(state).filter(([key, value]) => value !== DEFAULTS[key]);
   const url = `${location.pathname}#${new URLSearchParams(differs)}`;
-  history[keep && isNew ? "pushState" : "replaceState"](null, "", url);
+  if (hasAddress) history[keep && isNew ? "pushState" : "replaceState"](null, "", url);
   tell(before);
 }
 

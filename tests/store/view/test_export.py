@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from store import TraceStore
 from store.cli.main import main
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
@@ -122,3 +123,22 @@ def test_mistakes_need_a_run(traces_path, tmp_path, capsys):
     words = ["view", traces_path, "--export", tmp_path / "x.html", "--mistakes-of-run"]
     assert main([*map(str, words)]) == 2
     assert "expected labels, and a --run" in capsys.readouterr().err
+
+
+def test_a_store_is_viewed_in_a_notebook(opened, tmp_path, traces_path, run_path):
+    """In a frame that reaches nothing around it; the page works without an address."""
+    shown = TraceStore.open(traces_path).view("label == 1", run=run_path, limit=5)
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(
+        f"<!doctype html><body data-ready=1>{shown._repr_html_()}", encoding="utf-8"
+    )
+    browser = opened(notebook.as_uri())
+    with browser.frame():
+        browser.wait_for("document.body?.dataset.ready === '1'")
+        assert browser.text("#total") == "5 of 5"
+        browser.click("#rows .row", "trace-11")
+        browser.wait_for_text("#panel h2", "trace-11")
+        browser.click("#tabs button", "scores")
+        browser.wait_for_text("#panel", "false alarms")
+        code = "(() => { try { return parent.document.title } catch { return 'apart' } })()"
+        assert browser.evaluate(code) == "apart"
