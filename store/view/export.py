@@ -137,8 +137,8 @@ def recorded_answers(
             answers[f"calibration/{column}"] = found and as_lists(found._asdict())
     for column in table.maps:
         answers[f"map/{column}"] = array_record(table.points(column)[rows])
-    for number, row in enumerate(rows.tolist()):
-        for place, answer in trace_answers(table, row, store, tokenizer).items():
+    for number in np.argsort(rows).tolist():  # neighbours share chunks
+        for place, answer in trace_answers(table, int(rows[number]), store, tokenizer).items():
             answers[f"trace/{number}{place}"] = answer
         answers[f"trace/{number}"]["row"] = number
     cells = {column: table.cells(column, rows, CELL_CHARACTERS) for column in table.kinds}
