@@ -6,12 +6,14 @@ same rows. torch is imported when the first tensor is asked for.
 """
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.extras import needs_extra
 from store.format.halves import without_bfloat16
 from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["Rows", "TraceStore"]
+
+PAGE = "store.view.export"  # knows stores, and is known to them by name only
 
 
 class TraceStore(Tabular):
@@ -395,6 +399,34 @@ class TraceStore(Tabular):
     def __repr__(self) -> str:
         head = f"TraceStore({self.location!r}): {len(self):,} rows"
         return "\n".join([head, *column_lines(self._described())])
+
+    def view(
+        self, where: str = "", run: str | Path | None = None, limit: int = 200, height: int = 700
+    ) -> Any:
+        """Look at traces within a notebook: the page of `python -m store view`, without a server.
+
+        Parameters
+        ----------
+        where
+            Filter of the traces.
+        run
+            Folder of a finished run, whose scores stand beside them.
+        limit
+            Traces, at most; their texts, numbers and pictures become part of the notebook.
+        height
+            Of the page, in pixels.
+
+        Raises
+        ------
+        NotFoundError
+            If the extra view is not installed, or the run is no finished one.
+        SchemaError
+            If the filter is wrong, or no trace is left.
+        """
+        with needs_extra("view"):
+            export: Any = import_module(PAGE)
+        runs = [] if run is None else [Path(run)]
+        return export.framed_page(self.path, runs, where, limit, height)
 
     def _repr_html_(self) -> str:
         """For notebooks: its columns."""

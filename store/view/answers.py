@@ -14,7 +14,7 @@ from starlette.responses import Response
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Texts
 
-__all__ = ["Asked", "Number", "json_response", "raw_response"]
+__all__ = ["Asked", "Number", "array_headers", "json_response", "raw_response"]
 
 
 class Number(Convertor[int]):
@@ -112,7 +112,10 @@ def json_response(content: Any, status: int = 200) -> Response:
 
 def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -> Response:
     """Numbers as bytes, little-endian, with their dtype and shape in headers."""
-    array = np.ascontiguousarray(values)
-    described = {"X-Dtype": array.dtype.name, "X-Shape": ",".join(map(str, array.shape))}
-    kept = {"Cache-Control": "no-cache"} | described | dict(headers or {})
-    return Response(array.tobytes(), headers=kept, media_type="application/octet-stream")
+    kept = {"Cache-Control": "no-cache"} | array_headers(values) | dict(headers or {})
+    return Response(values.tobytes(), headers=kept, media_type="application/octet-stream")
+
+
+def array_headers(values: np.ndarray) -> dict[str, str]:
+    """The dtype and the shape of an array."""
+    return {"X-Dtype": values.dtype.name, "X-Shape": ",".join(map(str, values.shape))}

@@ -61,7 +61,12 @@ def has_attention(schema: Schema) -> bool:
 
 
 def attention_edges(
-    store: TraceStore, row: int, layer: int, threshold: float, skip_first: bool = False
+    store: TraceStore,
+    row: int,
+    layer: int,
+    threshold: float,
+    skip_first: bool = False,
+    n: int = MAX_EDGES,
 ) -> Edges:
     """The strongest edges of a trace in a layer; reads this layer only.
 
@@ -71,7 +76,7 @@ def attention_edges(
     if not has_attention(store.schema):
         raise NotFoundError(f"{store.path}: expected the column {MAPS} with layers, found none")
     triangle = read_column(store, row, MAPS, layer)[:, 0]
-    return strongest(triangle, threshold, skip_first)
+    return strongest(triangle, threshold, skip_first, n)
 
 
 def head_columns(schema: Schema) -> list[str]:

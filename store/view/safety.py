@@ -87,10 +87,13 @@ def _cookie_value(header: str, name: str) -> str:
 class Guard:
     """Refuses what `check_request` refuses, and adds `HEADERS` to every answer."""
 
-    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, cookie: str, kept_s: int | None = None) -> None:
         self.app = app
         self.token = token
         self.cookie = cookie
+        # sent by this page alone, and out of reach of scripts
+        age = "" if kept_s is None else f"; Max-Age={kept_s}"
+        self.set_cookie = f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict{age}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -109,8 +112,7 @@ class Guard:
         refusal = check_request(method, headers, given, self.token, self.cookie, length)
         extra = dict(HEADERS)
         if refusal is None and given is not None:
-            # sent by this page alone, and out of reach of scripts
-            extra["Set-Cookie"] = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+            extra["Set-Cookie"] = self.set_cookie
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,13 +1,15 @@
 """Starts the server of the page on a port of this machine, and prints its address."""
 
+import hashlib
 import os
+import re
 import secrets
 import socket
 import sys
 import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,12 @@ from store.view.server import build_app
 from store.view.snapshots import Snapshots
 from store.view.traces import Texts
 
-__all__ = ["find_trace", "open_stores", "serve"]
+__all__ = ["find_trace", "open_stores", "read_token", "serve"]
 
 HOST = "127.0.0.1"
 REQUEST_S = 10.0  # until a request is whole
+TOKEN = re.compile(r"[\w-]{32,200}", re.ASCII)
+KEPT_S = 365 * 24 * 3600  # for how long a browser keeps the cookie of a token that stays
 
 
 def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapshots]:
@@ -57,20 +61,42 @@ def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:
     raise NotFoundError(f"--trace: expected an id of a trace in {names}, found {trace_id!r:.80}")
 
 
+def read_token(path: Path) -> str:
+    """The token of a file, which is made if it is not there, for its owner alone.
+
+    Raises SchemaError if the file is open to others, or holds no token.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{secrets.token_urlsafe(24)}\n")
+    if path.stat().st_mode & 0o077:
+        raise SchemaError(f"--token-file: expected a file for its owner alone: chmod 600 {path}")
+    token = path.read_bytes()[:1000].decode("ascii", "replace").strip()
+    if not TOKEN.fullmatch(token):
+        raise SchemaError(
+            f"--token-file: expected 32 to 200 letters, digits, - and _ in {path}, found others; "
+            "remove it to have one made"
+        )
+    return token
+
+
 def serve(
     stores: Sequence[Snapshots],
     port: int,
     tokenizer: Texts | None,
     browser: bool,
     fragment: str = "",
+    token: str | None = None,
 ) -> None:
     """Serve the page until the process is asked to end.
 
     Port 0 is any free one; one that is taken raises SchemaError. `tokenizer` is for the texts of
     tokens that a store does not hold. `browser` opens the page, if the output is a terminal;
-    `fragment` is what the page shows first, "#…", as its own addresses have it.
+    `fragment` is what the page shows first, "#…", as its own addresses have it. `token` is
+    one that stays, so that its cookie does; None: a new one.
     """
-    token = secrets.token_urlsafe(24)
     # asyncio sends small answers at once only where the protocol is named: else they wait 40 ms
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -85,8 +111,11 @@ def serve(
         listener.listen()  # a browser that is faster than the server waits
         port = listener.getsockname()[1]
         # no other server's: a cookie belongs to a host, and ports forwarded from two may be equal
-        cookie = f"trace_view_{secrets.token_hex(8)}"
-        app = build_app(stores, token, cookie, tokenizer)
+        digest = hashlib.sha256((token or secrets.token_hex(8)).encode()).hexdigest()
+        cookie = f"trace_view_{digest[:16]}"
+        kept_s = None if token is None else KEPT_S
+        token = token or secrets.token_urlsafe(24)
+        app = build_app(stores, token, cookie, tokenizer, kept_s)
         url = f"http://{HOST}:{port}/?token={token}{fragment}"
 
         files = ExitStack()

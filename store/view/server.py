@@ -26,7 +26,7 @@ from store.view.columns import Table, json_number
 from store.view.describe import describe, short_names
 from store.view.histograms import histogram
 from store.view.layers import layer_picture
-from store.view.maps import levels_of
+from store.view.maps import Levels, levels_of
 from store.view.safety import Guard
 from store.view.saved import FORMATS, check_ids, positions_of, saved_lines
 from store.view.scores import calibrate, farthest, mistakes, rank_density, rank_limits
@@ -51,13 +51,17 @@ N_MISTAKES = 25
 
 
 def build_app(
-    stores: Sequence[Snapshots], token: str, cookie: str = "view", tokenizer: Texts | None = None
+    stores: Sequence[Snapshots],
+    token: str,
+    cookie: str = "view",
+    tokenizer: Texts | None = None,
+    kept_s: int | None = None,
 ) -> ASGIApp:
     """The application that serves the page.
 
     A request must carry `token`, or have it in the cookie of the name `cookie`, which servers on
     other ports of this machine see as well. `tokenizer` is for the texts of tokens that a store
-    does not hold.
+    does not hold. A browser keeps the cookie for `kept_s`; None: until it is closed.
     """
     register_url_convertor("number", Number())
 
@@ -77,7 +81,7 @@ def build_app(
         route("/api/stores", lambda request: describe_stores(request, stores)),
         *(about_a_state(path, handler) for path, handler in HANDLERS.items()),
     ]
-    return Guard(Starlette(routes=routes), token, cookie)
+    return Guard(Starlette(routes=routes), token, cookie, kept_s)
 
 
 def answer_or_say(answer: Callable[[Request], Any], request: Request) -> Response:
@@ -153,7 +157,9 @@ def find(asked: Asked) -> dict[str, Any]:
     """The position of the next row after another that has an id or a text."""
     rows = asked.rows
     after = asked.integer("after", -1)
-    if "row" in asked.query:
+    if "id" in asked.query:
+        found = rows == asked.store.ids.find(asked.text("id"))
+    elif "row" in asked.query:
         found = rows == asked.integer("row", 0)
     else:
         found = asked.table.find(asked.text("text"), SEARCHED)[rows]
@@ -194,10 +200,15 @@ def save(asked: Asked) -> Response:
 
 def count_values(asked: Asked) -> dict[str, Any]:
     """How often the rows wanted have which values, for each label."""
-    values = asked.numbers("column")
+    has_labels = asked.table.kinds.get("label") == "number"
+    labels = asked.table.numbers("label")[asked.rows] if has_labels else None
+    return value_counts(asked.numbers("column"), labels)
+
+
+def value_counts(values: np.ndarray, labels: np.ndarray | None) -> dict[str, Any]:
+    """How often there are which values, for each label."""
     groups = {"all": np.ones(len(values), bool)}
-    if asked.table.kinds.get("label") == "number":
-        labels = asked.table.numbers("label")[asked.rows]
+    if labels is not None:
         groups = {"0": labels == 0, "1": labels == 1, "none": (labels != 0) & (labels != 1)}
     found = histogram(values, list(groups.values()))
     counts = dict(zip(groups, found.counts.tolist(), strict=True))
@@ -210,10 +221,15 @@ def colours(asked: Asked) -> Response:
 
     def build() -> tuple[np.ndarray, dict[str, str]]:
         found = levels_of(asked.table.numbers(asked.name))
-        meaning = {"X-Low": str(found.low), "X-High": str(found.high)}
-        return found.levels, meaning | {"X-Classes": ",".join(map(str, found.classes))}
+        return found.levels, level_headers(found)
 
     return asked.kept(build)
+
+
+def level_headers(found: Levels) -> dict[str, str]:
+    """What the colours of a column mean."""
+    meaning = {"X-Low": str(found.low), "X-High": str(found.high)}
+    return meaning | {"X-Classes": ",".join(map(str, found.classes))}
 
 
 def mask(asked: Asked) -> np.ndarray:

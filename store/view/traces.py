@@ -17,6 +17,7 @@ __all__ = [
     "RECEIVED",
     "Texts",
     "candidates",
+    "candidates_of_all",
     "check_row",
     "count_items",
     "read_column",
@@ -202,18 +203,39 @@ def candidates(
 
     Raises IndexError if there is no such row or token.
     """
-    columns = store.schema.columns
-    names = ["topk_id", "topk_logprob"]
-    if any(name not in columns or columns[name].axis is None for name in names):
+    if not _has_candidates(store.schema):
         return []
     n_tokens = count_items(store, "topk_id", row)
     if not 0 <= token < n_tokens:
         raise IndexError(f"token: expected 0 to {n_tokens - 1}, found {token}")
-    here = slice(token, token + 1)
-    select = {"topk_id": {columns["topk_id"].axis or "": here}}
+    (found,) = _candidates(store, row, slice(token, token + 1), tokenizer)
+    return found
+
+
+def candidates_of_all(
+    store: TraceStore, row: int, tokenizer: Texts | None = None
+) -> list[list[dict[str, Any]]]:
+    """The same of every token of a trace."""
+    return _candidates(store, row, slice(None), tokenizer) if _has_candidates(store.schema) else []
+
+
+def _has_candidates(schema: Schema) -> bool:
+    columns = [schema.columns.get(name) for name in ("topk_id", "topk_logprob")]
+    return all(column is not None and column.axis is not None for column in columns)
+
+
+def _candidates(
+    store: TraceStore, row: int, here: slice, tokenizer: Texts | None
+) -> list[list[dict[str, Any]]]:
+    select = {"topk_id": {store.schema.columns["topk_id"].axis or "": here}}
+    ids = store.read_arrays([row], ["topk_id"], select).numbers("topk_id")
+    logprobs = read_column(store, row, "topk_logprob", tokens=here)
     # a column may have one candidate a token, without an axis
-    ids = store.read_arrays([row], ["topk_id"], select).numbers("topk_id").ravel().tolist()
-    logprobs = read_column(store, row, "topk_logprob", tokens=here).ravel().tolist()
+    pairs = zip(np.atleast_1d(ids), logprobs, strict=False)
+    return [_likely(np.ravel(a).tolist(), np.ravel(b).tolist(), tokenizer) for a, b in pairs]
+
+
+def _likely(ids: list[int], logprobs: list[float], tokenizer: Texts | None) -> list[dict[str, Any]]:
     return [
         {
             "id": token_id,

@@ -1,8 +1,12 @@
 // Requests to the server that the page came from; an error of the server is thrown with its text.
 
-import { showError } from "/page/dom.js";
+import { $, showError } from "/page/dom.js";
+
+// An exported page holds the answers of its server.
+export const isExported = Boolean($("#recorded"));
 
 export async function get(path, query, signal) {
+  if (isExported) return (await import("/page/recorded.js")).answer(path, query);
   const text = new URLSearchParams(query ?? {}).toString();
   const response = await fetch(text ? `${path}?${text}` : path, { signal }).catch((error) => {
     if (error.name === "AbortError") throw error;

@@ -1,6 +1,6 @@
 // Heads of attention in a trace: of each layer one number a head, and of a layer one a token.
 
-import { getArray } from "/page/api.js";
+import { getArray, isExported } from "/page/api.js";
 import { bar, legendOf, numberText, own, pick, soft, title, wide } from "/page/dom.js";
 import { color } from "/page/paint.js";
 import { cells, levelIn, limits, picture } from "/page/picture.js";
@@ -26,7 +26,7 @@ export async function headParts(base, store, row, trace, layer, width, onLayer) 
   const path = `${base}/trace/${row}/heads/${encodeURIComponent(name)}`;
   const [summary, inLayer] = await Promise.all([
     getArray(path),
-    at < 0 ? null : getArray(path, { layer: at }),
+    at < 0 || isExported ? null : getArray(path, { layer: at }),
   ]);
   const meaning = own(SUMMARIES, name) ?? `${name}, mean over the tokens`;
   const parts = [

@@ -1,6 +1,6 @@
 // Wires the parts together: the state in the URL decides what is shown, keys and clicks change it.
 
-import { get, getJson } from "/page/api.js";
+import { get, getJson, isExported } from "/page/api.js";
 import { showAttention } from "/page/attention.js";
 import { $, button, checkbox, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
 import * as filter from "/page/filter.js";
@@ -94,7 +94,7 @@ async function showTable() {
 function setTableError(error) {
   tableError = error;
   filter.explain(tableError ?? sideError, state.filter);
-  $("#save").hidden = Boolean(error);
+  $("#save").hidden = isExported || Boolean(error);
 }
 
 async function findPosition() {
@@ -391,7 +391,17 @@ function pressed(event) {
   event.preventDefault();
 }
 
+// A link names a trace by its id.
+async function openTrace() {
+  const { trace } = state;
+  if (trace === "") return;
+  const { row } = await getJson(`${base()}/find`, { id: trace });
+  if (row === null) ignored.set("trace", `trace=${trace.slice(0, 60)} is not in this store`);
+  change({ trace: "", row: row ?? state.row });
+}
+
 function changed(names) {
+  if (names.has("trace")) openTrace().catch(showError);
   const of = (...some) => some.some((name) => names.has(name));
   if (of("store")) hideChooser(); // it has the columns of the last one
   if (of("filter")) updateHistogram();
@@ -411,6 +421,8 @@ async function start() {
   // the token has become a cookie: out of the address, so that it is not copied with it
   if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   stores = (await getJson("/api/stores")).stores;
+  for (const each of ["#filter-box", "#save", "#store"]) $(each).hidden = isExported;
+  await openTrace();
   table.start(step);
   filter.start((text) => filter.attempt({ filter: text }));
   on("#store", "change", (event) => changeStore(event.target.value));

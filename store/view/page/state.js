@@ -1,7 +1,7 @@
 // What the page shows, all of it in the fragment of the URL, so that a link shows the same.
 
 const KEYS =
-  "store filter sort descending row columns tab color layer beside what score other threshold edge " +
+  "store trace filter sort descending row columns tab color layer beside what score other threshold edge " +
   "map paint view first head scale widths pin split log"; // in this order
 const EMPTY = Object.fromEntries(KEYS.split(" ").map((key) => [key, ""]));
 const DEFAULTS = { ...EMPTY, store: "0", tab: "trace" };
@@ -13,6 +13,7 @@ function read() {
   );
 }
 
+const hasAddress = location.protocol !== "about:"; // a page within a notebook has none
 export let state = read();
 const listeners = [];
 
@@ -33,7 +34,7 @@ export function change(values, keep = false) {
   const isNew = Object.keys(state).some((key) => state[key] !== before[key]);
   const differs = Object.entries(state).filter(([key, value]) => value !== DEFAULTS[key]);
   const url = `${location.pathname}#${new URLSearchParams(differs)}`;
-  history[keep && isNew ? "pushState" : "replaceState"](null, "", url);
+  if (hasAddress) history[keep && isNew ? "pushState" : "replaceState"](null, "", url);
   tell(before);
 }
 

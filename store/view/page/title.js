@@ -6,9 +6,10 @@ import { conditions } from "/page/narrow.js";
 import { ignored, state } from "/page/state.js";
 
 // What this is: the store, its traces, classes and model, and the runs beside it.
-export function showTitle({ name, rows, labels, counts, models, runs }) {
+export function showTitle({ name, rows, labels, counts, models, runs, exported_of: all }) {
   const classes = counts.map((n, i) => `${countText(n)} ${labels[i]}`).join(", ");
-  const traces = `${countText(rows)} ${rows === 1 ? "trace" : "traces"}`;
+  const of = all === undefined ? "" : ` of ${countText(all)}`;
+  const traces = `${countText(rows)}${of} ${rows === 1 ? "trace" : "traces"}`;
   const parts = [models.length && `of ${models.join(", ")}`, classes];
   if (runs.length) parts.push(`${runs.length > 1 ? "runs" : "run"} ${runs.join(", ")}`);
   const about = [traces, ...parts].filter(Boolean).join(" · ");

@@ -135,6 +135,7 @@ function scoresOf(names, numbers, { thresholds, labels }) {
     return [name, `${texts[0]} ${says ? "≥" : "<"} ${texts[1]}`, says];
   });
   const about = `, and the thresholds of the run: ≥ says ${labels[1]}, < says ${labels[0]}`;
+  lines.sort(([, , a], [, , b]) => (b ?? -1) - (a ?? -1)); // who says 1 first
   const hasThresholds = lines.some(([, , says]) => says !== undefined);
   return [title(`scores${hasThresholds ? about : ""}`), list("numbers broad", lines)];
 }

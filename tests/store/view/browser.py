@@ -6,6 +6,7 @@ import select
 import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_S = 20.0
@@ -136,6 +137,22 @@ class Browser:
         found += f".find((each) => each.textContent.includes({json.dumps(text)}))"
         self.wait_for(found)
         self.evaluate(f"{found}.click()")
+
+    @contextmanager
+    def frame(self):
+        """Within the block, the page is that of a frame which is apart from the page around it."""
+        outer = self._session
+        target = None
+        end_s = time.monotonic() + WAIT_S
+        while target is None and time.monotonic() < end_s:  # until it has a process
+            targets = self.send("Target.getTargets")["targetInfos"]
+            target = next((each["targetId"] for each in targets if each["type"] == "iframe"), None)
+        assert target, targets
+        attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        self.send("Runtime.enable")
+        yield
+        self._session = outer
 
     def choose(self, selector, value):
         """Choose an option of a menu, or set what stands in a box."""

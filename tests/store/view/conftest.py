@@ -113,11 +113,17 @@ def serve():
     """Starts the command with some words, and says its address; at the end it is stopped as a user
     stops it."""
     with ExitStack() as started:
-        yield lambda *words: started.enter_context(served(words))
+        yield lambda *words: started.enter_context(run_server(words))
+
+
+@pytest.fixture(scope="session")
+def served():
+    """A context in which the command serves; gives its address."""
+    return run_server
 
 
 @contextmanager
-def served(words):
+def run_server(words):
     command = [sys.executable, "-m", "store", "view", *map(str, words), "--no-browser"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     yield process.stdout.readline().strip()

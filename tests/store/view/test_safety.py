@@ -11,8 +11,9 @@ pytest.importorskip("starlette", reason="the extra view is not installed: pip in
 
 import uvicorn
 
+from store.errors import SchemaError
 from store.view.safety import check_request
-from store.view.serve import configure, redirect_file
+from store.view.serve import configure, read_token, redirect_file
 
 FOREIGN = ['prefs={"theme": "dark"}', "foo=bar baz", "theme[dark]=1", "noequals", "é=1", "path=/"]
 
@@ -83,3 +84,38 @@ def test_a_whole_request_is_answered_however_long_it_takes(server):
         answer = b"".join(iter(lambda: link.recv(99), b""))
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"done" in answer
+
+
+def test_a_token_of_a_file_stays(tmp_path):
+    """It is made for its owner alone; a file that others read, or without a token, is refused."""
+    path = tmp_path / "new" / "token"
+    token = read_token(path)
+    assert read_token(path) == token
+    assert len(token) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    with pytest.raises(SchemaError, match="chmod 600"):
+        read_token(path)
+    path.chmod(0o600)
+    path.write_text("short")
+    with pytest.raises(SchemaError, match="expected 32 to 200"):
+        read_token(path)
+
+
+def test_a_bookmark_lives_longer_than_the_server(browser, tmp_path, traces_path, free_port, served):
+    """On the same port with the same file; without the token in its address."""
+    words = (traces_path, "--port", free_port, "--token-file", tmp_path / "token")
+    with served(words) as address:
+        browser.open(f"{address}#trace=trace-09")
+        bookmark = browser.evaluate("location.href")
+        assert "token" not in bookmark
+    with served(words):
+        browser.open(bookmark)
+        browser.wait_for_text("#panel h2", "trace-09")
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as link:
+        link.bind(("127.0.0.1", 0))
+        return link.getsockname()[1]

@@ -162,3 +162,11 @@ def test_a_trace_that_the_filter_hides_is_marked(page):
     browser.wait_for_total("40 of 40")
     browser.wait_for("document.querySelector('#outside').hidden")
     browser.wait_for_text("#rows .on", "trace-07")
+
+
+def test_detectors_that_say_hallucination_come_first(page):
+    """Those without a threshold come last."""
+    browser = page(row=14)  # gvae: 0.35, from 0.25 on
+    browser.wait_for_text("#panel h2", "trace-14")
+    names = "[...document.querySelectorAll('#panel .broad dt')].map((each) => each.textContent)"
+    assert browser.evaluate(names) == ["score_gvae", "score_my_model"]

@@ -1,0 +1,225 @@
+"""A page of some traces in one file, which needs no server.
+
+The file holds the page's own files, and the answers that its server would give about these traces,
+compressed. A policy in it lets a browser ask nobody for anything. States are not in it: what the
+page shows of them is.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.read.filters import filter_rows
+from store.view.answers import array_headers
+from store.view.attention import attention_edges, head_summary
+from store.view.columns import Table
+from store.view.describe import describe, is_score
+from store.view.layers import layer_picture
+from store.view.maps import levels_of
+from store.view.scores import calibrate, mistakes
+from store.view.serve import open_stores
+from store.view.server import CELL_CHARACTERS, PAGE, as_lists, level_headers, value_counts
+from store.view.snapshots import Snapshots
+from store.view.traces import Texts, candidates_of_all, token_values, trace_values
+from store.write.files import replacing
+
+__all__ = ["choose_rows", "export_page", "framed_page", "page_of"]
+
+LEAST_WEIGHT = 0.05  # of an edge that is kept
+N_EDGES = 400  # of a layer; the page draws 200 of them, with the first token or without
+PICTURE_BITS = 14  # of a picture's numbers, of 24: they show four digits
+
+
+def choose_rows(table: Table, where: str, is_wrong: bool, limit: int) -> np.ndarray:
+    """The rows to export: int64 `(n,)`, at most `limit`.
+
+    `where` is a filter. `is_wrong` keeps the traces that a detector of a run gets wrong at its
+    threshold, those that most detectors get wrong first. Raises SchemaError if the filter is wrong,
+    there is no threshold, or no trace is left.
+    """
+    chosen = filter_rows(table, where)
+    rows = np.arange(len(table)) if chosen is None else np.flatnonzero(chosen)
+    if is_wrong:
+        counts = count_mistakes(table)[rows]
+        rows = rows[np.argsort(-counts, kind="stable")][: np.count_nonzero(counts)]
+    if not len(rows):
+        raise SchemaError(f"{table.store.path}: expected traces to export, found none")
+    return rows[:limit]
+
+
+def count_mistakes(table: Table) -> np.ndarray:
+    """How many detectors with a threshold are wrong about each row: int64 `(n_rows,)`."""
+    if not table.thresholds or table.kinds.get("label") != "number":
+        raise SchemaError(
+            "--mistakes-of-run: expected labels, and a --run whose detectors have thresholds, "
+            "found none"
+        )
+    counts = np.zeros(len(table), np.int64)
+    labels = table.numbers("label")
+    for name, threshold in table.thresholds.items():
+        for wrong in mistakes(table.numbers(name), labels, threshold):
+            counts[wrong] += 1
+    return counts
+
+
+def export_page(path: Path, text: str) -> Path:
+    """Write a page to a file .html, or as index.html of a folder; returns the file."""
+    file = path if path.suffix == ".html" else path / "index.html"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return file
+
+
+class Framed:
+    """A page within a notebook: in a frame that has no address, and reaches nothing around it."""
+
+    def __init__(self, text: str, height: int) -> None:
+        self.text = text
+        self.height = height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.text)}" width="100%" '
+            f'height="{self.height}" style="border: 1px solid #8886"></iframe>'
+        )
+
+
+def framed_page(
+    path: Path, run_paths: Sequence[Path], where: str, limit: int, height: int
+) -> Framed:
+    """The page of some traces of a store for a notebook; raises what `open_stores` does."""
+    (snapshots,) = open_stores([path], run_paths)
+    return Framed(page_of(snapshots, where, limit=limit)[0], height)
+
+
+def page_of(
+    snapshots: Snapshots,
+    where: str = "",
+    is_wrong: bool = False,
+    limit: int = 500,
+    tokenizer: Texts | None = None,
+) -> tuple[str, int]:
+    """A page of some traces of a store, as `choose_rows` takes them, and their number."""
+    table = snapshots.first
+    rows = choose_rows(table, where, is_wrong, limit)
+    runs = [run.name for run in snapshots.runs]
+    name = snapshots.path.resolve().name
+    return page_text(recorded_answers(table, name, runs, rows, tokenizer)), len(rows)
+
+
+def recorded_answers(
+    table: Table, name: str, runs: Sequence[str], rows: np.ndarray, tokenizer: Texts | None = None
+) -> dict[str, Any]:
+    """What the page asks of the server about some rows, numbered from 0, as JSON has it.
+
+    `name` is what the store is called, and `runs` its runs. Returns `columns` (the cells of the
+    table), and `answers`: the path of a request, below that of the store -> a value, or an array.
+    """
+    store = described(table, name, runs, rows)
+    answers: dict[str, Any] = {"/api/stores": {"stores": [store]}}
+    labels = table.numbers("label")[rows] if table.kinds.get("label") == "number" else None
+    for column in [name for name, kind in table.kinds.items() if kind == "number"]:
+        values = table.numbers(column)[rows]
+        answers[f"histogram/{column}"] = value_counts(values, labels)
+        levels = levels_of(values)
+        answers[f"levels/{column}"] = array_record(levels.levels, level_headers(levels))
+        if labels is not None and is_score(table, column):
+            found = calibrate(values, labels)
+            answers[f"calibration/{column}"] = found and as_lists(found._asdict())
+    for column in table.maps:
+        answers[f"map/{column}"] = array_record(table.points(column)[rows])
+    for number in np.argsort(rows).tolist():  # neighbours share chunks
+        for place, answer in trace_answers(table, int(rows[number]), store, tokenizer).items():
+            answers[f"trace/{number}{place}"] = answer
+        answers[f"trace/{number}"]["row"] = number
+    cells = {column: table.cells(column, rows, CELL_CHARACTERS) for column in table.kinds}
+    return {"columns": cells, "answers": answers}
+
+
+def described(table: Table, name: str, runs: Sequence[str], rows: np.ndarray) -> dict[str, Any]:
+    """What the page needs to know of the store; not where it lies."""
+    found = describe(table, Path(name))
+    if found["counts"]:
+        labels = table.numbers("label")[rows]
+        found["counts"] = [int(np.count_nonzero(labels == label)) for label in (0, 1)]
+    states = {"newest": found["generation"], "problem": None, "exported_of": len(table)}
+    found |= states | {"rows": len(rows), "place": name, "path": name}
+    return found | {"name": name, "runs": [*runs]}
+
+
+def trace_answers(
+    table: Table, row: int, known: dict[str, Any], tokenizer: Texts | None
+) -> dict[str, Any]:
+    """The answers about one trace, by the part of their path behind its number."""
+    store = table.store
+    answers: dict[str, Any] = {"": trace_values(table, row, tokenizer)}
+    if answers[""]["tokens"]:
+        for name in known["tokens"]:
+            answers[f"/tokens/{name}"] = array_record(token_values(store, row, name))
+        answers["/candidates"] = candidates_of_all(store, row, tokenizer)
+    for name in known["pictures"]:
+        answers[f"/layers/{name}"] = array_record(rounded(layer_picture(store, row, name)))
+    for name in known["heads"]:
+        answers[f"/heads/{name}"] = array_record(rounded(head_summary(store, row, name)))
+    for layer in range(len(known["attention"])):
+        edges = attention_edges(store, row, layer, LEAST_WEIGHT, n=N_EDGES)
+        answers[f"/attention/{layer}"] = as_lists(edges._asdict())
+    return answers
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """float32 with `PICTURE_BITS` significant bits, which are compressed to less."""
+    mantissas, exponents = np.frexp(values)
+    scale = np.float32(2**PICTURE_BITS)
+    return np.ldexp(np.rint(mantissas * scale) / scale, exponents).astype(np.float32)
+
+
+def array_record(values: np.ndarray, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    """An array as JSON has it: little-endian bytes, and the headers of the server's answer."""
+    described = array_headers(values) | (headers or {})
+    return {"bytes": base64.b64encode(values.tobytes()).decode("ascii"), "headers": described}
+
+
+def page_text(recorded: dict[str, Any]) -> str:
+    """The page with its styles, scripts and recorded answers: one HTML document."""
+    body = json.dumps(recorded, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )
+    data = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode("ascii")
+    modules = {f"page/{path.name}": module_address(path) for path in sorted(PAGE.glob("*.js"))}
+    scripts = [json.dumps({"imports": modules}), 'import "page/main.js";']
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"script-src data: {' '.join(map(script_hash, scripts))}"
+    )
+    head = [
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
+        f"<style>{(PAGE / 'page.css').read_text('utf-8')}</style>",
+        f'<script type="importmap">{scripts[0]}</script>',
+        f'<script type="module">{scripts[1]}</script>',
+    ]
+    lines = (PAGE / "index.html").read_text("utf-8").splitlines()
+    kept = [line for line in lines if "/page/" not in line]
+    at = kept.index("</head>")
+    data_line = f'<script type="text/plain" id="recorded">{data}</script>'
+    return "\n".join([*kept[:at], *head, *kept[at : at + 2], data_line, *kept[at + 2 :], ""])
+
+
+def module_address(path: Path) -> str:
+    """A module as an address that a page from a file may load; others are imported by name."""
+    text = path.read_text("utf-8").replace('"/page/', '"page/')
+    return f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode('ascii')}"
+
+
+def script_hash(text: str) -> str:
+    """What a policy calls a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"

@@ -1,0 +1,137 @@
+// The answers of the server, in a page that was exported: those that were recorded, and what follows
+// from them.
+
+import { $ } from "/page/dom.js";
+
+const SEARCHED = ["question", "answer", "references"];
+const N_MISTAKES = 25;
+const N_GROUPS = 200;
+const MAX_EDGES = 200;
+const LEAST_WEIGHT = 0.05; // of an edge that was kept
+const NEEDS = "this is a page of some traces without a server: python -m store view can do it";
+
+const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
+async function read() {
+  const packed = new Blob([bytesOf($("#recorded").textContent)]).stream();
+  return new Response(packed.pipeThrough(new DecompressionStream("gzip"))).json();
+}
+const recorded = read();
+
+// The answer to a request, as `fetch` gives it.
+export async function answer(path, query = {}) {
+  const { columns, answers } = await recorded;
+  if (query.filter) throw new Error(`filter: ${NEEDS}`);
+  const name = decodeURIComponent(path.replace(/^\/api\/\d+\/\d+\//, ""));
+  const computed = COMPUTED[name];
+  const found = computed ? computed(columns, query, answers) : lookUp(answers, name, query);
+  if (found === undefined) throw new Error(`${name}: ${NEEDS}`);
+  if (found?.bytes === undefined) return new Response(JSON.stringify(found));
+  return new Response(bytesOf(found.bytes), { headers: found.headers });
+}
+
+function lookUp(answers, name, query) {
+  const parts = name.match(/^(trace\/\d+)\/(candidates|attention)\/(\d+)$/) ?? [];
+  const [, trace, part, at] = parts;
+  if (part === "candidates") return answers[`${trace}/candidates`]?.[at] ?? [];
+  if (part === "attention") return edgesFrom(answers[name], query);
+  const isKept = Object.hasOwn(answers, name);
+  if (/^trace\/\d+$/.test(name) && !isKept)
+    throw new Error(`row: expected 0 to ${answers["/api/stores"].stores[0].rows - 1}`);
+  return isKept ? answers[name] : undefined;
+}
+
+// Only the strongest edges were kept, from a weight on.
+function edgesFrom(edges, { threshold, skip_first: skip }) {
+  if (!edges) return undefined;
+  const isIn = (i) => edges.weights[i] >= Math.fround(threshold) && !(skip && edges.keys[i] === 0);
+  const kept = [...edges.weights.keys()].filter(isIn);
+  const part = (name) => kept.slice(0, MAX_EDGES).map((i) => edges[name][i]);
+  const isCut = edges.n_above > edges.weights.length || threshold < LEAST_WEIGHT;
+  const all = `${kept.length}${isCut ? " or more" : ""}`;
+  return { queries: part("queries"), keys: part("keys"), weights: part("weights"), n_above: all };
+}
+
+const numberOf = (value) =>
+  value === null ? NaN : Number(String(value).replace("inf", "Infinity"));
+
+// The rows in the order of a column; numbers that are missing come last.
+function ordered(columns, { sort, descending }, { stores: [store] }) {
+  const rows = [...columns.trace_id.keys()];
+  if (!sort) return descending ? rows.reverse() : rows;
+  const column = store.columns.find((each) => each.name === sort);
+  if (!column) throw new Error(`sort: expected a column, found ${sort.slice(0, 60)}`);
+  const keys = column.kind === "number" ? columns[sort].map(numberOf) : columns[sort];
+  const by = descending ? -1 : 1;
+  const isNone = (key) => Number.isNaN(key);
+  const compare = (a, b) => isNone(a) - isNone(b) || by * ((a > b) - (a < b));
+  return rows.sort((i, j) => compare(keys[i], keys[j]));
+}
+
+const pickRows = (columns, names, rows) =>
+  Object.fromEntries(names.map((name) => [name, rows.map((row) => columns[name][row])]));
+
+function table(columns, query, answers) {
+  const all = ordered(columns, query, answers["/api/stores"]);
+  const start = Number(query.start ?? 0);
+  const rows = all.slice(start, start + Number(query.count ?? 60));
+  const names = (query.columns ?? "").split(",").filter(Boolean);
+  return { total: all.length, start, rows, columns: pickRows(columns, names, rows) };
+}
+
+// The next row after a position that has an id or a text.
+function find(columns, query, answers) {
+  const rows = ordered(columns, query, answers["/api/stores"]);
+  const positions = [...rows.keys()].filter(isFound(columns, query, rows));
+  const later = positions.find((position) => position > Number(query.after ?? -1));
+  const position = later ?? positions[0] ?? null;
+  return { position, row: rows[position] ?? null, n: positions.length };
+}
+
+function isFound({ trace_id: ids, ...columns }, { row, id, text }, rows) {
+  if (row !== undefined) return (position) => rows[position] === Number(row);
+  const exact = ids.indexOf(id ?? text);
+  if (id !== undefined || exact >= 0) return (position) => rows[position] === exact;
+  const searched = [ids, ...SEARCHED.map((name) => columns[name] ?? [])];
+  const has = (value) => value?.toLowerCase().includes(text.toLowerCase());
+  return (position) => searched.some((values) => has(values[rows[position]]));
+}
+
+function groups(columns, { column }) {
+  const counts = new Map();
+  for (const text of columns[column]) counts.set(text, (counts.get(text) ?? 0) + 1);
+  const sorted = [...counts].sort(([, a], [, b]) => b - a);
+  const repeated = sorted.filter(([, n]) => n > 1).length;
+  return { n: sorted.length, repeated, groups: sorted.slice(0, N_GROUPS) };
+}
+
+// The rows on the wrong side of a threshold: how many, and the farthest.
+function mistakes(columns, { column, threshold }) {
+  const scores = columns[column].map(numberOf);
+  const limit = Math.fround(threshold); // scores have that precision
+  const part = (label, isWrong) => {
+    const wrong = [...scores.keys()].filter(
+      (row) => Number.isFinite(scores[row]) && columns.label[row] === label && isWrong(scores[row]),
+    );
+    const far = (row) => Math.abs(scores[row] - threshold);
+    const rows = wrong.sort((a, b) => far(b) - far(a)).slice(0, N_MISTAKES);
+    const names = ["trace_id", "question", "answer"].filter((name) => name in columns);
+    const chosen = rows.map((row) => scores[row]);
+    return { n: wrong.length, rows, scores: chosen, columns: pickRows(columns, names, rows) };
+  };
+  return {
+    false_alarms: part(0, (score) => score >= limit),
+    misses: part(1, (score) => score < limit),
+  };
+}
+
+const COMPUTED = {
+  "/api/stores": (columns, query, answers) => answers["/api/stores"],
+  complete: () => [],
+  histogram: (columns, { column }, answers) => answers[`histogram/${column}`],
+  calibration: (columns, { column }, answers) => answers[`calibration/${column}`],
+  table,
+  find,
+  groups,
+  mistakes,
+};

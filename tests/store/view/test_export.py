@@ -1,0 +1,144 @@
+"""The page of some traces in one file: it shows what the server's page shows, and asks nobody."""
+
+import re
+
+import numpy as np
+import pytest
+
+from store import TraceStore
+from store.cli.main import main
+
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
+TABS = ("trace", "layers", "attention", "map", "scores")
+NEEDS = "python -m store view can do it"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, traces_path, run_path):
+    """Writes a page of some traces; returns its address."""
+    folder = tmp_path_factory.mktemp("export")
+
+    def write(name, *options):
+        path = folder / name
+        words = ["view", traces_path, "--run", run_path, "--export", path, *options]
+        assert main([*map(str, words)]) == 0
+        return (path if path.suffix else path / "index.html").as_uri()
+
+    return write
+
+
+@pytest.fixture
+def opened(browser, exported):
+    """Opens an exported page; afterwards nobody complained, and nobody was asked."""
+    browser.complaints.clear()
+
+    def go(address, fragment=""):
+        browser.send("Page.navigate", url="about:blank")
+        browser.wait_for("location.href === 'about:blank'")
+        browser.requested.clear()
+        browser.open(f"{address}#{fragment}")
+        return browser
+
+    yield go
+    own = ("file:", "about:", "data:")
+    assert [url for url in browser.requested if not url.startswith(own)] == []
+    assert browser.complaints == []
+
+
+def seen(browser):
+    """The texts of the panel, and the bytes of its pictures."""
+    browser.wait_for("document.querySelector('#panel').getAttribute('aria-busy') === 'false'")
+    browser.evaluate("new Promise((done) => setTimeout(done, 150))")
+    pictures = "document.querySelectorAll('#panel canvas')"
+    return browser.evaluate(f"""[document.querySelector("#panel").innerText,
+        ...[...{pictures}].map((each) => each.toDataURL().length)]""")
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_a_page_in_a_file_shows_what_the_server_shows(browser, address, opened, exported, tab):
+    """On every tab, of all rows; but for the heads of each token, which are left out."""
+    fragment = f"row=7&tab={tab}&layer=1&edge=0.05"
+    browser.open(f"{address}#{fragment}")
+    expected = seen(browser)
+    found = seen(opened(exported("all.html"), fragment))
+    if tab == "attention":
+        expected = [expected[0].partition("\n\nlayer 2, heads upwards")[0], *expected[1:3]]
+    assert found == expected
+
+
+def test_a_file_is_sorted_and_searched(browser, address, opened, exported):
+    """As by the server: missing numbers last, texts in the answers; a filter says what it needs."""
+    rows = "[...document.querySelectorAll('#rows .row')].map((row) => row.innerText).slice(0, 20)"
+    orders = [(name, down) for name in ("score", "question", "exact") for down in ("", "1")]
+    fragments = [f"sort={name}&descending={down}&row=7" for name, down in orders]
+    expected = []
+    for fragment in fragments:
+        browser.open(f"{address}#{fragment}")
+        expected.append(browser.evaluate(rows))
+    file = exported("all.html")
+    assert [opened(file, fragment).evaluate(rows) for fragment in fragments] == expected
+    opened(file, "trace=trace-11").wait_for_text("#panel h2", "trace-11")
+    browser.choose("#find", "RIVER")
+    browser.wait_for_text("#panel h2", "trace-13")
+    browser.change(row=13, filter="label==1")
+    browser.wait_for_text("#error", NEEDS)
+    assert browser.text("#total") == "40 of 40"
+
+
+def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, capsys):
+    """Numbered from 0, in a folder; the file does not say where the store lies."""
+    threshold, wrong = 0.25, []
+    for i, (trace_id, row) in enumerate(traces[::2]):
+        says = np.float32(i / 20) >= threshold
+        if i != 3 and row["label"] in (0, 1) and says != row["label"]:
+            wrong.append(trace_id)
+    address = exported("folder", "--mistakes-of-run", "--limit", 5)
+    assert "5 of 40 traces" in capsys.readouterr().out
+    browser = opened(address)
+    ids = "[...document.querySelectorAll('#rows .row')].map((row) => row.firstChild.textContent)"
+    assert browser.evaluate(ids) == wrong[:5]
+    assert "5 of 40 traces" in browser.text("#what")
+    stores = browser.evaluate(
+        """import("page/api.js").then(({ getJson }) => getJson("/api/stores"))"""
+    )
+    assert str(traces_path.parent) not in str(stores)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--where", "label == 9"], "expected traces to export, found none"),
+        (["--where", "lable == 1"], "closest: 'label'"),
+        (["--limit", "0"], "a --limit from 1 on"),
+    ],
+)
+def test_an_export_of_nothing_is_refused(traces_path, tmp_path, capsys, options, said):
+    assert main(["view", str(traces_path), "--export", str(tmp_path / "x.html"), *options]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not any(tmp_path.iterdir())
+
+
+def test_mistakes_need_a_run(traces_path, tmp_path, capsys):
+    words = ["view", traces_path, "--export", tmp_path / "x.html", "--mistakes-of-run"]
+    assert main([*map(str, words)]) == 2
+    assert "expected labels, and a --run" in capsys.readouterr().err
+
+
+def test_a_store_is_viewed_in_a_notebook(opened, tmp_path, traces_path, run_path):
+    """In a frame that reaches nothing around it; the page works without an address."""
+    shown = TraceStore.open(traces_path).view("label == 1", run=run_path, limit=5)
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(
+        f"<!doctype html><body data-ready=1>{shown._repr_html_()}", encoding="utf-8"
+    )
+    browser = opened(notebook.as_uri())
+    with browser.frame():
+        browser.wait_for("document.body?.dataset.ready === '1'")
+        assert browser.text("#total") == "5 of 5"
+        browser.click("#rows .row", "trace-11")
+        browser.wait_for_text("#panel h2", "trace-11")
+        browser.click("#tabs button", "scores")
+        browser.wait_for_text("#panel", "false alarms")
+        code = "(() => { try { return parent.document.title } catch { return 'apart' } })()"
+        assert browser.evaluate(code) == "apart"
