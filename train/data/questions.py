@@ -28,12 +28,16 @@ Texts = NDArray[np.object_]
 N_CHARACTERS = 5  # of a shingle
 
 
+NO_TEXTS: Texts = np.zeros(0, dtype=object)
+
+
 class Questions(NamedTuple):
     """The question of each trace, texts (n_rows,)."""
 
     ids: Texts  # as the store has them; without a column `question_id` those of the traces
     texts: Texts  # digests of the normalised question and context; "" without a question
     keys: Texts  # equal for traces of one question: the id of the first of them
+    wordings: Texts = NO_TEXTS  # digests of the normalised question alone, whatever its context
 
     @property
     def n_joined(self) -> int:
@@ -41,7 +45,7 @@ class Questions(NamedTuple):
         return len(set(self.ids)) - len(set(self.keys))
 
 
-NOT_ASKED = Questions(*[np.zeros(0, dtype=object)] * 3)
+NOT_ASKED = Questions(NO_TEXTS, NO_TEXTS, NO_TEXTS)
 
 
 def read_questions(store: TraceStore, config: Config) -> Questions:
@@ -51,7 +55,9 @@ def read_questions(store: TraceStore, config: Config) -> Questions:
     column = config.replaced.get(QUESTION, QUESTION)
     texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)
-    found = (ids, [digest_text(text) for text in texts], join_questions(ids, texts, alike))
+    wordings = [digest_text(text.partition("\n")[0]) for text in texts]
+    digests = [digest_text(text) for text in texts]
+    found = (ids, digests, join_questions(ids, texts, alike), wordings)
     return Questions(*(np.array(one, dtype=object) for one in found))
 
 

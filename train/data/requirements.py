@@ -29,6 +29,7 @@ from train.data.splits import (
     all_as_test,
     check_batch,
     filtered_rows,
+    is_missing,
     label_column,
     read_second_labels,
     read_splits,
@@ -125,6 +126,8 @@ def read_parts(
 ) -> tuple[list[TrainingData], list[str]]:
     """The data of each split, and remarks on values without one."""
     asked, kept = read_questions(store, config), filtered_rows(store, config.where)
+    if config.hold_out == EACH:  # the run on all values learns from the same traces as the others
+        kept = kept[~is_missing(read_values(store, str(config.split), "--split", kept))]
     parts: list[TrainingData] = []
     remarks: list[str] = []
     for one in settings_of_splits(store, config, kept):
@@ -266,6 +269,13 @@ def find_split_remarks(splits: Splits) -> list[str]:
             f"warning: {count(len(shared), 'question has', 'questions have')} traces in more than "
             f"one split of {splits.by}: detectors are tested on questions that they have seen, "
             f"such as {first_ids(shared)}"
+        )
+    wordings = splits.shared_wordings()
+    if len(wordings) > 1 and not shared:  # one is an instruction, such as to summarise
+        remarks.append(
+            f"warning: {len(wordings):,} questions are asked over other contexts in more than one "
+            "split: where the context does not change the answer, detectors are tested on what "
+            "they have seen; one question_id joins them"
         )
     if splits.n_outside:
         remarks.append(

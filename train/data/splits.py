@@ -79,8 +79,18 @@ class Splits:
 
     def shared_questions(self) -> list[str]:
         """The ids of the questions that have rows in more than one split."""
-        questions = [np.unique(self.asked.keys[self.rows(split)]) for split in SPLITS]
-        distinct, counts = np.unique(np.concatenate(questions), return_counts=True)
+        return self._shared(self.asked.keys)
+
+    def shared_wordings(self) -> list[str]:
+        """Digests of the questions that have rows, of several contexts, in more than one split."""
+        if not len(self.asked.wordings):
+            return []
+        return [one for one in self._shared(self.asked.wordings) if one]
+
+    def _shared(self, texts: Texts) -> list[str]:
+        """The texts (n_rows,) that have rows in more than one split."""
+        found = [np.unique(texts[self.rows(split)]) for split in SPLITS]
+        distinct, counts = np.unique(np.concatenate(found), return_counts=True)
         return distinct[counts > 1].tolist()
 
     def digest(self) -> str:

@@ -28,7 +28,7 @@ from train.report.numbers import (
     with_interval,
 )
 from train.report.plots import INK
-from train.report.verdict import FEW, OF_ANSWER, SEEN, case_of, sees
+from train.report.verdict import FEW, OF_ANSWER, READ, SEEN, case_of, sees
 
 __all__ = [
     "Picture",
@@ -121,6 +121,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
     templates.globals |= {
         "FEW": FEW,
         "OF_ANSWER": OF_ANSWER,
+        "READ": READ,
         "SEEN": SEEN,
         "case_of": case_of,
         "imputed_by_count": imputed_by_count,

@@ -11,6 +11,7 @@ from store import Column, Schema, StoreError, StoreWriter, TraceStore
 from store.traces.question_split import SPLITS, split_of_question
 from train.config import Config, check_config
 from train.data.questions import read_questions
+from train.data.requirements import find_split_remarks
 from train.data.splits import read_splits
 from train.errors import ConfigError, DataError
 from train.run.questions import read_asked
@@ -155,3 +156,19 @@ def test_the_questions_of_a_run_are_recorded(runs, copies):
     splits = read_splits(TraceStore.open(copies), Config())
     asked = np.array(read_asked(out).find_splits(splits.asked))
     assert all(set(asked[splits.rows(split)]) == {split} for split in SPLITS)
+
+
+@pytest.mark.parametrize(("question", "n_said"), [("what is {}", 1), ("summarise", 0)])
+def test_questions_over_other_contexts_that_cross_the_split_are_said(tmp_path, question, n_said):
+    """Copies over numbered passages may be one question; a single instruction for all is none."""
+    numbers = range(120)
+    store = write(
+        tmp_path / "s.zarr",
+        [f"q{i}" for i in numbers],
+        [question.format(i // 3) for i in numbers],
+        [i % 2 for i in numbers],
+        contexts=[f"passage {i}" for i in numbers],
+    )
+    remarks = find_split_remarks(read_splits(TraceStore.open(store), Config()))
+    said = [one for one in remarks if "are asked over other contexts in more than one" in one]
+    assert len(said) == n_said

@@ -86,7 +86,11 @@ def first_sentence(out):
             "answer_context",
             "of answers beyond their text: answer_context, which reads the",
         ),
-        (annotated, "metadata", "of answers: metadata, which does not read answers, reaches AUROC"),
+        (
+            annotated,
+            "metadata",
+            "of answers: metadata, which reads the fields alone, reaches AUROC",
+        ),
     ],
 )
 def test_a_leak_comes_first(tmp_path, leak, control, words):
