@@ -82,6 +82,8 @@ def read_asked(content: bytes, kind: Kind) -> Asked:
             raise Refused(400, f"{name}: not served; leave it out", name)
     # greedy without a temperature, as the answers that a run is trained on by default
     temperature = typed(body, "temperature", (int, float)) or None
+    if temperature is not None and not 0.01 <= temperature <= 100:
+        raise Refused(400, "temperature: expected 0, or 0.01 to 100", "temperature")
     top_p = None if temperature is None else typed(body, "top_p", (int, float))
     try:
         decoding = (
@@ -92,7 +94,7 @@ def read_asked(content: bytes, kind: Kind) -> Asked:
             )
         )
     except (ValueError, OverflowError) as error:
-        raise Refused(400, str(error), "temperature") from error
+        raise Refused(400, str(error), "top_p") from error
     seed = typed(body, "seed", int)
     if seed is not None and not 0 <= seed < 1 << 63:
         raise Refused(400, "seed: expected 0 or more, below 2^63", "seed")
