@@ -51,6 +51,7 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "train/report/test_plots.py",
     "train/report/test_report.py",
     "train/run",
+    "train/serve",
     "train/test_imported.py",
     "train/test_old_defects.py",
 )

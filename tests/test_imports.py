@@ -37,6 +37,7 @@ RANKS = [
     ["train.run"],
     ["train.report"],
     ["train.library"],
+    ["train.serve"],
     ["train.commands"],
     ["train"],
     ["benchmarks"],

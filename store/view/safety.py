@@ -7,14 +7,14 @@ token that was printed with the address, once in the URL and then in a cookie.
 """
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "Guard", "Refusal", "check_request"]
+__all__ = ["HEADERS", "HOSTS", "Guard", "Refusal", "check_request", "check_sender"]
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 OWN_SITES = ("none", "same-origin")
@@ -57,18 +57,29 @@ def check_request(
         return Refusal(405, "expected GET or HEAD: this server only reads")
     if url_length > MAX_URL:
         return Refusal(414, f"expected a URL of at most {MAX_URL} characters")
-    host = headers.get("host", "")
-    if _name_of(host) not in HOSTS:
-        return Refusal(403, "expected the address that was printed: 127.0.0.1 or localhost")
-    origin = headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
-        return Refusal(403, "expected a request of this page, found one of another")
+    refusal = check_sender(headers)
+    if refusal is not None:
+        return refusal
     # pages of other ports of this machine have our cookie, and a browser says that it is they
     if url_token is None and headers.get("sec-fetch-site", "none") not in OWN_SITES:
         return Refusal(403, "expected a request of this page, found one of another")
     given = _cookie_value(headers.get("cookie", ""), cookie) if url_token is None else url_token
     if not hmac.compare_digest(given.encode(), token.encode()):
         return Refusal(401, "expected the token: open the whole address that was printed")
+    return None
+
+
+def check_sender(headers: Mapping[str, str], hosts: Sequence[str] | None = HOSTS) -> Refusal | None:
+    """Say why a request is refused whose host is none of ours, or that a foreign page has made.
+
+    `hosts` may be None for any.
+    """
+    host = headers.get("host", "")
+    if hosts is not None and _name_of(host) not in hosts:
+        return Refusal(403, "expected the address that was printed: 127.0.0.1 or localhost")
+    origin = headers.get("origin")
+    if origin is not None and origin != f"http://{host}":
+        return Refusal(403, "expected a request of this page, found one of another")
     return None
 
 

@@ -25,7 +25,15 @@ from store.view.server import build_app
 from store.view.snapshots import Snapshots
 from store.view.traces import Texts
 
-__all__ = ["find_trace", "open_stores", "read_token", "serve"]
+__all__ = [
+    "Server",
+    "configure",
+    "find_trace",
+    "open_listener",
+    "open_stores",
+    "read_token",
+    "serve",
+]
 
 HOST = "127.0.0.1"
 REQUEST_S = 10.0  # until a request is whole
@@ -97,18 +105,7 @@ def serve(
     `fragment` is what the page shows first, "#…", as its own addresses have it. `token` is
     one that stays, so that its cookie does; None: a new one.
     """
-    # asyncio sends small answers at once only where the protocol is named: else they wait 40 ms
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with listener:
-        try:
-            listener.bind((HOST, port))
-        except OSError as error:
-            raise SchemaError(
-                f"--port: expected a free port, found {port}: {error.strerror}; "
-                "leave it out for any free one"
-            ) from error
-        listener.listen()  # a browser that is faster than the server waits
+    with open_listener(HOST, port) as listener:
         port = listener.getsockname()[1]
         # no other server's: a cookie belongs to a host, and ports forwarded from two may be equal
         digest = hashlib.sha256((token or secrets.token_hex(8)).encode()).hexdigest()
@@ -127,7 +124,24 @@ def serve(
 
         config = configure(app)
         with files:
-            _Server(config, announce, files.close).run(sockets=[listener])
+            Server(config, announce, files.close).run(sockets=[listener])
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises SchemaError for a port that is taken, or no address of ours."""
+    # asyncio sends small answers at once only where the protocol is named: else they wait 40 ms
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SchemaError(
+            f"--port: expected a free port, found {port}: {error.strerror}; "
+            "leave it out for any free one"
+        ) from error
+    listener.listen()  # a browser that is faster than the server waits
+    return listener
 
 
 def configure(app: Any) -> uvicorn.Config:
@@ -169,7 +183,7 @@ def redirect_file(url: str) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Says where it is once Ctrl-C ends it cleanly; before, it would cut the loop's beginning.
 
     `finish` is called before a signal ends the process: nothing after `run` is reached then.

@@ -18,7 +18,7 @@ from train.errors import TrainError, store_errors
 __all__ = ["main", "train"]
 
 # modules whose main takes the arguments after their name, and returns an exit status or None
-COMMANDS = ("compare", "evaluate", "predict")
+COMMANDS = ("compare", "evaluate", "predict", "serve")
 EXAMPLE_STORE = Path("data/example.zarr")
 
 # torch takes seconds to import: nothing above does it, nor anything below before the settings are

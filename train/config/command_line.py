@@ -49,6 +49,8 @@ other commands, each with a --help:
       metrics on other stores, at the thresholds of the run
   python -m train predict --run DIR --store STORE
       scores of new traces
+  python -m train serve --run DIR --model PATH
+      a language model behind OpenAI's API, its answers scored
 """
 SECTIONS = {  # first field -> heading in --help
     "store": "data and methods",

@@ -95,6 +95,22 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         del self.model.generate
 
+    def score_given(
+        self, prompts: list[list[int]], answers: list[list[int]]
+    ) -> list[dict[str, float]]:
+        """Score answers that exist, by one pass, as if the model had said them: a row a sequence.
+
+        Prompts and answers are token ids; each of them has some.
+        """
+        spoken = Spoken(prompts, answers, max(map(len, prompts)), torch.empty(0))
+        columns = [name for name in self.columns if name not in KNOWN]
+        n_before = len(self.scores)
+        self._score(spoken, self._with_second_pass([{} for _ in prompts], columns, spoken))
+        del self.tokens[n_before:]
+        found = self.scores[n_before:]
+        del self.scores[n_before:]
+        return found
+
     def _generate(
         self, inputs: Tensor | None = None, generation_config: Any = None, **options: Any
     ) -> Any:

@@ -1,0 +1,90 @@
+"""The command `python -m train serve`: a language model behind OpenAI's API, its answers scored."""
+
+import argparse
+import os
+import secrets
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+from store.cli.arguments import path, positive, program, seconds
+from store.reports import say
+from train.config import Parser
+from train.errors import store_errors
+
+__all__ = ["build_parser", "main"]
+
+EXAMPLES = """examples:
+  python -m train serve --run runs/traces --model Qwen/Qwen2.5-0.5B-Instruct
+  python -m train serve --run guard.safetensors --model models/mine --models saplma --port 8000
+
+The address and the token are printed; TRACE_SERVE_TOKEN in the environment chooses the token.
+Clients: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key=TOKEN). Answers are greedy unless a
+temperature is asked for. SIGTERM ends it after the requests that run or wait.
+"""
+TOKEN = "TRACE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
+LOOPBACK = "127.0.0.1"
+GRACE_S = 10  # for the scores of the last answer
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=f"{program('train')} serve",
+        description="Serve a causal language model as OpenAI's API, with scores of its answers.",
+        epilog=EXAMPLES,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--run", type=path, required=True, metavar="PATH", help="a run, or a file exported of one")
+    add("--model", required=True, metavar="PATH", help="the model of the run: directory or name")
+    add("--models", metavar="NAMES", help="methods to score with (default: detectors and probes)")
+    add("--force", action="store_true", help="also score a model other than the run's")
+    add("--dtype", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="of the model")
+    add("--device", metavar="NAME", help="of the model (default: the best one)")
+    add("--host", default=LOOPBACK, help=f"address to listen on (default: {LOOPBACK})")
+    add("--port", type=int, default=0, help="(default: any free one)")
+    add("--max-tokens", type=positive, default=512, metavar="INT", help="of an answer")
+    add(
+        "--max-seconds", type=seconds, default=120.0, metavar="S", help="of a request, with waiting"
+    )
+    add("--max-requests", type=positive, default=64, metavar="INT", help="that run or wait")
+    add("--max-body", type=positive, default=1_000_000, metavar="BYTES", help="of a request")
+    return parser
+
+
+def main(argv: Sequence[str]) -> None:
+    """Load run and model, and serve until a signal; mistakes of the user are TrainErrors."""
+    options = build_parser().parse_args(argv)
+    import starlette  # noqa: F401 - before the model is loaded
+
+    from store.sources.huggingface.load import choose_device, load_model
+    from store.view.safety import HOSTS
+    from store.view.serve import Server, configure, open_listener
+    from train.library.guard import load_run
+    from train.serve.app import build_app
+    from train.serve.engine import Engine, Limits
+
+    limits = Limits(options.max_tokens, options.max_seconds, options.max_requests, options.max_body)
+    token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+    guard = load_run(options.run, options.models)
+    with store_errors(), open_listener(options.host, options.port) as listener:
+        device = choose_device(options.device)
+        model, tokenizer = load_model(options.model, options.dtype, device, maps=False)
+        engine = Engine(guard, model, tokenizer, limits, force=options.force)
+        name = Path(options.model).resolve().name
+        hosts = HOSTS if options.host == LOOPBACK else None
+        url = f"http://{options.host}:{listener.getsockname()[1]}/v1"
+
+        def announce() -> None:
+            shown = f"in {TOKEN}" if os.environ.get(TOKEN) else token
+            say(
+                url,
+                f"token: {shown}",
+                f"model: {name}, scored by {', '.join(guard.names)}",
+                sep="\n",
+                flush=True,
+            )
+
+        config = configure(build_app(engine, name, token, hosts))
+        config.timeout_graceful_shutdown = ceil(options.max_seconds) + GRACE_S
+        Server(config, announce, lambda: None).run(sockets=[listener])

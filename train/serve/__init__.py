@@ -1,0 +1,1 @@
+"""An HTTP server that speaks as OpenAI's does, and scores what the model says."""

@@ -1,0 +1,234 @@
+"""The application: OpenAI's routes, `/score`, `/health` and `/metrics`.
+
+It writes nothing of a request into logs. A request must name this machine as its host, come from no
+web page but its own, and carry the token; `/health` needs none.
+"""
+
+import asyncio
+import hmac
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from store.view.safety import check_sender
+from train.serve.engine import Answer, Engine, Job
+from train.serve.requests import Kind, Refused, read_asked
+
+__all__ = ["build_app"]
+
+OBJECTS = {"chat": "chat.completion", "text": "text_completion"}
+GONE = 499  # the client has left; nobody reads it
+HELP = {
+    "requests_total": "Requests answered, by path and status.",
+    "cancelled_total": "Requests whose client left.",
+    "prompt_tokens_total": "Tokens of prompts.",
+    "answer_tokens_total": "Tokens of answers.",
+    "answer_seconds_total": "Time that answers and their scores took.",
+    "hallucinations_total": "Answers at or above the threshold of a method.",
+}
+
+
+def build_app(engine: Engine, name: str, token: str, hosts: Sequence[str] | None) -> ASGIApp:
+    """The application that answers for a model called `name`.
+
+    `hosts` are the names that requests may call this machine by; None for any.
+    """
+
+    def route(path: str, kind: Kind) -> Route:
+        async def handle(request: Request) -> Response:
+            return await answer(request, engine, name, kind)
+
+        return Route(path, handle, methods=["POST"])
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": name})
+
+    async def models(_: Request) -> Response:
+        found = {"id": name, "object": "model", "created": 0, "owned_by": "local"}
+        return JSONResponse({"object": "list", "data": [found]})
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(metrics_text(engine), media_type="text/plain; version=0.0.4")
+
+    routes = [
+        route("/v1/chat/completions", "chat"),
+        route("/v1/completions", "text"),
+        route("/score", "score"),
+        Route("/v1/models", models),
+        Route("/health", health),
+        Route("/metrics", metrics),
+    ]
+    known = {one.path for one in routes}
+    handlers: Any = {Refused: refuse, HTTPException: refuse_route, ClientDisconnect: leave}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        request = Request(scope)
+        refused = check(request, token, hosts)
+        path = scope["path"] if scope["path"] in known else "other"
+
+        async def counting(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                engine.counts[f'requests_total{{path="{path}",status="{status}"}}'] += 1
+            await send(message)
+
+        chosen: ASGIApp = app if refused is None else refusal_response(refused)
+        await chosen(scope, receive, counting)
+
+    return guarded
+
+
+def check(request: Request, token: str, hosts: Sequence[str] | None) -> Refused | None:
+    """Say why a request is refused before it is read; None: it is not."""
+    found = check_sender(request.headers, hosts)
+    if found is not None:
+        return Refused(*found)
+    given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    if request.url.path != "/health" and not hmac.compare_digest(given.encode(), token.encode()):
+        return Refused(401, "expected the token that was printed, as Authorization: Bearer TOKEN")
+    return None
+
+
+def refusal_response(refused: Refused) -> Response:
+    headers = {"Retry-After": "1"} if refused.status in (429, 503) else None
+    return JSONResponse(refused.body(), refused.status, headers)
+
+
+async def refuse(_: Request, refused: Any) -> Response:
+    return refusal_response(refused)
+
+
+async def refuse_route(_: Request, error: Any) -> Response:
+    return refusal_response(Refused(error.status_code, str(error.detail)))
+
+
+async def leave(*_: object) -> Response:
+    return Response(status_code=GONE)
+
+
+async def answer(request: Request, engine: Engine, name: str, kind: Kind) -> Response:
+    """Answer a request, at once or as a stream of events; raises Refused."""
+    asked = read_asked(await read_body(request, engine.limits.body_bytes), kind)
+    job = engine.submit(asked)
+    left = asyncio.ensure_future(request.receive())  # all but the end of the client was received
+    try:
+        first = await next_event(job, left)
+        if asked.streams:
+            return StreamingResponse(stream(job, first, name, kind), media_type="text/event-stream")
+        pieces = []
+        while isinstance(first, str):
+            pieces.append(first)
+            first = await next_event(job, left)
+    finally:
+        left.cancel()
+    if kind == "score":
+        return JSONResponse({"hallucination": first.hallucination, "usage": usage_of(first)})
+    body = describe(name, OBJECTS[kind]) | {
+        "choices": [choice(kind, "".join(pieces), first.finish_reason, is_piece=False)],
+        "usage": usage_of(first),
+        "hallucination": first.hallucination,
+    }
+    return JSONResponse(body)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body; raises Refused as soon as it is longer than the limit."""
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > limit:
+            raise Refused(413, f"body: expected at most {limit} bytes, found more")
+    return bytes(content)
+
+
+async def next_event(job: Job, left: Awaitable[Any]) -> str | Answer:
+    """What comes next of an answer; raises Refused, and ClientDisconnect when nobody waits."""
+    coming = asyncio.ensure_future(job.events.get())
+    try:
+        await asyncio.wait([coming, asyncio.ensure_future(left)], return_when="FIRST_COMPLETED")
+    finally:  # the server is ended by force, too
+        if not coming.done():
+            job.is_gone.set()
+            coming.cancel()
+    if not coming.done() or coming.cancelled():
+        raise ClientDisconnect
+    event = coming.result()
+    if isinstance(event, Refused):
+        raise event
+    return event
+
+
+async def stream(job: Job, event: Any, name: str, kind: Kind) -> AsyncIterator[str]:
+    """An answer as server-sent events; the last choice has the scores."""
+    known = describe(name, OBJECTS[kind] + (".chunk" if kind == "chat" else ""))
+    role = {"role": "assistant"}
+    try:
+        while isinstance(event, str):
+            one = choice(kind, event, None, is_piece=True)
+            if kind == "chat":
+                one["delta"] |= role
+                role = {}
+            yield as_event(known | {"choices": [one]})
+            event = await job.events.get()
+        if isinstance(event, Refused):
+            yield as_event(event.body())
+            return
+        one = choice(kind, "", event.finish_reason, is_piece=True)
+        yield as_event(known | {"choices": [one], "hallucination": event.hallucination})
+        if job.asked.wants_usage:
+            yield as_event(known | {"choices": [], "usage": usage_of(event)})
+        yield "data: [DONE]\n\n"
+    finally:
+        job.is_gone.set()
+
+
+def describe(name: str, kind: str) -> dict[str, Any]:
+    return {"id": uuid.uuid4().hex, "object": kind, "created": int(time.time()), "model": name}
+
+
+def choice(kind: Kind, text: str, finish: str | None, *, is_piece: bool) -> dict[str, Any]:
+    known = {"index": 0, "finish_reason": finish, "logprobs": None}
+    if kind == "text":
+        return known | {"text": text}
+    if is_piece:
+        return known | {"delta": {"content": text}}
+    return known | {"message": {"role": "assistant", "content": text}}
+
+
+def usage_of(answer: Answer) -> dict[str, int]:
+    return {
+        "prompt_tokens": answer.n_prompt,
+        "completion_tokens": answer.n_answer,
+        "total_tokens": answer.n_prompt + answer.n_answer,
+    }
+
+
+def as_event(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body)}\n\n"
+
+
+def metrics_text(engine: Engine) -> str:
+    """The counts in Prometheus' text format."""
+    counts = sorted(engine.counts.copy().items())
+    lines = ["# HELP trace_serve_open_requests Requests that run or wait."]
+    lines += [
+        "# TYPE trace_serve_open_requests gauge",
+        f"trace_serve_open_requests {engine.n_open}",
+    ]
+    for name, text in HELP.items():
+        lines += [f"# HELP trace_serve_{name} {text}", f"# TYPE trace_serve_{name} counter"]
+        lines += [f"trace_serve_{key} {n}" for key, n in counts if key.partition("{")[0] == name]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,251 @@
+"""One thread that generates and scores, and the requests that wait for it."""
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TextStreamer,
+)
+
+from store.reports import say
+from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.tokenization import go_on, tokenize
+from store.sources.huggingface.turns import PlainText
+from train.library.guard import Guard
+from train.serve.requests import Asked, Refused
+
+__all__ = ["Answer", "Engine", "Job", "Limits"]
+
+Verdict = dict[str, dict[str, Any]]  # method -> score, threshold, decision
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may take."""
+
+    tokens: int = 512  # of an answer
+    seconds: float = 120.0  # from its coming to its last token
+    requests: int = 64  # that run or wait
+    body_bytes: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The end of an answer."""
+
+    hallucination: Verdict
+    n_prompt: int  # tokens
+    n_answer: int = 0
+    finish_reason: str = "stop"
+
+
+@dataclass
+class Job:
+    """A request that runs or waits; `events` has pieces of text, then an Answer or a Refused."""
+
+    asked: Asked
+    deadline: float  # of `time.monotonic`
+    loop: asyncio.AbstractEventLoop
+    events: asyncio.Queue[str | Answer | Refused] = field(default_factory=asyncio.Queue)
+    is_gone: threading.Event = field(default_factory=threading.Event)  # nobody waits any more
+
+    def send(self, event: str | Answer | Refused) -> None:
+        """From the thread that generates to the one that answers."""
+        with suppress(RuntimeError):  # the server was ended by force
+            self.loop.call_soon_threadsafe(self.events.put_nowait, event)
+
+
+class Engine:
+    """Answers requests one after the other.
+
+    Raises what `Guard.watch` raises.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        limits: Limits,
+        *,
+        force: bool = False,
+    ) -> None:
+        self.watch = guard.watch(model, tokenizer, force=force)
+        self.thresholds = guard.thresholds
+        self.model: Any = model
+        self.tokenizer = tokenizer
+        self.limits = limits
+        self.counts: Any = Counter()  # by metric: how many, or seconds
+        self.n_open = 0
+        self._thread = ThreadPoolExecutor(1, "generate")
+        self._plain = PlainText(tokenizer)
+
+    def submit(self, asked: Asked) -> Job:
+        """Have a request wait for its turn; raises Refused if too many do."""
+        if self.n_open >= self.limits.requests:
+            raise Refused(429, f"{self.n_open} requests run or wait already; try again later")
+        loop = asyncio.get_running_loop()
+        job = Job(asked, time.monotonic() + self.limits.seconds, loop)
+        self.n_open += 1
+        loop.run_in_executor(self._thread, self._run, job).add_done_callback(self._close)
+        return job
+
+    def _close(self, _: object) -> None:
+        self.n_open -= 1
+
+    def _run(self, job: Job) -> None:
+        try:
+            self._check(job)
+            job.send(self._speak(job) if job.asked.answer is None else self._score(job))
+        except Refused as refused:
+            job.send(refused)
+        except _Gone:
+            self.counts["cancelled_total"] += 1
+        except Exception as error:  # noqa: BLE001 - the next request may be fine; its text is private
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename}:{place.lineno}"
+            say(f"serve: a request failed: {type(error).__name__}, {where}", file=sys.stderr)
+            job.send(Refused(500, f"the request failed: {type(error).__name__}"))
+
+    def _check(self, job: Job) -> None:
+        if job.is_gone.is_set():
+            raise _Gone
+        if time.monotonic() > job.deadline:
+            raise Refused(503, f"no turn within {self.limits.seconds:g} s; try again later")
+
+    def _speak(self, job: Job) -> Answer:
+        """Generate an answer, piece by piece, and score it."""
+        asked = job.asked
+        ids = self._encoded(asked)[0]
+        max_tokens = self._room(asked, len(ids))
+        inputs = torch.tensor([ids], device=self.model.device)
+        if asked.seed is not None:
+            torch.manual_seed(asked.seed)
+        settings = {name: one for name, one in asked.decoding.describe().items() if name != "seed"}
+        ends = end_ids(self.model)
+        if ends:
+            settings["pad_token_id"] = min(ends)
+        start = time.monotonic()
+        with self.watch:
+            out = self.model.generate(
+                input_ids=inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=max_tokens,
+                streamer=_Pieces(self.tokenizer, job.send),
+                stopping_criteria=StoppingCriteriaList([_Ends(job)]),
+                **settings,
+            )
+        n_written = out.shape[1] - len(ids)
+        self.watch.tokens.clear()
+        is_ended = int(out[0, -1]) in ends
+        verdict = self._verdict(self.watch.scores.pop())
+        self.counts["answer_tokens_total"] += n_written
+        self.counts["answer_seconds_total"] += time.monotonic() - start
+        return Answer(verdict, len(ids), n_written, "stop" if is_ended else "length")
+
+    def _score(self, job: Job) -> Answer:
+        """Score an answer that is given."""
+        prompt, answer = self._encoded(job.asked)
+        if not answer:
+            raise Refused(400, "answer: expected one with tokens, found none", "answer")
+        self._room(job.asked, len(prompt) + len(answer) - 1)
+        (scores,) = self.watch.score_given([prompt], [answer])
+        return Answer(self._verdict(scores), len(prompt), len(answer))
+
+    def _verdict(self, scores: dict[str, float]) -> Verdict:
+        verdict = {}
+        for name, score in scores.items():
+            threshold = self.thresholds.get(name)
+            decision = None if threshold is None else score >= threshold
+            verdict[name] = {"score": score, "threshold": threshold, "decision": decision}
+            self.counts[f'hallucinations_total{{method="{name}"}}'] += bool(decision)
+        return verdict
+
+    def _encoded(self, asked: Asked) -> tuple[list[int], list[int]]:
+        """The ids of a prompt, and of the answer if it is given, as extraction has them."""
+        is_plain = isinstance(asked.prompt, str)
+        if not is_plain and self.tokenizer.chat_template is None:
+            text = "messages: the model has no chat template; ask /v1/completions with a prompt"
+            raise Refused(400, text, "messages")
+        try:
+            prompt = asked.prompt
+            if not isinstance(prompt, str):
+                options: Any = {"tokenize": False, "add_generation_prompt": True}
+                prompt = str(self.tokenizer.apply_chat_template(prompt, **options))
+            if asked.answer:
+                space = self._plain.separator(prompt, asked.answer) if is_plain else ""
+                joined = space + asked.answer
+                tokens, n = go_on(self.tokenizer, prompt, joined, special=is_plain)
+            else:
+                tokens = tokenize(self.tokenizer, prompt, special=is_plain, offsets=False)
+                n = len(tokens.ids)
+        except Exception as error:  # templates and tokenizers raise nothing narrower
+            text = "the tokenizer or its chat template cannot take these texts or roles"
+            raise Refused(400, text, "prompt" if is_plain else "messages") from error
+        if not n:
+            raise Refused(400, "prompt: expected one with tokens, found none", "prompt")
+        return tokens.ids[:n], tokens.ids[n:]
+
+    def _room(self, asked: Asked, n_prompt: int) -> int:
+        """The longest answer; raises Refused where there is too little room."""
+        self.counts["prompt_tokens_total"] += n_prompt
+        wanted = asked.max_tokens
+        if wanted is not None and wanted > self.limits.tokens:
+            text = f"max_tokens: expected at most {self.limits.tokens}, found {wanted}"
+            raise Refused(400, text, "max_tokens")
+        longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        room = self.limits.tokens if longest is None else longest - n_prompt
+        if room < (wanted or 1):
+            raise Refused(
+                400,
+                f"the model takes {longest} tokens, found {n_prompt} of the prompt and "
+                f"{wanted or 1} of the answer",
+                "messages" if isinstance(asked.prompt, list) else "prompt",
+            )
+        return wanted or min(room, self.limits.tokens)
+
+
+class _Gone(Exception):
+    """The client has left."""
+
+
+class _Ends(StoppingCriteria):
+    """Ends an answer whose time is over, or whose client has left."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Any:
+        """(B, T) token ids -> bool (B,)."""
+        if self.job.is_gone.is_set():
+            raise _Gone
+        is_late = time.monotonic() > self.job.deadline
+        return torch.full((len(input_ids),), is_late, device=input_ids.device)
+
+
+class _Pieces(TextStreamer):
+    """Hands on what is written, by words."""
+
+    def __init__(self, tokenizer: Any, send: Callable[[str], None]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self.send = send
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """A piece; the last one may be empty."""
+        if text:
+            self.send(text)
