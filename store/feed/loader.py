@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from store.feed.windows import (
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch, as_torch, check_arrays
+from store.read.joined import Stores, open_joined
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
@@ -360,7 +360,7 @@ class TraceLoader(Loader):
 
     def __init__(
         self,
-        store: str | Path | TraceStore,
+        store: Stores,
         columns: Sequence[str] | None = None,
         batch_size: int = 32,
         shuffle: bool = False,
@@ -377,7 +377,7 @@ class TraceLoader(Loader):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        store = TraceStore.open(store, cache_bytes)
+        store = open_joined(store, cache_bytes)
         chosen = None if rows is None else store.check_rows(rows)
         super().__init__(
             store,

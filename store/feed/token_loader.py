@@ -5,7 +5,6 @@ however few tokens there are: no list of them is made.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from store.feed.loader import Loader
 from store.feed.order import EpochOrder
 from store.format.ranges import packed_offsets
 from store.read.batch import as_numbers
+from store.read.joined import Stores, open_joined
 from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
 from store.read.store import Rows, TraceStore
 from store.read.token_choice import TokenChoice
@@ -61,7 +61,7 @@ class TokenLoader(Loader):
 
     def __init__(
         self,
-        store: str | Path | TraceStore,
+        store: Stores,
         columns: Sequence[str],
         batch_size: int = 4096,
         shuffle: bool = False,
@@ -79,7 +79,7 @@ class TokenLoader(Loader):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        store = TraceStore.open(store, cache_bytes)
+        store = open_joined(store, cache_bytes)
         plan = store.plan(columns, select)
         axis = _axis_of(store, plan)
         chosen = None if rows is None else store.check_rows(rows)
