@@ -7,6 +7,8 @@ delivered, so a loader resumes exactly, with any batch size, number of threads o
 
 import hashlib
 import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
@@ -46,7 +48,7 @@ os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
 class Visited(NamedTuple):
-    """What an epoch visits: `n` rows or tokens, numbered from 0, or those of them in `rows`; what is
+    """What an epoch visits: `n` rows or tokens, numbered from 0, or as `rows` number them; what is
     read of them, and what a state says of them."""
 
     n: int
@@ -108,6 +110,8 @@ class Loader:
         self.num_workers = num_workers
         self.rank = rank
         self.world_size = world_size
+        self._waited_s = 0.0
+        self._read_s: dict[int, float] = {}
         self._columns = columns
         self._select = select
         self._given = rows
@@ -294,7 +298,7 @@ class Loader:
         self._delivered = (epoch, self._start)
         self._start = 0
         n_forks = len(_forks)
-        for done, batch in enumerate(self._read(batches), start=1):
+        for done, batch in enumerate(self._waited(self._read(batches)), start=1):
             self._delivered = (epoch, batches.position(done))
             if done == len(batches):  # before the last batch is out: more may never be asked for
                 self._end_epoch(epoch + 1)
@@ -306,6 +310,34 @@ class Loader:
         if not len(batches):
             self._end_epoch(self.epoch + 1)
         self._delivered = (self.epoch, 0)
+
+    def _waited(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches; the time until each is here is counted."""
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self._waited_s += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
+
+    def stats(self) -> dict[str, float]:
+        """What this loader and its store did in this process, over all epochs.
+
+        `waited_s` is the time that iterations waited for batches, `read_s` that of all threads
+        reading; `read_bytes` are decoded bytes of items, `hits` and `misses` those of the cache of
+        decoded chunks. Of a store at an address, what its mirror counts comes with them.
+        """
+        chunks = self.store.cache.stats
+        mirror = self.store.mirror
+        return {
+            "waited_s": self._waited_s,
+            "read_s": sum(self._read_s.copy().values()),
+            "read_bytes": self.store.reader.n_bytes_read,
+            "hits": chunks.hits,
+            "misses": chunks.misses,
+            **({} if mirror is None else mirror.stats()),
+        }
 
     def _end_epoch(self, next_epoch: int) -> None:
         self._now = self._all
@@ -341,7 +373,10 @@ class Loader:
         Called in any of the threads. A subclass may change it, if what it gives of a row does not
         depend on the other rows.
         """
+        start = time.perf_counter()
         batch = self.store.reader.read(self._plan, located, options)
+        thread = threading.get_ident()  # each has a sum of its own, which needs no lock
+        self._read_s[thread] = self._read_s.get(thread, 0.0) + time.perf_counter() - start
         return batch if self.arrays == "numpy" else as_torch(batch)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def parts(request, tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("parts")
     cuts = [0, 7, 7, 30, 40]
     paths = []
-    for i, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for i, (start, stop) in enumerate(pairwise(cuts)):
         schema = SCHEMA
         if request.param == "routed" and i == 2:
             schema = {name: replaced(column) for name, column in SCHEMA.columns.items()}
@@ -59,7 +60,7 @@ def test_every_value_of_every_row(parts, rows):
         i for i, (_, row) in enumerate(rows) if len(row["question"]) > 20
     ]
     assert "no such" not in store
-    again = pickle.loads(pickle.dumps(store))
+    again = pickle.loads(pickle.dumps(store))  # noqa: S301
     assert again.uuid == store.uuid
     assert_batch(again.read([39, 0]), [rows[39][1], rows[0][1]])
 
@@ -111,6 +112,7 @@ def test_a_data_set_of_several(parts, rows, num_workers):
             assert bits(found["zipped"]) == bits(rows[row][1]["zipped"])
 
 
+@pytest.mark.filterwarnings("ignore:.* get an empty last batch")
 def test_resume_at_random_stops(parts):
     """Batch sizes, ranks and threads change at every stop."""
     rng = np.random.default_rng(3)
@@ -152,8 +154,8 @@ def keys(batch, places):
 
 
 def test_other_stores_are_refused(tmp_path):
-    a = one_column(tmp_path / "a", "x", Column("float32", (3,)), [np.zeros(3)])
-    b = one_column(tmp_path / "b", "x", Column("float32", (4,)), [np.zeros(4)])
+    a = one_column(tmp_path / "a", "x", Column("float32", (3,)), [np.zeros(3, np.float32)])
+    b = one_column(tmp_path / "b", "x", Column("float32", (4,)), [np.zeros(4, np.float32)])
     with pytest.raises(SchemaError, match="expected column 'x' as in"):
         TraceLoader([a, b])
     origins = [{"weights_sha256": "1"}, {"weights_sha256": "2"}]
@@ -179,10 +181,10 @@ def test_only_the_columns_of_all_are_there(tmp_path):
 
 def test_a_damaged_part_is_named(parts, tmp_path, rows):
     path = write_store(tmp_path / "z.zarr", SCHEMA, rows[:7])
-    for file in (path / "hidden_states").rglob("c/*"):
-        if file.is_file():
+    for file in (path / "hidden_states").rglob("*"):
+        if file.is_file() and file.name != "zarr.json":
             file.unlink()
-    with pytest.raises(Exception, match="rows? 4[0-9]"):
+    with pytest.raises(Exception, match=r"rows? 4\d"):
         list(TraceLoader([*parts, path], ["hidden_states"]))
 
 
