@@ -97,7 +97,8 @@ def test_a_loader_follows_a_writer_and_resumes_after_kills(tmp_path):
             n = skipped + len(rows)
             sizes.append(n)
             assert rows == permutation(n, 0, epoch)[skipped:].tolist()
-            time.sleep(0.1)
+            while len(store.refresh()) <= n:
+                time.sleep(0.01)
             next(iter(loader))
             state = json.dumps(loader.state_dict())  # in an epoch; what follows is lost
         assert writer.poll() is None
