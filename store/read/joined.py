@@ -258,9 +258,12 @@ class RoutedArray(Array):
         out = options.empty((n_items, *self.selected_shape(select)), self.layout.dtype)
         own_options = ReadOptions(threads=options.threads)
         for part, here, shift in self._owners(starts, stops):
-            items = self._parts[part].read_ranges(
-                starts[here] - shift, stops[here] - shift, select, own_options
-            )
+            own = starts[here] - shift, stops[here] - shift
+            try:
+                items = self._parts[part].read_ranges(*own, select, own_options)
+            except DamagedItemsError as error:
+                first, stop = (item + int(self._joined.firsts[part]) for item in error.items)
+                raise DamagedItemsError(str(error), (first, stop)) from error
             if len(items) == len(here):
                 out[ends[here] - 1] = items
                 continue
