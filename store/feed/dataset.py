@@ -5,7 +5,6 @@ the page cache. The DataLoader's default collate function gives packed batches.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, overload
 
 from torch.utils.data import Dataset, get_worker_info
@@ -13,10 +12,10 @@ from torch.utils.data._utils.collate import default_collate_fn_map  # documented
 
 from store.feed.worker_memory import worker_arena
 from store.read.batch import Batch, Row
+from store.read.joined import Stores, open_joined
 from store.read.plan import Select
 from store.read.read_options import ReadOptions
 from store.read.rows import ManyRows, Rows, is_many
-from store.read.store import TraceStore
 
 __all__ = ["TraceDataset"]
 
@@ -44,12 +43,12 @@ class TraceDataset(Dataset):
 
     def __init__(
         self,
-        store: str | Path | TraceStore,
+        store: Stores,
         columns: Sequence[str] | None = None,
         select: Select | None = None,
         cache_bytes: int | None = None,
     ) -> None:
-        self.store = TraceStore.open(store, cache_bytes)
+        self.store = open_joined(store, cache_bytes)
         self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a worker
 
     def __len__(self) -> int:

@@ -7,11 +7,12 @@ delivered, so a loader resumes exactly, with any batch size, number of threads o
 
 import hashlib
 import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from store.feed.windows import (
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch, as_torch, check_arrays
+from store.read.joined import Stores, open_joined
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
@@ -45,25 +47,37 @@ _forks: list[None] = []  # one for each fork since the import; getpid for each b
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
 
+class Visited(NamedTuple):
+    """What an epoch visits: `n` rows or tokens, numbered from 0, or as `rows` number them; what is
+    read of them, and what a state says of them."""
+
+    n: int
+    plan: ReadPlan
+    named: dict[str, int | str]
+    rows: np.ndarray | None = None
+
+
 class Loader:
     """What the loaders have in common: epochs, ranks, threads, and states that resume.
 
-    The options are those of `TraceLoader`. What is visited, the `n` rows or tokens of a `plan`, has
-    numbers from 0; `rows` are other numbers than all.
+    The options are those of `TraceLoader`; `rows` are the numbers of those to visit, or None for
+    all. A subclass says by `_look` what is visited of a store.
     """
 
+    listed: int | None = None  # rows up to which an order is a list, if not as usual
     lends_rows = True  # False in a subclass: batch i is a cut of that of one process, maybe empty
 
     def __init__(
         self,
         store: TraceStore,
-        plan: ReadPlan,
-        n: int,
+        columns: Sequence[str] | None,
+        select: Select | None,
         batch_size: int,
         shuffle: bool,
         seed: int,
         *,
         rows: np.ndarray | None,
+        follow: bool,
         num_workers: int,
         drop_last: bool,
         prefetch_bytes: int,
@@ -83,7 +97,9 @@ class Loader:
         ):
             if not is_integer(value) or value < least:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
-        self.store = store
+        if follow and rows is not None:
+            raise ValueError("follow: expected False with rows=..., found True")
+        self.follow = follow
         self.prefetch_bytes = prefetch_bytes
         self.arrays = arrays
         self.pin_memory = pin_memory and _has_cuda()
@@ -94,11 +110,32 @@ class Loader:
         self.num_workers = num_workers
         self.rank = rank
         self.world_size = world_size
-        self._plan = plan
-        self._n = n
-        self._rows = rows
+        self._waited_s = 0.0
+        self._read_s: dict[int, float] = {}
+        self._columns = columns
+        self._select = select
+        self._given = rows
+        self._open(store)
         self._move_to(0, 0)
         current_rank(rank, world_size)  # refuses a rank that is out of range
+
+    @property
+    def _plan(self) -> ReadPlan:
+        return self._now.plan
+
+    @property
+    def _n(self) -> int:
+        return self._now.n
+
+    def _open(self, store: TraceStore) -> None:
+        self.store = store
+        self._all = self._look(len(store))
+        self._now = self._all  # in this epoch
+        self.__dict__.pop("_kept_fraction", None)
+
+    def _look(self, n_rows: int) -> Visited:
+        """What is visited of the first rows of the store, or of the given ones."""
+        raise NotImplementedError
 
     def __len__(self) -> int:
         """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest."""
@@ -110,6 +147,7 @@ class Loader:
         if not is_integer(epoch) or not 0 <= epoch <= MAX_EPOCH:
             raise ValueError(f"epoch: expected an integer from 0 to {MAX_EPOCH}, found {epoch!r}")
         if epoch != self.epoch:
+            self._now = self._all
             self._move_to(epoch, 0)
 
     def _move_to(self, epoch: int, position: int) -> None:
@@ -122,47 +160,50 @@ class Loader:
     def state_dict(self) -> dict[str, int | str]:
         """Return the position for `load_state_dict`: JSON, equal on all ranks after a step."""
         epoch, position = self._delivered
-        return {"epoch": epoch, "position": position} | self._identity()
+        return {"epoch": epoch, "position": position} | self._identity(self._now)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where another loader was: after the rows that it delivered.
 
-        Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
+        Batch size, threads and ranks may differ; store, rows, seed and shuffle may not. The store
+        may have grown: the epoch goes on over the rows that it had, and the next one has all.
         """
-        for key, expected in self._identity().items():
-            found = state.get(key)
+        n_rows = state.get("n_rows")
+        visited = self._all
+        if self._given is None and is_integer(n_rows) and 0 <= n_rows < len(self.store):
+            visited = self._look(n_rows)
+        for key, expected in self._identity(visited).items():
+            found = state.get(key, expected if key == "n_rows" else None)  # tokens' had none once
             if found != expected:
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
-        for key, most in (("position", self._n), ("epoch", MAX_EPOCH)):
+        for key, most in (("position", visited.n), ("epoch", MAX_EPOCH)):
             value: Any = state.get(key)
             if not is_integer(value) or not 0 <= value <= most:
                 raise ValueError(f"state_dict: expected {key} from 0 to {most}, found {value!r}")
+        self._now = visited if state["position"] else self._all
         self._move_to(state["epoch"], state["position"])
 
-    def _identity(self) -> dict[str, int | str]:
+    def _identity(self, visited: Visited) -> dict[str, int | str]:
         """What must be equal for two loaders to visit the same global order."""
         return {
             "store": self.store.uuid,
-            **self._visited(),
+            **visited.named,
             "seed": self.seed,
             "shuffle": self.shuffle,
             "order": ORDER,
         }
 
-    def _visited(self) -> dict[str, int | str]:
-        """What a state says of the rows or tokens that are visited."""
-        raise NotImplementedError
-
     def _order(self, epoch: int) -> EpochOrder:
         """The order of an epoch, of all ranks."""
-        return EpochOrder(self._n, self.seed, epoch, self.shuffle)
+        n = (self._now if epoch == self.epoch else self._all).n
+        return EpochOrder(n, self.seed, epoch, self.shuffle, self.listed)
 
     def _batches(self, epoch: int, start: int) -> Batches:
         """The batches of this rank in the rest of an epoch."""
         order = self._order(epoch)
         ranks = current_rank(self.rank, self.world_size)
         return Batches(
-            order, self.batch_size, self.drop_last, self._rows, start, ranks, self.lends_rows
+            order, self.batch_size, self.drop_last, self._now.rows, start, ranks, self.lends_rows
         )
 
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
@@ -225,9 +266,23 @@ class Loader:
 
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
-        return Batches(self._order(epoch), 1, rows=self._rows, start=start).visits()
+        return Batches(self._order(epoch), 1, rows=self._now.rows, start=start).visits()
+
+    def _refresh(self) -> None:
+        """Take what was committed since, at the beginning of an epoch of a loader that follows."""
+        _, world_size = current_rank(self.rank, self.world_size)
+        if world_size > 1:
+            raise ValueError(
+                f"follow: expected one process, found {world_size}, which may see other commits; "
+                "open the store again in all of them"
+            )
+        store = self.store.refresh()
+        if store is not self.store:
+            self._open(store)
 
     def __iter__(self) -> Iterator[Batch]:
+        if self.follow and not self._start:
+            self._refresh()
         epoch = self.epoch
         batches = self._batches(epoch, self._start)
         if batches.n_empty and self.lends_rows:
@@ -243,19 +298,51 @@ class Loader:
         self._delivered = (epoch, self._start)
         self._start = 0
         n_forks = len(_forks)
-        for done, batch in enumerate(self._read(batches), start=1):
+        for done, batch in enumerate(self._waited(self._read(batches)), start=1):
             self._delivered = (epoch, batches.position(done))
             if done == len(batches):  # before the last batch is out: more may never be asked for
-                self._delivered = (epoch + 1, 0)
-                self.epoch += 1
+                self._end_epoch(epoch + 1)
             yield batch
             if len(_forks) != n_forks:
                 raise RuntimeError(
                     "this iterator belongs to the parent process; make another: iter(loader)"
                 )
         if not len(batches):
-            self.epoch += 1
+            self._end_epoch(self.epoch + 1)
         self._delivered = (self.epoch, 0)
+
+    def _waited(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches; the time until each is here is counted."""
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self._waited_s += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
+
+    def stats(self) -> dict[str, float]:
+        """What this loader and its store did in this process, over all epochs.
+
+        `waited_s` is the time that iterations waited for batches, `read_s` that of all threads
+        reading; `read_bytes` are decoded bytes of items, `hits` and `misses` those of the cache of
+        decoded chunks. Of a store at an address, what its mirror counts comes with them.
+        """
+        chunks = self.store.cache.stats
+        mirror = self.store.mirror
+        return {
+            "waited_s": self._waited_s,
+            "read_s": sum(self._read_s.copy().values()),
+            "read_bytes": self.store.reader.n_bytes_read,
+            "hits": chunks.hits,
+            "misses": chunks.misses,
+            **({} if mirror is None else mirror.stats()),
+        }
+
+    def _end_epoch(self, next_epoch: int) -> None:
+        self._now = self._all
+        self.epoch = next_epoch
+        self._delivered = (next_epoch, 0)
 
     def _read(self, batches: Batches) -> Iterator[Batch]:
         """Read the batches of this epoch, in order."""
@@ -286,7 +373,10 @@ class Loader:
         Called in any of the threads. A subclass may change it, if what it gives of a row does not
         depend on the other rows.
         """
+        start = time.perf_counter()
         batch = self.store.reader.read(self._plan, located, options)
+        thread = threading.get_ident()  # each has a sum of its own, which needs no lock
+        self._read_s[thread] = self._read_s.get(thread, 0.0) + time.perf_counter() - start
         return batch if self.arrays == "numpy" else as_torch(batch)
 
     @cached_property
@@ -321,7 +411,8 @@ class TraceLoader(Loader):
     ----------
     store
         Path or address of a store, or an open one; `loader.store.mirror.stats()` counts what came
-        from an address.
+        from an address. Or a list of them, which are read as one: rows are numbered through, and
+        one shuffle is over all.
     columns
         Names to read; all if None.
     batch_size
@@ -356,11 +447,13 @@ class TraceLoader(Loader):
     rank, world_size
         This process and how many there are; each delivers its share of the one global order. None:
         those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
+    follow
+        Each epoch has the rows that are committed when it begins; in one process, of all rows.
     """
 
     def __init__(
         self,
-        store: str | Path | TraceStore,
+        store: Stores,
         columns: Sequence[str] | None = None,
         batch_size: int = 32,
         shuffle: bool = False,
@@ -376,17 +469,19 @@ class TraceLoader(Loader):
         arrays: str = "torch",
         rank: int | None = None,
         world_size: int | None = None,
+        follow: bool = False,
     ) -> None:
-        store = TraceStore.open(store, cache_bytes)
+        store = open_joined(store, cache_bytes)
         chosen = None if rows is None else store.check_rows(rows)
         super().__init__(
             store,
-            store.plan(columns, select),  # a wrong name fails here, not in a thread
-            len(store if chosen is None else chosen),
+            columns,
+            select,
             batch_size,
             shuffle,
             seed,
             rows=chosen,
+            follow=follow,
             num_workers=num_workers,
             drop_last=drop_last,
             prefetch_bytes=prefetch_bytes,
@@ -396,11 +491,13 @@ class TraceLoader(Loader):
             world_size=world_size,
         )
 
-    def _visited(self) -> dict[str, int | str]:
+    def _look(self, n_rows: int) -> Visited:
         rows = "all"
-        if self._rows is not None:
-            rows = hashlib.blake2b(self._rows.tobytes(), digest_size=8).hexdigest()
-        return {"n_rows": self._n, "rows": rows}
+        if self._given is not None:
+            rows = hashlib.blake2b(self._given.tobytes(), digest_size=8).hexdigest()
+            n_rows = len(self._given)
+        plan = self.store.plan(self._columns, self._select)  # a wrong name fails here
+        return Visited(n_rows, plan, {"n_rows": n_rows, "rows": rows}, self._given)
 
 
 def _has_cuda() -> bool:

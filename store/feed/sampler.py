@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Iterator, Sized
-from itertools import chain
+from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from store.feed.order import EpochOrder, current_rank
+from store.feed.order import ORDER, EpochOrder, current_rank
 
 __all__ = ["GlobalShuffleSampler"]
 
@@ -17,7 +17,7 @@ class GlobalShuffleSampler(DistributedSampler):
     """A true global shuffle for torch's DataLoader: each row once an epoch, at any position.
 
     As with torch's own distributed sampler, call `set_epoch` before each epoch: without it the
-    order repeats.
+    order repeats. It is Stateful, as torchdata has it: a state counts the rows that were asked for.
 
     Parameters
     ----------
@@ -51,6 +51,8 @@ class GlobalShuffleSampler(DistributedSampler):
         self.n = data if isinstance(data, int) else len(data)
         self.seed = seed
         self.epoch = 0
+        self._start = 0  # of the next iteration: a position of all ranks
+        self._begun = self._position = 0
         self._given = (rank, world_size)
         self._drop_last = drop_last
         self._positions()  # refuses wrong ranks
@@ -61,8 +63,46 @@ class GlobalShuffleSampler(DistributedSampler):
     def __iter__(self) -> Iterator[int]:
         order = EpochOrder(self.n, self.seed, self.epoch)
         positions = self._positions()
-        blocks = range(0, len(positions), BLOCK_ROWS)
-        return chain.from_iterable(order[positions[i : i + BLOCK_ROWS]].tolist() for i in blocks)
+        self._begun = self._position = self._start
+        self._start = 0
+        for i in range(0, len(positions), BLOCK_ROWS):
+            for row in order[positions[i : i + BLOCK_ROWS]].tolist():
+                self._position += positions.step
+                yield row
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; that of a loaded state keeps its position."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._start = self._position = 0
+
+    def state_dict(self, n_delivered: int | None = None) -> dict[str, int]:
+        """Return the position for `load_state_dict`: JSON, equal on all ranks after a step.
+
+        Worker processes ask for rows ahead: with them, say how many rows of this iteration this
+        rank's DataLoader has delivered.
+        """
+        position = self._position
+        if n_delivered is not None:
+            position = self._begun + n_delivered * self._positions().step
+        position = min(position, self.n)
+        return {"epoch": self.epoch, "position": position} | self._identity()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after the rows of a state; ranks may differ, number of rows and seed may not."""
+        for key, expected in self._identity().items():
+            if state.get(key) != expected:
+                found = state.get(key)
+                raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
+        if not 0 <= state["position"] <= self.n:
+            raise ValueError(
+                f"state_dict: expected position from 0 to {self.n}, found {state['position']}"
+            )
+        self.epoch = state["epoch"]
+        self._start = self._position = state["position"]
+
+    def _identity(self) -> dict[str, int]:
+        return {"n_rows": self.n, "seed": self.seed, "order": ORDER}
 
     def _positions(self) -> range:
         """The positions of this rank; raises ValueError for an uneven share without `drop_last`."""
@@ -77,4 +117,5 @@ class GlobalShuffleSampler(DistributedSampler):
                 f"drop_last=True leaves out {n_over} of them, drop_last=False gives some ranks one "
                 "more, and perhaps one more batch"
             )
-        return range(rank, self.n - n_over if self._drop_last else self.n, world_size)
+        stop = self.n - n_over if self._drop_last else self.n
+        return range(self._start + rank, stop, world_size)

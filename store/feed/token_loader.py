@@ -5,15 +5,14 @@ however few tokens there are: no list of them is made.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError
-from store.feed.loader import Loader
-from store.feed.order import EpochOrder
+from store.feed.loader import Loader, Visited
 from store.format.ranges import packed_offsets
 from store.read.batch import as_numbers
+from store.read.joined import Stores, open_joined
 from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
 from store.read.store import Rows, TraceStore
 from store.read.token_choice import TokenChoice
@@ -59,9 +58,11 @@ class TokenLoader(Loader):
         The columns have no ragged axis, or several.
     """
 
+    listed = -1  # none
+
     def __init__(
         self,
-        store: str | Path | TraceStore,
+        store: Stores,
         columns: Sequence[str],
         batch_size: int = 4096,
         shuffle: bool = False,
@@ -78,20 +79,19 @@ class TokenLoader(Loader):
         arrays: str = "torch",
         rank: int | None = None,
         world_size: int | None = None,
+        follow: bool = False,
     ) -> None:
-        store = TraceStore.open(store, cache_bytes)
-        plan = store.plan(columns, select)
-        axis = _axis_of(store, plan)
-        chosen = None if rows is None else store.check_rows(rows)
-        self.tokens = choose_tokens(store, axis, tokens, chosen)
+        store = open_joined(store, cache_bytes)
+        self._tokens = tokens
         super().__init__(
             store,
-            plan._replace(tokens=self.tokens),
-            len(self.tokens),
+            columns,
+            select,
             batch_size,
             shuffle,
             seed,
-            rows=None,
+            rows=None if rows is None else store.check_rows(rows),
+            follow=follow,
             num_workers=num_workers,
             drop_last=drop_last,
             prefetch_bytes=prefetch_bytes,
@@ -101,11 +101,22 @@ class TokenLoader(Loader):
             world_size=world_size,
         )
 
-    def _visited(self) -> dict[str, int | str]:
-        return {"n_tokens": self._n, "tokens": self.tokens.digest}
+    @property
+    def tokens(self) -> TokenChoice:
+        """Those that this epoch visits."""
+        assert self._plan.tokens is not None
+        return self._plan.tokens
 
-    def _order(self, epoch: int) -> EpochOrder:
-        return EpochOrder(self._n, self.seed, epoch, self.shuffle, listed=-1)
+    def _look(self, n_rows: int) -> Visited:
+        plan = self.store.plan(self._columns, self._select)
+        axis = _axis_of(self.store, plan)
+        tokens = choose_tokens(self.store, axis, self._tokens, self._given, n_rows)
+        named: dict[str, int | str] = {
+            "n_rows": n_rows if self._given is None else len(self._given),
+            "n_tokens": len(tokens),
+            "tokens": tokens.digest,
+        }
+        return Visited(len(tokens), plan._replace(tokens=tokens), named)
 
 
 def _axis_of(store: TraceStore, plan: ReadPlan) -> str:
@@ -125,10 +136,17 @@ def _axis_of(store: TraceStore, plan: ReadPlan) -> str:
 
 
 def choose_tokens(
-    store: TraceStore, axis: str, tokens: str | slice | RowRanges, rows: np.ndarray | None
+    store: TraceStore,
+    axis: str,
+    tokens: str | slice | RowRanges,
+    rows: np.ndarray | None,
+    n_rows: int,
 ) -> TokenChoice:
-    """The tokens of rows, int64 `(n,)`, or of all, that `tokens` means; see `TokenLoader`."""
+    """The tokens of rows, int64 `(n,)`, or of the first `n_rows`, that `tokens` means; see
+    `TokenLoader`."""
     offsets = store.reader.offsets(axis).read_checked()
+    if rows is None:
+        offsets = offsets[: n_rows + 1]
     if isinstance(tokens, str) and tokens == "all" and rows is None:
         return TokenChoice(axis, offsets, offsets)
     if isinstance(tokens, str) and tokens not in NAMED:
@@ -138,7 +156,7 @@ def choose_tokens(
             runs, firsts, lengths = runs[kept], firsts[kept], np.diff(cuts)[kept]
             cuts = packed_offsets(0 * lengths, lengths)
         return TokenChoice(axis, offsets, cuts, runs, firsts)
-    n = len(store) if rows is None else len(rows)
+    n = n_rows if rows is None else len(rows)
     firsts = np.empty(n, np.int64)
     cuts = np.zeros(n + 1, np.int64)
     for start in range(0, n, BLOCK_ROWS):  # all at once would take five times as much memory

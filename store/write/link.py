@@ -12,16 +12,16 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from store.errors import CorruptError, LockedError
 from store.format.contents import WORKING_DIR, column_array
 from store.format.manifest import Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
-from store.format.segments import count_shards, joined_firsts
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
+from store.read.union import has_one_layout, plan_joined
 from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
@@ -90,7 +90,7 @@ def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
         is_small = (
             column.axis is None and not column.is_text and column.item_bytes <= SMALL_ITEM_BYTES
         )
-        if name == TRACE_ID or is_small or not _has_one_layout(stores, name):
+        if name == TRACE_ID or is_small or not has_one_layout(stores, name):
             continue
         allowance -= sizes[name]
         if allowance < 0:
@@ -102,11 +102,6 @@ def _dtype(store: TraceStore, name: str) -> str:
     """Of a column, "" where the store has none."""
     column = store.schema.columns.get(name)
     return "" if column is None else column.dtype
-
-
-def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
-    layouts = {replace(store.schema.layout(name), path=name) for store in stores}
-    return len(layouts) == 1
 
 
 def link_stores(
@@ -131,7 +126,7 @@ def link_stores(
     part was changed so that its files are gone.
     """
     linked = linked_columns(stores)
-    manifest = _plan(stores, schema, linked, provenance)
+    manifest = plan_joined(stores, schema, linked, provenance)
     group_text(root, manifest)  # refuses what no reader would accept, before anything is there
     files.make_dirs(root)
     with WriterLock(root):
@@ -143,40 +138,6 @@ def link_stores(
         publish(root, whole, files)
         files.remove_tree(root / WORKING_DIR)
     return done
-
-
-def _plan(
-    stores: Sequence[TraceStore],
-    schema: Schema,
-    linked: Sequence[str],
-    provenance: Mapping[str, object],
-) -> Manifest:
-    """The manifest but for checksums, which are not known yet."""
-    n_rows = sum(map(len, stores))
-    n_items = {
-        axis: sum(store.manifest.n_items.get(axis, 0) for store in stores) for axis in schema.axes
-    }
-    segments = {}
-    for name in linked:
-        layout = schema.layout(name)
-        parts = []
-        for store in stores:
-            path = store.schema.layout(name).path
-            parts.append((store.n_items(name), store.manifest.segments.get(path, [])))
-        firsts, n = joined_firsts(parts, layout.shard_items)
-        n_shards = count_shards(firsts, n, layout.shard_items)
-        layout.check_size(n_shards * layout.shard_items)
-        if len(firsts) > 1:
-            segments[layout.path] = firsts
-    return Manifest(
-        schema,
-        generation=1,
-        n_rows=n_rows,
-        n_items=n_items,
-        runs=((0, n_rows),),
-        provenance=dict(provenance),
-        segments=segments,
-    )
 
 
 def _record(stores: Sequence[TraceStore], linked: Sequence[str]) -> bytes:
@@ -238,7 +199,7 @@ class _Linking:
             name
             for name in columns
             if all(_dtype(store, name) == columns[name].dtype for store in stores)
-            and not _has_one_layout(stores, name)
+            and not has_one_layout(stores, name)
         )
         n_shards = dict.fromkeys(linked, 0)  # of the parts so far
         n_rows = 0

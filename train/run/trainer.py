@@ -192,6 +192,8 @@ class Trainer:
             run.warning = chance_warning(title, val, run.history, self.data.splits, floor)
         if run.warning is not None:
             self.progress.say(run.warning)
+        share = run.wait_seconds / max(run.seconds, 1e-9)
+        self.progress.say(f"{title}: {share:.0%} of the time waited for data")
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 

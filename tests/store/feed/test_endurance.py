@@ -485,7 +485,7 @@ def test_an_unknown_column_is_named_with_the_closest(small_path):
         ({"seed": SEED + 1}, f"expected seed {SEED}, found {SEED + 1}"),
         ({"shuffle": False}, "expected shuffle True, found False"),
         ({"order": 2}, "expected order 1, found 2"),
-        ({"n_rows": 22}, "expected n_rows 23, found 22"),
+        ({"n_rows": 24}, "expected n_rows 23, found 24"),
         ({"store": "another"}, "expected store '.*', found 'another'"),  # with the same rows
     ],
 )

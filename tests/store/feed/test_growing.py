@@ -1,0 +1,152 @@
+"""Stores that grow under a loader: states of fewer rows, and loaders that follow a writer."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from small import one_column
+from torch.utils.data import DataLoader
+
+from store import (
+    Column,
+    GlobalShuffleSampler,
+    StoreWriter,
+    TokenLoader,
+    TraceLoader,
+    TraceStore,
+    permutation,
+)
+from store.read.joined import open_joined
+
+RAGGED = Column("int32", axis="tokens")
+WRITER = """
+import sys, time
+import numpy as np
+from store import StoreWriter
+with StoreWriter.open(sys.argv[1]) as writer:
+    for i in range(20, 100000):
+        writer.append(f"t{i}", {"x": np.full(3, i, np.int32)})
+        if i % 10 == 9:
+            writer.commit()
+            time.sleep(0.005)
+"""
+
+
+def make(path, n):
+    return one_column(path, "x", RAGGED, [np.full(3, i, np.int32) for i in range(n)])
+
+
+def grow(store, n):
+    with StoreWriter.open(store.path) as writer:
+        for i in range(len(store), n):
+            writer.append(f"t{i}", {"x": np.full(3, i, np.int32)})
+
+
+def visits(batch):
+    positions = batch.rows if batch.positions is None else batch.positions
+    return list(zip(batch.rows.tolist(), positions.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_an_epoch_goes_on_over_the_rows_that_it_had(tmp_path, kind, is_joined):
+    last = make(tmp_path / "s", 20)
+    others = [make(tmp_path / "other", 5)] if is_joined else []
+
+    def opened():
+        return open_joined([*others, TraceStore.open(last.path)])
+
+    loader = kind(opened(), ["x"], 4, True)
+    wanted = [visit for batch in loader for visit in visits(batch)]
+    loader = kind(opened(), ["x"], 4, True)
+    found = visits(next(iter(loader)))
+    state = json.dumps(loader.state_dict())
+    grow(last, 33)
+    loader = kind(opened(), ["x"], 7, True, num_workers=2)
+    loader.load_state_dict(json.loads(state))
+    assert loader.state_dict() == json.loads(state)
+    found += [visit for batch in loader for visit in visits(batch)]
+    assert found == wanted
+    later = [visit for batch in loader for visit in visits(batch)]
+    fresh = kind(opened(), ["x"], 7, True)
+    fresh.set_epoch(1)
+    assert later == [visit for batch in fresh for visit in visits(batch)]
+    assert {row for row, _ in later} == set(range(len(opened())))
+
+
+def test_a_loader_follows_a_writer_and_resumes_after_kills(tmp_path):
+    """Each epoch is the permutation of what was committed when it began, also when both die."""
+    store = make(tmp_path / "s", 20)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(store.path)])
+    try:
+        sizes = []
+        state = None
+        for _ in range(4):
+            loader = TraceLoader(store.path, ["x"], 7, True, follow=True)
+            if state:
+                loader.load_state_dict(json.loads(state))
+            epoch, skipped = loader.epoch, loader.state_dict()["position"]
+            rows = []
+            for batch in loader:
+                assert batch["x"].values.tolist() == np.repeat(batch.rows.numpy(), 3).tolist()
+                rows += batch.rows.tolist()
+            n = skipped + len(rows)
+            sizes.append(n)
+            assert rows == permutation(n, 0, epoch)[skipped:].tolist()
+            while len(store.refresh()) <= n:
+                time.sleep(0.01)
+            next(iter(loader))
+            state = json.dumps(loader.state_dict())  # in an epoch; what follows is lost
+        assert writer.poll() is None
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        loader = TraceLoader(store.path, ["x"], 7, True, follow=True)
+        loader.load_state_dict(json.loads(state))
+        list(loader)
+        assert sum(map(len, loader)) == len(TraceStore.open(store.path))
+        assert sizes == sorted(sizes)
+        assert sizes[-1] > 20
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_what_cannot_follow(tmp_path):
+    store = make(tmp_path / "s", 5)
+    with pytest.raises(ValueError, match="follow: expected False with rows"):
+        TraceLoader(store, rows=[1], follow=True)
+    with pytest.raises(ValueError, match="follow: expected one process, found 2"):
+        next(iter(TraceLoader(store, rank=0, world_size=2, follow=True)))
+
+
+def test_stats(tmp_path):
+    loader = TraceLoader(make(tmp_path / "s", 20), ["x"], 4, num_workers=2)
+    assert loader.stats()["waited_s"] == 0
+    list(loader)
+    stats = loader.stats()
+    assert stats["waited_s"] > 0
+    assert stats["read_s"] > 0
+    assert stats["read_bytes"] == 20 * 3 * 4
+
+
+@pytest.mark.parametrize("stop", range(6))
+def test_a_plain_data_loader_resumes(stop):
+    order = permutation(23, 0, 1).tolist()
+    sampler = GlobalShuffleSampler(23)
+    sampler.set_epoch(1)
+    steps = iter(DataLoader(range(23), 4, sampler=sampler))
+    found = [row for _ in range(stop) for row in next(steps).tolist()]
+    state = json.loads(json.dumps(sampler.state_dict()))
+    assert state == sampler.state_dict(len(found))
+    again = GlobalShuffleSampler(23)
+    again.load_state_dict(state)
+    again.set_epoch(1)
+    assert len(again) == 23 - len(found)
+    assert found + list(again) == order
+    assert list(again) == order
+    with pytest.raises(ValueError, match="state_dict: expected n_rows 24, found 23"):
+        GlobalShuffleSampler(24).load_state_dict(state)

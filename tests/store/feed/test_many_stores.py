@@ -1,0 +1,195 @@
+"""Several stores as one: values, one global order, exact resume; and what is refused."""
+
+import json
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from oracle import SCHEMA, assert_batch, assert_same_row, bits, write_store
+from small import make_store, one_column
+from torch.utils.data import DataLoader
+
+from store import (
+    Column,
+    GlobalShuffleSampler,
+    SchemaError,
+    TokenLoader,
+    TraceDataset,
+    TraceLoader,
+    TraceStore,
+    permutation,
+)
+from store.read.joined import open_joined
+
+
+@pytest.fixture(scope="module", params=["linked", "routed"])
+def parts(request, tmp_path_factory, rows):
+    """The forty rows in four stores, one of them empty; routed: with other chunks in one."""
+    folder = tmp_path_factory.mktemp("parts")
+    cuts = [0, 7, 7, 30, 40]
+    paths = []
+    for i, (start, stop) in enumerate(pairwise(cuts)):
+        schema = SCHEMA
+        if request.param == "routed" and i == 2:
+            schema = {name: replaced(column) for name, column in SCHEMA.columns.items()}
+            schema = type(SCHEMA)(schema)
+        paths.append(write_store(folder / f"{i}.zarr", schema, rows[start:stop], 1 + i))
+    return paths
+
+
+def replaced(column):
+    options = {name: getattr(column, name) for name in ("axis", "axis_names", "split")}
+    codec = None if column.codec else "zstd"
+    return Column(column.dtype, column.item_shape, codec=codec, chunk_items=7, **options)
+
+
+def test_every_value_of_every_row(parts, rows):
+    store = open_joined(parts)
+    assert len(store) == 40
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    for i, (trace_id, row) in enumerate(rows):
+        assert store.row_of(trace_id) == i
+        assert_same_row(store[i], row)
+    order = np.random.default_rng(0).permutation(40)
+    assert_batch(store.read(order), [rows[i][1] for i in order])
+    assert store.column("question") == [row["question"] for _, row in rows]
+    assert bits(store.column("states")) == b"".join(bits(row["states"]) for _, row in rows)
+    assert store.lengths("tokens").tolist() == [len(row["tokens"]) for _, row in rows]
+    assert store.where("len(question) > 20").tolist() == [
+        i for i, (_, row) in enumerate(rows) if len(row["question"]) > 20
+    ]
+    assert "no such" not in store
+    again = pickle.loads(pickle.dumps(store))  # noqa: S301
+    assert again.uuid == store.uuid
+    assert_batch(again.read([39, 0]), [rows[39][1], rows[0][1]])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_one_order_over_all(parts, rows, batch_size, num_workers):
+    loader = TraceLoader(parts, None, batch_size, True, 5, num_workers=num_workers)
+    order = permutation(40, 5, 0)
+    found = []
+    for batch in loader:
+        assert_batch(batch, [rows[row][1] for row in batch.rows.tolist()])
+        found += batch.rows.tolist()
+    assert found == order.tolist()
+
+
+def test_parts_of_items_are_selected(parts, rows):
+    select = {
+        "hidden_states": {"tokens": slice(1, 5), "layers": slice(0, 3, 2)},
+        "planes": {"heads": 1},
+    }
+    for batch in TraceLoader(parts, ["hidden_states", "planes"], 7, True, select=select):
+        for row, found in zip(batch.rows.tolist(), batch, strict=True):
+            expected = rows[row][1]
+            assert bits(found["hidden_states"]) == bits(expected["hidden_states"][1:5, ::2])
+            assert bits(found["planes"]) == bits(expected["planes"][:, :, 1:2])
+
+
+def test_tokens_of_all(parts, rows):
+    found = []
+    for batch in TokenLoader(parts, ["tokens", "hidden_states", "label"], 50, True):
+        keys = zip(batch.rows.tolist(), batch.positions.tolist(), strict=True)
+        for i, (row, at) in enumerate(keys):
+            found.append((row, at))
+            values = rows[row][1]
+            assert bits(batch["hidden_states"][i]) == bits(values["hidden_states"][at])
+            assert bits(batch["label"][i]) == bits(values["label"])
+    assert sorted(found) == [
+        (i, k) for i, (_, row) in enumerate(rows) for k in range(len(row["tokens"]))
+    ]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_data_set_of_several(parts, rows, num_workers):
+    dataset = TraceDataset(parts, ["zipped", "hidden_states", "label", "question"])
+    loader = DataLoader(dataset, 8, sampler=GlobalShuffleSampler(dataset), num_workers=num_workers)
+    for batch in loader:
+        for row, found in zip(batch.rows.tolist(), batch, strict=True):
+            assert bits(found["zipped"]) == bits(rows[row][1]["zipped"])
+
+
+@pytest.mark.filterwarnings("ignore:.* get an empty last batch")
+def test_resume_at_random_stops(parts):
+    """Batch sizes, ranks and threads change at every stop."""
+    rng = np.random.default_rng(3)
+    for kind, option in ((TraceLoader, {}), (TokenLoader, {"tokens": slice(0, 3)})):
+        whole = next(iter(kind(parts, ["tokens"], 10**6, True, 3, **option)))
+        wanted = keys(whole, range(len(whole)))
+        for _ in range(15):
+            found, state = [], None
+            while len(found) < len(wanted):
+                world_size = int(rng.integers(1, 4))
+                size = int(rng.integers(2, 12))
+                options = option | {
+                    "num_workers": int(rng.integers(0, 3)),
+                    "world_size": world_size,
+                }
+                loaders = [
+                    kind(parts, ["tokens"], size, True, 3, rank=rank, **options)
+                    for rank in range(world_size)
+                ]
+                for loader in loaders if state else ():
+                    loader.load_state_dict(json.loads(state))
+                steps = [iter(loader) for loader in loaders]
+                for _ in range(int(rng.integers(1, 1 + len(loaders[0])))):
+                    shares = [next(step) for step in steps]
+                    longest = max(map(len, shares))
+                    for i in range(longest):
+                        for share in shares:
+                            found += keys(share, [i]) if i < len(share) else []
+                (state,) = {json.dumps(loader.state_dict()) for loader in loaders}
+                for step in steps:
+                    step.close()
+            assert found == wanted
+            assert json.loads(state)["epoch"] == 1
+
+
+def keys(batch, places):
+    positions = batch.rows if batch.positions is None else batch.positions
+    return [(int(batch.rows[i]), int(positions[i])) for i in places]
+
+
+def test_other_stores_are_refused(tmp_path):
+    a = one_column(tmp_path / "a", "x", Column("float32", (3,)), [np.zeros(3, np.float32)])
+    b = one_column(tmp_path / "b", "x", Column("float32", (4,)), [np.zeros(4, np.float32)])
+    with pytest.raises(SchemaError, match="expected column 'x' as in"):
+        TraceLoader([a, b])
+    origins = [{"weights_sha256": "1"}, {"weights_sha256": "2"}]
+    c, d = (
+        one_column(tmp_path / f"m{i}", "x", "int8", [1], provenance=origin)
+        for i, origin in enumerate(origins)
+    )
+    with pytest.raises(SchemaError, match="expected weights_sha256"):
+        TraceLoader([c, d])
+    with pytest.raises(SchemaError, match="one or more, found none"):
+        TraceDataset([])
+    assert open_joined([a]) is a
+
+
+def test_only_the_columns_of_all_are_there(tmp_path):
+    a = make_store(tmp_path / "a", {"x": "int8", "field": "utf8"}, {"1": {"x": 1, "field": "f"}})
+    b = make_store(tmp_path / "b", {"x": "int8"}, {"1": {"x": 2}})
+    store = open_joined([a, b])
+    assert list(store.schema.columns) == ["x"]
+    assert store.column("x").tolist() == [1, 2]
+    assert store.row_of("1") == 1
+
+
+def test_a_damaged_part_is_named(parts, tmp_path, rows):
+    path = write_store(tmp_path / "z.zarr", SCHEMA, rows[:7])
+    for file in (path / "hidden_states").rglob("*"):
+        if file.is_file() and file.name != "zarr.json":
+            file.unlink()
+    with pytest.raises(Exception, match=r"rows? 4\d"):
+        list(TraceLoader([*parts, path], ["hidden_states"]))
+
+
+def test_states_are_of_the_same_stores_in_the_same_order(parts):
+    state = TraceLoader(parts, ["label"]).state_dict()
+    TraceLoader(list(map(TraceStore.open, parts)), ["flag"]).load_state_dict(state)
+    with pytest.raises(ValueError, match="state_dict: expected store"):
+        TraceLoader(parts[::-1], ["label"]).load_state_dict(state)
