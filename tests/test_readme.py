@@ -163,7 +163,7 @@ def test_commands_are_understood(document, tmp_path, monkeypatch):
             parse(attach_layers(words))
             if "--" in words:  # of launch: the command that it cuts into parts
                 parse(attach_layers(words[words.index("--") + 1 :]))
-        elif words and words[0] in ("compare", "evaluate", "predict"):
+        elif words and words[0] in ("compare", "evaluate", "predict", "serve"):
             import_module(f"train.commands.{words[0]}").build_parser().parse_args(words[1:])
         elif program in ("python -m train", "trace-train"):
             parse_arguments(words)

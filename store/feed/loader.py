@@ -7,6 +7,7 @@ delivered, so a loader resumes exactly, with any batch size, number of threads o
 
 import hashlib
 import os
+import sys
 import threading
 import time
 import warnings
@@ -55,6 +56,18 @@ class Visited(NamedTuple):
     plan: ReadPlan
     named: dict[str, int | str]
     rows: np.ndarray | None = None
+
+
+def check_alone() -> None:
+    """Raise RuntimeError in one of several workers of a DataLoader: each would give all rows."""
+    data = sys.modules.get("torch.utils.data")
+    worker = data.get_worker_info() if data else None
+    if worker is not None and worker.num_workers > 1:
+        raise RuntimeError(
+            f"a loader is read in one of {worker.num_workers} workers of a DataLoader, each of "
+            "which would give all of its rows: use the loader without a DataLoader (it has "
+            "num_workers of its own), or TraceDataset with GlobalShuffleSampler"
+        )
 
 
 class Loader:
@@ -281,6 +294,7 @@ class Loader:
             self._open(store)
 
     def __iter__(self) -> Iterator[Batch]:
+        check_alone()
         if self.follow and not self._start:
             self._refresh()
         epoch = self.epoch

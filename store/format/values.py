@@ -77,6 +77,8 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
         return value
     if type(value) is int and column.storage_dtype.kind in "iu" and not _is_bits(column):
         return _encode_int(value, column.storage_dtype, where)
+    if isinstance(value, np.ma.MaskedArray):
+        raise SchemaError(f"{where}: expected an array without a mask, found one; fill it first")
     value, is_bfloat16 = _from_torch(value)
     try:
         array = np.asarray(value)
@@ -124,7 +126,23 @@ def _convert(array: np.ndarray, dtype: np.dtype, where: str, is_literal: bool) -
     elif not np.can_cast(array.dtype, dtype, "safe"):
         found = array.dtype.name
         raise SchemaError(f"{where}: expected {dtype.name}, found {found}; convert it first")
-    return array.astype(dtype)
+    converted = array.astype(dtype)
+    if kinds in ("if", "uf"):  # NumPy calls int64 to float64 safe, and rounds
+        _check_exact(array, converted, where)
+    return converted
+
+
+def _check_exact(integers: np.ndarray, floats: np.ndarray, where: str) -> None:
+    """Raise SchemaError unless the floats, which are finite, are these integers."""
+    largest = 2 ** (np.finfo(floats.dtype).nmant + 1)  # up to it all are
+    is_large = (integers > largest) | (integers < -largest)
+    pairs = zip(integers[is_large].tolist(), floats[is_large].tolist(), strict=True)
+    lost = next((integer for integer, number in pairs if integer != int(number)), None)
+    if lost is not None:
+        raise SchemaError(
+            f"{where}: expected integers that {floats.dtype.name} holds exactly, found {lost}; "
+            "give floats, which are rounded, or choose another dtype"
+        )
 
 
 def _check_limits(integers: np.ndarray, dtype: np.dtype, where: str) -> None:
@@ -140,12 +158,7 @@ def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = numbers.astype(dtype)
     if numbers.dtype.kind in "iu" and np.isfinite(rounded).all():
-        lost = numbers[rounded.astype(np.float64) != numbers]
-        if lost.size:
-            raise SchemaError(
-                f"{where}: expected integers that {dtype.name} holds exactly, found "
-                f"{lost.flat[0]}; give floats, which are rounded, or choose another dtype"
-            )
+        _check_exact(numbers, rounded, where)
     if not np.array_equal(np.isfinite(rounded), np.isfinite(numbers)):
         largest = np.nanmax(np.abs(numbers))
         raise SchemaError(

@@ -55,7 +55,10 @@ def _by_name(columns: Columns) -> dict[str, Any]:
         return dict(columns.columns)
     if isinstance(columns, Mapping):
         return dict(columns)
-    return dict(zip(columns.column_names, columns.columns, strict=True))
+    names = columns.column_names
+    if len(set(names)) < len(names):
+        raise SchemaError(f"rows: expected each column once, found {names!r:.200}")
+    return dict(zip(names, columns.columns, strict=True))
 
 
 def _encode(values: Any, column: Column, where: str) -> tuple[np.ndarray, np.ndarray | None]:

@@ -272,7 +272,15 @@ def test_layers_are_recorded_in_the_order_of_the_model(tmp_path, layers):
 
 
 @pytest.mark.parametrize(
-    "dtype, value", [("float32", 16777217), ("float16", [2049, 1]), ("float32", [123456789])]
+    "dtype, value",
+    [
+        ("float32", 16777217),
+        ("float16", [2049, 1]),
+        ("float32", [123456789]),
+        ("float64", 2**53 + 1),
+        ("float64", np.array([1, 2**53 + 1])),
+        ("float32", 2**64 - 1),
+    ],
 )
 def test_whole_numbers_are_not_rounded(tmp_path, dtype, value):
     """Each digit of an id or a count is meant; floats are rounded."""

@@ -41,7 +41,7 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
 
     def spy(self, split, columns, *args, **kwargs):
         batches = loader(self, split, columns, *args, **kwargs)
-        rows.setdefault(split, set()).add(tuple(sorted(batches._rows.tolist())))
+        rows.setdefault(split, set()).add(tuple(sorted(batches._now.rows.tolist())))
         return batches
 
     monkeypatch.setattr(TrainingData, "loader", spy)

@@ -27,11 +27,15 @@ from train.run.scoring import choose_names, trained_models
 __all__ = ["FittedRun", "fit", "fit_detectors"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FittedRun:
     """What a run has found and fitted."""
 
     experiment: Experiment
+
+    def __repr__(self) -> str:
+        results = self.results
+        return f"FittedRun({', '.join([*results.models, *results.baselines])})"
 
     @property
     def results(self) -> Results:

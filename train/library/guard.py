@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "build_guard", "load_run"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Guard:
     """Fitted methods, by name; threads may share it."""
 
     models: TrainedModels
     names: list[str]
+
+    def __repr__(self) -> str:
+        return f"Guard({', '.join(self.names)})"
 
     @property
     def results(self) -> Results:

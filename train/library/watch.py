@@ -88,12 +88,16 @@ class Watch:
 
     def __enter__(self) -> Self:
         model: Any = self.model
+        self._has_own = "generate" in vars(model)
         self._own = model.generate
         model.generate = self._generate
         return self
 
     def __exit__(self, *_: object) -> None:
-        del self.model.generate
+        if self._has_own:
+            self.model.generate = self._own
+        else:
+            del self.model.generate
 
     def score_given(
         self, prompts: list[list[int]], answers: list[list[int]]

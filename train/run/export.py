@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from crc32c import crc32c
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
@@ -23,6 +24,16 @@ from train.run.scoring import TrainedModels, checkpoints_of, needed_by, trained_
 __all__ = ["read_export", "write_export"]
 
 FORMAT = "trace-guard 1"
+DAMAGE = (  # what reading any bytes may raise
+    SafetensorError,
+    WrongValueError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OSError,
+)
 TENSOR = "tensor"  # {TENSOR: name} stands for a tensor in the JSON
 
 
@@ -40,9 +51,18 @@ def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> Non
         for file, content in checkpoints_of(names, models).items()
     }
     content = {"results": as_json(short_results(models, names)), "checkpoints": checkpoints}
-    metadata = {"format": FORMAT, "content": json.dumps(content)}
+    text = json.dumps(content)
+    metadata = {"format": FORMAT, "content": text, "crc32c": checksum(text, tensors)}
     with replace_file(path) as temporary:
         temporary.write_bytes(save(tensors, metadata))
+
+
+def checksum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """CRC32C of the content and of the tensors' bytes, in the order of their names."""
+    crc = crc32c(text.encode())
+    for name in sorted(tensors):
+        crc = crc32c(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+    return f"{crc:08x}"
 
 
 def short_results(models: TrainedModels, names: Sequence[str]) -> Results:
@@ -95,13 +115,16 @@ def read_export(path: Path) -> TrainedModels:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise ValueError(f"format {metadata.get('format')!r:.80}")
-            content = json.loads(metadata["content"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+        found = checksum(metadata["content"], tensors)
+        if metadata["crc32c"] != found:
+            raise ValueError(f"checksum {found} instead of {metadata['crc32c']!r:.80}")
+        content = json.loads(metadata["content"])
         results = from_json(Results, content["results"])
         checkpoints: dict[Path, Json] = {
             Path(name): put_tensors(one, tensors) for name, one in content["checkpoints"].items()
         }
-    except (SafetensorError, WrongValueError, ValueError, KeyError, TypeError, OSError) as error:
+    except DAMAGE as error:
         raise CheckpointError(
             f"{path}: expected a file of {FORMAT}, as export writes it, found: {error!s:.200}; "
             "export the run again"

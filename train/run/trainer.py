@@ -44,6 +44,8 @@ from train.run.tensorboard import TensorBoardLog
 
 __all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning"]
 
+WAITED = 0.05  # of the time of a training: from there on it is said that it waited for data
+
 Content = TypeVar("Content")
 
 
@@ -186,14 +188,15 @@ class Trainer:
         test = self.score(detector, data, "test")
         seconds = time.perf_counter() - started_at
         run = replace(finished.facts, ms_per_trace=1000 * seconds / len(test), layer=layer)
+        title = f"{name} seed {seed}"
         if not detector.targets:  # else it learned something else than to rank traces
             floor = base_rate_loss(detector, data)
-            title = f"{name} seed {seed}"
             run.warning = chance_warning(title, val, run.history, self.data.splits, floor)
         if run.warning is not None:
             self.progress.say(run.warning)
         share = run.wait_seconds / max(run.seconds, 1e-9)
-        self.progress.say(f"{title}: {share:.0%} of the time waited for data")
+        if share >= WAITED:
+            self.progress.say(f"{title}: {share:.0%} of the time waited for data")
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 

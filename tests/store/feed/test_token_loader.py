@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import SCHEMA
-from small import make_store
+from small import make_store, one_column
+from torch.utils.data import DataLoader, IterableDataset
 
 from store import Column, NotFoundError, SchemaError, TokenLoader, TraceStore
 from store.feed import prefetch
@@ -291,3 +292,25 @@ def test_a_million_tokens_are_shuffled_well():
 
 def test_a_store_as_a_path_or_open(store_path, rows):
     assert delivered(TokenLoader(TraceStore.open(store_path), ["tokens"])) == all_tokens(rows)
+
+
+class AllOf(IterableDataset):
+    """What a user may put around a loader, without thinking of its workers."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        return iter(self.loader)
+
+
+def test_several_workers_of_a_dataloader_are_refused(tmp_path):
+    """Each would give every token; one gives each once."""
+    store = one_column(tmp_path / "w.zarr", "x", Column("int32", axis="t"), [range(3), range(5)])
+    loader = TokenLoader(store, ["x"], batch_size=4)
+    batches = DataLoader(AllOf(loader), batch_size=None, num_workers=1)
+    assert sorted(value for batch in batches for value in batch["x"].tolist()) == [
+        *(0, 0, 1, 1, 2, 2, 3, 4)
+    ]
+    with pytest.raises(RuntimeError, match="one of 2 workers of a DataLoader"):
+        list(DataLoader(AllOf(loader), batch_size=None, num_workers=2))

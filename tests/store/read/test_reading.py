@@ -162,7 +162,7 @@ def test_an_axis_that_is_selected_as_a_column_is_told_the_form(store, axis):
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_several_paths_are_no_store(kind):
     message = f"expected the path or the address of one store, found {kind.__name__} "
-    for use in (TraceLoader, TraceDataset, TraceStore.open, StoreWriter.open):
+    for use in (TraceStore.open, StoreWriter.open):
         with pytest.raises(TypeError, match=message):
             use(kind(["a.zarr"]))
 

@@ -139,7 +139,7 @@ def test_an_exported_file_says_what_it_expects_and_no_path(saved, tmp_path):
     [
         (lambda data: data[:-9], "expected a file of trace-guard 1"),
         (lambda data: data.replace(b"trace-guard 1", b"trace-guard 7"), "found: format 'trace-gu"),
-        (lambda data: data.replace(b"lstm_hidden", b"lstm_hiddem"), "found 'lstm_hiddem'"),
+        (lambda data: data.replace(b"lstm_hidden", b"lstm_hiddem"), "found: checksum"),
         (lambda data: b"PK" + data, "expected a file of trace-guard 1"),
     ],
 )
@@ -223,3 +223,18 @@ def test_a_method_from_a_file_is_not_exported(store_path, tmp_path):
     run.save(tmp_path / "run")
     load_run(tmp_path / "run", "saplma").export(tmp_path / "a.safetensors")
     assert list(load_run(tmp_path / "a.safetensors").score(store_path)) == ["saplma"]
+
+
+def test_one_flipped_byte_of_an_exported_file_is_found(saved, tmp_path):
+    """Also one of a weight, which would only change scores."""
+    path = tmp_path / "guard.safetensors"
+    load_run(saved, ["lstm_solo"]).export(path)
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 16
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"checksum .* export the run again"):
+        load_run(path)
+
+
+def test_a_guard_is_short_in_a_notebook(saved):
+    assert repr(load_run(saved, ["lstm_solo"])) == "Guard(lstm_solo)"
