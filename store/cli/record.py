@@ -7,7 +7,11 @@ from pathlib import Path
 from store.cli.arguments import names, path, seconds
 from store.cli.command import Command, argument, option
 from store.errors import SchemaError
+from store.importers.vllm_requests import read_requests
+from store.importers.vllm_responses import join_responses
 from store.reports import count, say
+from store.sources.recorder import DEFAULT_STATES, STATES, Settings
+from store.write.writer import StoreWriter
 
 __all__ = ["Record"]
 
@@ -26,7 +30,6 @@ examples:
   python -m store record traces.zarr --vllm Qwen/Qwen3-8B --layers 12,18,24
   python -m store record traces.zarr --responses responses.jsonl
 """
-DEFAULT = "hs_prompt,hs_last,hs_mean"
 CONNECTOR = "TraceStoreConnector"
 MODULE = "store.sources.vllm_connector"
 SHUTDOWN_S = 60  # what is served is committed within it
@@ -45,12 +48,12 @@ class Record(Command):
     )
     layers: list[str] = option("numbers of layers, with --vllm", "I,I,...", names, default=None)
     columns: list[str] = option(
-        f"states to keep: hs_prompt, hs_last, hs_mean, hidden_states (default: {DEFAULT})",
+        f"states to keep: {', '.join(STATES)} (default: {','.join(DEFAULT_STATES)})",
         "NAME,...",
         names,
-        default=DEFAULT.split(","),
+        default=list(DEFAULT_STATES),
     )
-    commit_s: float = option("seconds between commits", "S", seconds, default=30.0)
+    commit_s: float = option("seconds between commits", "S", seconds, default=Settings.commit_s)
     fields: list[str] | None = option(
         "other values beside the responses: all, none, names, or -NAME (default: all)",
         "NAME,...",
@@ -63,9 +66,6 @@ class Record(Command):
             say(shlex.join(self._serve()))
             return 0
         self.refuse("is for --vllm", "layers", "columns", "commit_s")
-        from store.importers.vllm_requests import read_requests
-        from store.importers.vllm_responses import join_responses
-        from store.write.writer import StoreWriter
 
         requests = read_requests(self.responses)
         with StoreWriter.open(self.store) as writer:
@@ -78,8 +78,6 @@ class Record(Command):
 
     def _serve(self) -> list[str]:
         """The command that serves the model and records."""
-        from store.sources.recorder import Settings
-
         if not self.layers or not all(layer.isdecimal() for layer in self.layers):
             raise SchemaError(
                 "--layers: expected numbers of layers, as 12,18,24, found "

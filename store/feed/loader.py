@@ -73,8 +73,7 @@ def check_alone() -> None:
 class Loader:
     """What the loaders have in common: epochs, ranks, threads, and states that resume.
 
-    The options are those of `TraceLoader`; `rows` are the numbers of those to visit, or None for
-    all. A subclass says by `_look` what is visited of a store.
+    The options are those of `TraceLoader`. A subclass says by `_look` what is visited of a store.
     """
 
     listed: int | None = None  # rows up to which an order is a list, if not as usual
@@ -82,23 +81,26 @@ class Loader:
 
     def __init__(
         self,
-        store: TraceStore,
-        columns: Sequence[str] | None,
-        select: Select | None,
-        batch_size: int,
-        shuffle: bool,
-        seed: int,
+        store: Stores,
+        columns: Sequence[str] | None = None,
+        batch_size: int = 32,
+        shuffle: bool = False,
+        seed: int = 0,
         *,
-        rows: np.ndarray | None,
-        follow: bool,
-        num_workers: int,
-        drop_last: bool,
-        prefetch_bytes: int,
-        pin_memory: bool,
-        arrays: str,
-        rank: int | None,
-        world_size: int | None,
+        rows: Rows | None = None,
+        num_workers: int = 0,
+        drop_last: bool = False,
+        select: Select | None = None,
+        cache_bytes: int | None = None,
+        prefetch_bytes: int = 128 * 1024 * 1024,
+        pin_memory: bool = False,
+        arrays: str = "torch",
+        rank: int | None = None,
+        world_size: int | None = None,
+        follow: bool = False,
     ) -> None:
+        opened = open_joined(store, cache_bytes)
+        given = None if rows is None else opened.check_rows(rows)
         check_arrays(arrays)
         if pin_memory and arrays == "numpy":
             raise ValueError('pin_memory: expected False with arrays="numpy", found True')
@@ -127,8 +129,8 @@ class Loader:
         self._read_s: dict[int, float] = {}
         self._columns = columns
         self._select = select
-        self._given = rows
-        self._open(store)
+        self._given = given
+        self._open(opened)
         self._move_to(0, 0)
         current_rank(rank, world_size)  # refuses a rank that is out of range
 
@@ -230,7 +232,7 @@ class Loader:
 
     @property
     def _has_times(self) -> bool:
-        """Whether caches are told when each row is needed again; tokens are too many."""
+        """Whether caches get the time of each row's next visit; tokens are too many."""
         return self._plan.tokens is None and len(self.store) <= MAX_TIMED_ROWS
 
     def _schedule(self, batches: Batches) -> Callable[[int, int], Schedule] | None:
@@ -464,46 +466,6 @@ class TraceLoader(Loader):
     follow
         Each epoch has the rows that are committed when it begins; in one process, of all rows.
     """
-
-    def __init__(
-        self,
-        store: Stores,
-        columns: Sequence[str] | None = None,
-        batch_size: int = 32,
-        shuffle: bool = False,
-        seed: int = 0,
-        *,
-        rows: Rows | None = None,
-        num_workers: int = 0,
-        drop_last: bool = False,
-        select: Select | None = None,
-        cache_bytes: int | None = None,
-        prefetch_bytes: int = 128 * 1024 * 1024,
-        pin_memory: bool = False,
-        arrays: str = "torch",
-        rank: int | None = None,
-        world_size: int | None = None,
-        follow: bool = False,
-    ) -> None:
-        store = open_joined(store, cache_bytes)
-        chosen = None if rows is None else store.check_rows(rows)
-        super().__init__(
-            store,
-            columns,
-            select,
-            batch_size,
-            shuffle,
-            seed,
-            rows=chosen,
-            follow=follow,
-            num_workers=num_workers,
-            drop_last=drop_last,
-            prefetch_bytes=prefetch_bytes,
-            pin_memory=pin_memory,
-            arrays=arrays,
-            rank=rank,
-            world_size=world_size,
-        )
 
     def _look(self, n_rows: int) -> Visited:
         rows = "all"

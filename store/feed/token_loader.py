@@ -12,7 +12,7 @@ from store.errors import NotFoundError, SchemaError
 from store.feed.loader import Loader, Visited
 from store.format.ranges import packed_offsets
 from store.read.batch import as_numbers
-from store.read.joined import Stores, open_joined
+from store.read.joined import Stores
 from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
 from store.read.store import Rows, TraceStore
 from store.read.token_choice import TokenChoice
@@ -81,24 +81,24 @@ class TokenLoader(Loader):
         world_size: int | None = None,
         follow: bool = False,
     ) -> None:
-        store = open_joined(store, cache_bytes)
         self._tokens = tokens
         super().__init__(
             store,
             columns,
-            select,
             batch_size,
             shuffle,
             seed,
-            rows=None if rows is None else store.check_rows(rows),
-            follow=follow,
+            rows=rows,
             num_workers=num_workers,
             drop_last=drop_last,
+            select=select,
+            cache_bytes=cache_bytes,
             prefetch_bytes=prefetch_bytes,
             pin_memory=pin_memory,
             arrays=arrays,
             rank=rank,
             world_size=world_size,
+            follow=follow,
         )
 
     @property

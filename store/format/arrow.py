@@ -1,4 +1,4 @@
-"""Arrays of Arrow as arrays of NumPy; pyarrow is imported by whoever has one. Pure."""
+"""Arrays of Arrow as arrays of NumPy; their owner has imported pyarrow. Pure."""
 
 from typing import Any
 

@@ -36,6 +36,7 @@ from store.read.store import TraceStore
 from store.read.union import (
     check_origin,
     has_one_layout,
+    have_dtype,
     joined_provenance,
     plan_joined,
     unite_columns,
@@ -82,17 +83,18 @@ class JoinedSource(LocalSource):
         return " + ".join(store.location for store in self.stores)
 
     @cached_property
+    def schema(self) -> Schema:
+        """The columns that all of them have."""
+        united = unite_columns(self.stores).columns.items()
+        return Schema(
+            {name: one for name, one in united if have_dtype(self.stores, name, one.dtype)}
+        )
+
+    @cached_property
     def manifest(self) -> Manifest:
         """What is committed in all of them."""
         stores = self.stores
-        united = unite_columns(stores)
-        columns = {
-            name: column
-            for name, column in united.columns.items()
-            if all(_dtype(store, name) == column.dtype for store in stores)
-        }
-        schema = Schema(columns)
-        planned = plan_joined(stores, schema, self._linked(schema), joined_provenance(stores))
+        planned = plan_joined(stores, self.schema, self._linked, joined_provenance(stores))
         *others, last = stores
         identity = [(store.uuid, len(store)) for store in others], last.uuid
         return replace(
@@ -102,11 +104,12 @@ class JoinedSource(LocalSource):
             runs=tuple(self._runs),
         )
 
-    def _linked(self, schema: Schema) -> list[str]:
+    @cached_property
+    def _linked(self) -> list[str]:
         """The columns that are one array of segments."""
         if any(store.mirror is not None or store.check for store in self.stores):
             return []
-        return [name for name in schema.stored if has_one_layout(self.stores, name)]
+        return [name for name in self.schema.stored if has_one_layout(self.stores, name)]
 
     @cached_property
     def _runs(self) -> dict[Run, tuple[TraceStore, Run, int]]:
@@ -142,7 +145,7 @@ class JoinedSource(LocalSource):
     ) -> Array:
         stores = [store for store in self.stores if store.n_items(name)]
         parts = [store.reader.column(name) for store in stores]
-        if name not in self._linked(self.manifest.schema) or not parts:
+        if name not in self._linked or not parts:
             return RoutedArray(array, parts)
         if array.layout.codec is None:
             return LinkedRaw(self.directory, array, max_maps, parts)
@@ -162,11 +165,6 @@ class JoinedSource(LocalSource):
         """See `LocalSource`."""
         now = JoinedSource([store.refresh() for store in self.stores])
         return now, now.manifest
-
-
-def _dtype(store: TraceStore, name: str) -> str:
-    column = store.schema.columns.get(name)
-    return "" if column is None else column.dtype
 
 
 class HeldArray(Array):
@@ -274,7 +272,7 @@ class RoutedArray(Array):
 
     def _owners(self, starts: np.ndarray, stops: np.ndarray) -> list[tuple[int, np.ndarray, int]]:
         """Each part that has some of these ranges of places, which of them, int64 `(n,)`, and what
-        their places are more than the items of the part; empty ranges are nobody's."""
+        their places are more than the items of the part; an empty range has no owner."""
         owners = np.where(stops > starts, self._joined.of_places(starts), -1)
         firsts = self._joined.first_shards * self.layout.shard_items
         return [
@@ -285,7 +283,7 @@ class RoutedArray(Array):
     def advise_places(
         self, starts: np.ndarray, stops: np.ndarray, select: Select, schedule: Schedule
     ) -> None:
-        """See `Array`; the parts are told no times."""
+        """See `Array`; the parts get no times of visits."""
         for part, here, shift in self._owners(starts, stops):
             self._parts[part].advise(starts[here] - shift, stops[here] - shift, select)
 

@@ -26,7 +26,14 @@ from store.traces.origin import (
     share_equal,
 )
 
-__all__ = ["check_origin", "has_one_layout", "joined_provenance", "plan_joined", "unite_columns"]
+__all__ = [
+    "check_origin",
+    "has_one_layout",
+    "have_dtype",
+    "joined_provenance",
+    "plan_joined",
+    "unite_columns",
+]
 
 EXACT = 2**53  # whole numbers up to it are those of float64
 RECORDED = {  # what tells whether traces are comparable, where any store records it
@@ -130,6 +137,12 @@ def joined_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
     if any(thresholds):
         merged["attn_threshold"] = max(thresholds)
     return merged
+
+
+def have_dtype(stores: Sequence[TraceStore], name: str, dtype: str) -> bool:
+    """Whether all stores have a column, of this dtype."""
+    found = [store.schema.columns.get(name) for store in stores]
+    return all(column is not None and column.dtype == dtype for column in found)
 
 
 def has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:

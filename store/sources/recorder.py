@@ -17,12 +17,22 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.schema import Schema
+from store.read.store import TraceStore
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.origin import LAYERS
 from store.write.files import DISK, Files
 from store.write.writer import StoreWriter
 
-__all__ = ["STATES", "WHOLE", "Recorder", "Request", "Settings", "client_id", "schema_of"]
+__all__ = [
+    "DEFAULT_STATES",
+    "STATES",
+    "WHOLE",
+    "Recorder",
+    "Request",
+    "Settings",
+    "client_id",
+    "schema_of",
+]
 
 WHOLE = "hidden_states"
 STATES = ("hs_prompt", "hs_last", "hs_mean", WHOLE)
@@ -196,20 +206,18 @@ def _open(path: Path, schema: Schema, provenance: dict[str, Any], files: Files) 
     """A writer of the store; raises SchemaError if it is another's."""
     if not path.exists():
         return StoreWriter.create(path, schema, provenance, files)
-    writer = StoreWriter.open(path, files)
-    found = writer.schema.columns
+    store = TraceStore.open(path)
+    found = store.schema.columns
     if found != schema.columns:
-        writer.discard()
         raise SchemaError(
             f"{path}: expected the columns {', '.join(schema.columns)} as this engine gives them, "
             f"found {', '.join(found)}; record into another store"
         )
     for key in SAME:
-        known = writer.provenance.get(key)
+        known = store.provenance.get(key)
         if known != provenance[key]:
-            writer.discard()
             raise SchemaError(
                 f"{path}: expected {key} {known!r:.80}, found {provenance[key]!r:.80}; record into "
                 "another store"
             )
-    return writer
+    return StoreWriter.open(path, files)

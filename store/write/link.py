@@ -21,7 +21,7 @@ from store.format.manifest import Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
-from store.read.union import has_one_layout, plan_joined
+from store.read.union import has_one_layout, have_dtype, plan_joined
 from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
@@ -96,12 +96,6 @@ def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
         if allowance < 0:
             linked.append(name)
     return [name for name in common if name in linked]
-
-
-def _dtype(store: TraceStore, name: str) -> str:
-    """Of a column, "" where the store has none."""
-    column = store.schema.columns.get(name)
-    return "" if column is None else column.dtype
 
 
 def link_stores(
@@ -198,8 +192,7 @@ class _Linking:
         self.done.rewritten = tuple(
             name
             for name in columns
-            if all(_dtype(store, name) == columns[name].dtype for store in stores)
-            and not has_one_layout(stores, name)
+            if have_dtype(stores, name, columns[name].dtype) and not has_one_layout(stores, name)
         )
         n_shards = dict.fromkeys(linked, 0)  # of the parts so far
         n_rows = 0

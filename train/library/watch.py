@@ -108,12 +108,8 @@ class Watch:
         """
         spoken = Spoken(prompts, answers, max(map(len, prompts)), torch.empty(0))
         columns = [name for name in self.columns if name not in KNOWN]
-        n_before = len(self.scores)
-        self._score(spoken, self._with_second_pass([{} for _ in prompts], columns, spoken))
-        del self.tokens[n_before:]
-        found = self.scores[n_before:]
-        del self.scores[n_before:]
-        return found
+        rows = self._with_second_pass([{} for _ in prompts], columns, spoken)
+        return self._scores_of(spoken, rows)
 
     def _generate(
         self, inputs: Tensor | None = None, generation_config: Any = None, **options: Any
@@ -133,7 +129,8 @@ class Watch:
                 keeps_cache = sequences is not out or "past_key_values" in options
                 rows = passes.rows(spoken, keeps_cache=keeps_cache)
         missing = [name for name in self.columns if name not in (*KNOWN, *rows[0])]
-        self._score(spoken, self._with_second_pass(rows, missing, spoken))
+        self.scores += self._scores_of(spoken, self._with_second_pass(rows, missing, spoken))
+        self.tokens += spoken.answers
         return out
 
     def _with_second_pass(
@@ -152,8 +149,8 @@ class Watch:
             row |= more
         return rows
 
-    def _score(self, spoken: Spoken, rows: list[Row]) -> None:
-        """Score the sequences, whose columns but `KNOWN` are given."""
+    def _scores_of(self, spoken: Spoken, rows: list[Row]) -> list[dict[str, float]]:
+        """The scores of the sequences, whose columns but `KNOWN` are given."""
         for row, trace, prompt, answer in zip(
             rows, spoken.traces, spoken.prompts, spoken.answers, strict=True
         ):
@@ -162,9 +159,9 @@ class Watch:
             row |= {"answer": text, "question_id": ""}
         columns = {name: self._packed(name, [row[name] for row in rows]) for name in self.columns}
         found = self.scorer(Batch(torch.arange(len(rows)), columns))
-        for i, answer in enumerate(spoken.answers):
-            self.scores.append({name: float(scores[i]) for name, scores in found.items()})
-            self.tokens.append(answer)
+        return [
+            {name: float(scores[i]) for name, scores in found.items()} for i in range(len(rows))
+        ]
 
     def _packed(self, name: str, values: list[Any]) -> Any:
         """A column of a batch."""

@@ -115,7 +115,8 @@ def read_export(path: Path) -> TrainedModels:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise ValueError(f"format {metadata.get('format')!r:.80}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names}
         found = checksum(metadata["content"], tensors)
         if metadata["crc32c"] != found:
             raise ValueError(f"checksum {found} instead of {metadata['crc32c']!r:.80}")

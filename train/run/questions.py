@@ -58,7 +58,7 @@ class AskedByRun(NamedTuple):
         A question is known by any id or text of its traces.
         """
         found: defaultdict[str, set[str]] = defaultdict(set)
-        for question_id, text, key in zip(*asked[:3], strict=True):
+        for question_id, text, key in zip(asked.ids, asked.texts, asked.keys, strict=True):
             found[key] |= self.by_id.get(question_id, set()) | self.by_text.get(text, set())
         return ["/".join(sorted(found[key])) for key in asked.keys]
 

@@ -116,7 +116,7 @@ class Engine:
             job.send(refused)
         except _Gone:
             self.counts["cancelled_total"] += 1
-        except Exception as error:  # noqa: BLE001 - the next request may be fine; its text is private
+        except Exception as error:  # noqa: BLE001 - the next may be fine; its text is private
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename}:{place.lineno}"
             say(f"serve: a request failed: {type(error).__name__}, {where}", file=sys.stderr)
