@@ -102,7 +102,7 @@ class Readahead:
         batch_bytes = max(least, row_bytes(store, plan) * batches.batch_size)
         self.n_in_budget = int(budget_bytes / batch_bytes)
         group_bytes = GROUP_BYTES
-        if store.mirror is not None:
+        if store.mirror is not None and not store.reader.is_here(plan):
             batch_bytes = max(least, fetched_row_bytes(store, plan) * batches.batch_size)
             group_bytes = min(group_bytes, store.mirror.portion_bytes)
             budget_bytes = min(budget_bytes, PORTIONS_AHEAD * store.mirror.portion_bytes)
