@@ -54,7 +54,7 @@ class Inventory:
         for folder in sorted(stores.iterdir(), key=lambda path: path.stat().st_mtime):
             for file in sorted((folder / INDEX_DIR).glob("*")):
                 if file.suffix == ".new":
-                    file.unlink()
+                    file.unlink(missing_ok=True)  # it may have got the name of the one before
                 else:
                     self.indexes[file] = WritableIndex(file)
             files = (path for path in folder.rglob("*") if path.is_file())
