@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.cli.arguments import as_called, path, positive, whole
-from store.cli.arrays import find_arrays
 from store.cli.command import Command, argument, flag, option
 from store.cli.extract import Extract, read_asked
+from store.cli.import_ import find_arrays
 from store.cli.main import parse
 from store.cli.progress import Progress
 from store.errors import SchemaError
