@@ -16,13 +16,9 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from store.errors import NotFoundError, RefusedError, SchemaError
-from store.format.schema import Column
 from store.importers.arrays.contents import check_bytes
 from store.importers.arrays.hdf5 import check_inside, open_file
-from store.importers.arrays.imports import SINGLE
-from store.importers.arrays.mapping import Mapped, column_of
-from store.importers.arrays.numpy_files import damage
-from store.importers.damage import DAMAGE
+from store.importers.damage import DAMAGE, damage
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row
 from store.sources.questions import QuestionFile, read_question_file
@@ -123,10 +119,6 @@ class OpenHalDetSource(FileSource):
             check_bytes(dataset.nbytes * len(found) * n_steps, self._max_bytes, dataset.name)
         state = np.stack([dataset[()] for dataset in found])
         return state.view(bfloat16) if state.dtype == "V2" else state  # as h5py writes it
-
-    def _columns(self, row: Row) -> dict[str, Column]:
-        names = [name for name in row if name not in (*SINGLE, *self.fields.columns)]
-        return SINGLE | {name: column_of(Mapped(name, name), row[name]) for name in names}
 
     def _missing(self) -> Iterator[str]:
         if self._options.part[0] != 1:  # the first reports them for all parts

@@ -31,9 +31,8 @@ from store.read.store import TraceStore
 from store.remote.lineage import Sums, sums_at
 from store.remote.objects import Objects
 from store.remote.upload import Upload, file_of
-from store.write.array_writer import ArrayWriter
+from store.write.array_writer import ArrayWriter, write_run
 from store.write.files import DISK
-from store.write.id_table import write_run
 
 __all__ = ["Append"]
 

@@ -19,8 +19,8 @@ from store.format.schema import TRACE_ID, Column
 from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID
-from store.write.copy import Progress
 from store.write.files import replacing
+from store.write.source import Progress
 
 __all__ = ["export_table"]
 
@@ -45,32 +45,17 @@ def export_table(
 ) -> list[str]:
     """Write columns of a store to a file, and return their names.
 
-    Parameters
-    ----------
-    target
-        Its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
-        cell, or null; in JSON lines infinities are spelled 1e999, which is JSON and is read as
-        infinity, and `references` is a list.
-    columns
-        Names of columns of one text or one number a row; None: all of them. `trace_id` and, if
-        there is one, `question_id` always come first.
-    rows
-        Row numbers, in the order to write them; None: all.
-    escape_formulas
-        Put ' before texts that spreadsheets would take for a formula, in CSV
-        (https://owasp.org/www-community/attacks/CSV_Injection).
-    progress
-        Called with the number of rows written after each block.
+    The ending of `target`, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
+    cell, or null; in JSON lines infinities are spelled 1e999, which is JSON and is read as
+    infinity, and `references` is a list. `columns` have one text or one number a row; None: all of
+    them. `trace_id` and, if there is one, `question_id` always come first. `rows` are in the order
+    to write them; None: all. `escape_formulas` puts ' before texts that spreadsheets would take for
+    a formula, in CSV (https://owasp.org/www-community/attacks/CSV_Injection). `progress` is called
+    with the number of rows written after each block.
 
-    Raises
-    ------
-    SchemaError
-        A column is an array, the ending is unknown, the file exists, or it would lie within the
-        store.
-    NotFoundError
-        There is no such column, or no such directory.
-    StoreError
-        Parquet is asked for, and pyarrow is not installed.
+    Raises SchemaError: a column is an array, the ending is unknown, the file exists, or it would
+    lie within the store; NotFoundError: there is no such column, or no such directory; StoreError:
+    Parquet is asked for, and pyarrow is not installed.
     """
     ending = target.suffix.lower()
     if ending not in FORMATS:

@@ -19,12 +19,11 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
 from store.write.background import BackgroundWriter
-from store.write.copy import Progress
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
-from store.write.source import Source
+from store.write.source import Progress, Source
 from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 

@@ -28,9 +28,8 @@ from store.read.location import Offsets
 from store.read.shard import RESTORE
 from store.read.source import open_array
 from store.read.store import TraceStore
-from store.write.array_writer import write_array, write_metadata
+from store.write.array_writer import write_array, write_metadata, write_run
 from store.write.files import Files
-from store.write.id_table import write_run
 
 __all__ = ["NewIds", "Rewriting"]
 

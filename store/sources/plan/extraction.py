@@ -15,9 +15,9 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
+from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import Schema
-from store.format.shard_table import table_bytes
 from store.reports import count, size_text
 from store.sources.plan.machine import Machine, clock_text, column_table
 from store.sources.plan.measures import Sample, TraceLengths
