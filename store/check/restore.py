@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store.check.report import Problem
+from store.check.report import Problem, array_of
 from store.check.shard import Shard, checked_shards
 from store.errors import CorruptError
 from store.format.contents import WORKING_DIR
@@ -107,7 +107,7 @@ def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
     rows = [
         problem.rows
         for problem in problems
-        if problem.kind == "damaged" and problem.array in segments
+        if problem.kind == "damaged" and array_of(problem.file) in segments
     ]
     owners = _parts_with(store, rows)
     if not owners:

@@ -75,9 +75,10 @@ class _Verifier:
         self._untrusted_rows = cache(self._find_untrusted_rows)
 
     def run(self, progress: BytesProgress, n_threads: int) -> Report:
-        is_local = self.store.mirror is None  # a mirror has no files but those of the values
-        found = [
-            *(self._metadata() if is_local else ()),
+        found = []
+        if self.store.mirror is None:  # which has no files but those of the values
+            found += metadata_problems(self.store.path, self.manifest, self._has_writer)
+        found += [
             *self._checksum_tables(),
             *self._offsets(),
             *self._chunks(progress, n_threads),
@@ -88,9 +89,6 @@ class _Verifier:
             self.report.problems += [problem for problem in found if problem.kind == kind]
         self.report.hints = describe_parts(self.store, self.report.problems)
         return self.report
-
-    def _metadata(self) -> Iterator[Problem]:
-        return metadata_problems(self.store.path, self.manifest, self._has_writer)
 
     def _has_writer(self) -> bool:
         self.report.writer = self.report.writer or has_writer(self.store.path)

@@ -22,6 +22,7 @@ __all__ = [
     "is_integer",
     "nested_array",
     "ragged_parts",
+    "without_bfloat16",
 ]
 
 
@@ -192,6 +193,11 @@ def _from_torch(value: object) -> tuple[object, bool]:
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(np.uint16), True
     return tensor.numpy(), False
+
+
+def without_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Numbers of ml_dtypes' bfloat16 as float32, a copy; others as they are."""
+    return values.astype(np.float32) if values.dtype.kind == "V" else values
 
 
 def is_arrow(value: object) -> bool:

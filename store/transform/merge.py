@@ -14,14 +14,14 @@ from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.read.union import check_origin, joined_provenance, unite_columns
 from store.read.whole_columns import QUESTION_ID, read_texts
-from store.traces.identity import COMMAND, identity
+from store.traces.identity import identity
 from store.traces.label_keys import without_labelling
 from store.traces.trace_ids import TraceNumbers
 from store.write.build import (
-    LONGEST_COMMAND,
     build_store,
     check_new,
     check_partial,
+    command_key,
     open_begun,
     partial_path,
 )
@@ -77,8 +77,7 @@ def merge_stores(
         check_new(path)
         check_partial(partial)
         if not copy and len(source) and linked_columns(stores):
-            command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-            provenance = source.provenance | command_key
+            provenance = source.provenance | command_key(command)
             report(link_stores(partial, stores, schema, provenance, renamed, files, progress))
             files.rename_durably(partial, path)
             return TraceStore.open(path)

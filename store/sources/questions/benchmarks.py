@@ -1,17 +1,8 @@
-"""The files of benchmarks as their authors publish them, as records of one spelling.
+"""The files of benchmarks as their authors publish them, as records of one spelling. Pure.
 
-| benchmark | recognised by | label 1 (hallucination) | response |
-|---|---|---|---|
-| RAGTruth `response.jsonl` | `source_id`, `response`, `labels` | any span | `response` |
-| HaluEval, three tasks | `right_*` and `hallucinated_*` | `hallucinated_*` | both: two traces |
-| HaluEval general | `user_query`, `chatgpt_response` | "yes" | `chatgpt_response` |
-| TruthfulQA, CSV and JSON | correct and incorrect answers | an incorrect answer | each of them |
-| Mu-SHROOM | `model_input`, `model_output_text` | any of `hard_labels` | `model_output_text` |
-| SQuAD 1 and 2 | `paragraphs` | (nothing is given) | |
-
-Sources: the READMEs of github.com/ParticleMedia/RAGTruth, RUCAIBox/HaluEval and sylinrl/TruthfulQA,
-and of the data sets Helsinki-NLP/mu-shroom, truthfulqa/truthful_qa and rajpurkar/squad_v2 on the
-Hugging Face Hub. Pure: the records come in, and records go out.
+`docs/files.md` says what is read of each, and what makes a label. Sources: the READMEs of
+github.com/ParticleMedia/RAGTruth, RUCAIBox/HaluEval and sylinrl/TruthfulQA, and of the data sets
+Helsinki-NLP/mu-shroom, truthfulqa/truthful_qa and rajpurkar/squad_v2 on the Hugging Face Hub.
 """
 
 import hashlib

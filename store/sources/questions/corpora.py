@@ -1,13 +1,4 @@
-"""Further data sets as their authors publish them, mostly by a table of names. Pure.
-
-| data set | recognised by | label 1 (hallucination) | response |
-|---|---|---|---|
-| PsiloQA | `llm_answer`, `golden_answer`, `wiki_passage` | any span of `labels` | `llm_answer` |
-| RAGognize | `user_prompt`, `documents`, `responses` | any span | of each model: a trace |
-| LongFact, LongFact++ | `conversation`, `annotations` | a span that is not supported | last turn |
-| FAVA `annotations.json` | `annotated`, `output` | any tag | `output` |
-| OpenHalDet, scored or not | `sample_id`, `structured_data` | "hallucination" | its output |
-| HotpotQA, CoQA, GSM8K, SVAMP, HumanEval, XSum, Belebele | their keys | (nothing is given) | |
+"""Further data sets as their authors publish them; see `docs/files.md`. Pure.
 
 Sources: hotpotqa.github.io, stanfordnlp.github.io/coqa, the repositories openai/grade-school-math,
 openai/human-eval, arkilpatel/SVAMP, EdinburghNLP/XSum, facebookresearch/belebele, abhika-m/FAVA and
