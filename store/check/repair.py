@@ -35,7 +35,7 @@ from store.write.orphans import clear_orphans
 from store.write.source import CopySource, Progress
 from store.write.writer import publish
 
-__all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"]
+__all__ = ["damaged_path", "dropped_path", "plan_repair", "repair_store"]
 
 UNREADABLE = "?"  # replaces an id that is damaged itself
 SHOWN_IDS = 5

@@ -20,7 +20,7 @@ from store.write.space import check_space
 from store.write.writer import StoreWriter
 
 if TYPE_CHECKING:
-    from store.transform.samples.meaning import Nli
+    from store.transform.samples.agreement import Nli
 
 __all__ = ["Derive"]
 

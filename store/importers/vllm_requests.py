@@ -29,7 +29,6 @@ from store.write.writer import StoreWriter
 
 __all__ = [
     "TOKENS",
-    "Joined",
     "Requests",
     "checked_prompt",
     "columns_of",

@@ -23,7 +23,7 @@ from store.transform.samples.scores import (
 from store.write.source import Progress
 from store.write.writer import StoreWriter
 
-__all__ = ["NAMES", "derive_columns", "plan_columns", "plan_passes"]
+__all__ = ["derive_columns", "plan_columns", "plan_passes"]
 
 STATES = "hidden_states"
 PROMPT = "prompt_len"

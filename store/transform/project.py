@@ -31,7 +31,7 @@ from store.transform.projection import (
 from store.write.source import Progress
 from store.write.writer import StoreWriter
 
-__all__ = ["PROJECTIONS_KEY", "Plan", "plan_projection", "project_column"]
+__all__ = ["PROJECTIONS_KEY", "plan_projection", "project_column"]
 
 STATES = "hidden_states"
 BLOCK_BYTES = 32 * 1024 * 1024  # of rows in float64

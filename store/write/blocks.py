@@ -14,7 +14,7 @@ from store.write.rows import MAX_ID_BYTES, Items, check_names, encode_id
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Block", "Columns", "encode_block"]
+__all__ = ["Columns", "encode_block"]
 
 Columns: TypeAlias = "Batch | Mapping[str, Any] | pyarrow.Table"
 

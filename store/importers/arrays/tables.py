@@ -25,7 +25,7 @@ from store.importers.arrays.contents import BadRecord, Record, Table, check_byte
 from store.importers.damage import damage
 from store.text_records import LineError, read_json_lines
 
-__all__ = ["flat_record", "open_arrow", "open_json_lines", "open_parquet"]
+__all__ = ["open_arrow", "open_json_lines", "open_parquet"]
 
 MAX_DEPTH = 4  # of objects in each other
 ENCODED = {"data", "dtype", "shape"}

@@ -22,7 +22,7 @@ from store.importers.legacy.raw import RawTraces
 from store.importers.pickles import read_content
 from store.reports import count
 
-__all__ = ["FileReader", "Survey", "Traces", "describe_files", "import_command", "survey_files"]
+__all__ = ["FileReader", "Traces", "describe_files", "import_command", "survey_files"]
 
 NAMED = 3  # files of a kind that are shown
 

@@ -22,7 +22,7 @@ from store.reports import count, size_text
 from store.sources.plan.machine import Machine, clock_text, column_table
 from store.sources.plan.measures import Sample, TraceLengths
 
-__all__ = ["BLOCK_BYTES", "OVERHEAD", "ExtractionPlan", "StoreSize", "plan_store"]
+__all__ = ["BLOCK_BYTES", "OVERHEAD", "ExtractionPlan", "plan_store"]
 
 OVERHEAD = "offsets, checksums, ids"  # what no column owns
 ROOT_BYTES = 12_000  # the manifest with the provenance of an extraction, measured on the example

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from store.sources.questions.question import find_first
 from store.text_records import LineError
 
-__all__ = ["Expand", "Form", "Record", "add_form", "as_list", "as_objects", "own_id"]
+__all__ = ["Form", "Record", "add_form", "as_list", "as_objects", "own_id"]
 
 Record = Mapping[str, Any]
 Expand = Callable[[Record, int], Iterable[Record]]

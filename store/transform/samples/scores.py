@@ -20,29 +20,21 @@ from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.traces.layers import LAYERS_AXIS, choose_layers
-from store.transform.samples.agreement import ALPHA, eigen_score, lexical_similarity
-from store.transform.samples.meaning import (
+from store.transform.samples.agreement import (
+    ALPHA,
     Nli,
     Samples,
     cluster_meanings,
     contradicted,
+    eigen_score,
     entropy_of_likelihoods,
     entropy_of_numbers,
+    lexical_similarity,
 )
 from store.transform.samples.names import NEEDS, NLI, STATES, TEXTS
 from store.write.source import Progress
 
-__all__ = [
-    "PASSES",
-    "ScoreSettings",
-    "check_needs",
-    "check_scores",
-    "choose_layer",
-    "describe_score",
-    "layers_of_states",
-    "questions_of",
-    "score_rows",
-]
+__all__ = ["PASSES", "ScoreSettings", "check_needs", "check_scores", "describe_score", "score_rows"]
 
 
 class ScoreSettings(NamedTuple):
