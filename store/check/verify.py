@@ -75,7 +75,7 @@ class _Verifier:
         self._untrusted_rows = cache(self._find_untrusted_rows)
 
     def run(self, progress: BytesProgress, n_threads: int) -> Report:
-        found = []
+        found: list[Problem] = []
         if self.store.mirror is None:  # which has no files but those of the values
             found += metadata_problems(self.store.path, self.manifest, self._has_writer)
         found += [
