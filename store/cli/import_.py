@@ -33,7 +33,7 @@ from store.traces.layers import parse_layers
 from store.write.build import build_store, open_begun
 from store.write.space import SpaceCheck
 
-__all__ = ["Import", "find_arrays"]
+__all__ = ["Import", "find_sources"]
 
 MAX_LAYERS = 10_000
 LOOK_AFTER = 32  # rows of an import after which the space for all of them is estimated
@@ -121,8 +121,6 @@ class Import(Command):
         """Import, or inspect; return 1 if some were left out."""
         if self.inspect:
             return run_inspect(self)
-        if not self.sources:
-            raise SchemaError("expected files to import after OUT, found none")
         source = import_source(self)
         report = source.report
 
@@ -146,14 +144,16 @@ def run_inspect(args: Command) -> int:
     return int(not whole)
 
 
-def find_arrays(args: Command) -> list[Given] | None:
-    """Return the files of an import of arrays, or as programs save them; None for older ones.
+def find_sources(args: Command) -> tuple[list[Given], bool]:
+    """Return the files of an import, and whether they are of the older formats.
 
-    Raises SchemaError where neither can be meant.
+    Else they are arrays, or as programs save them. Raises SchemaError where neither can be meant.
     """
+    if not args.sources:
+        raise SchemaError("expected files to import after OUT, found none")
     given = find_given(args.sources)
     if args.map is not None or args.requests is not None:
-        return given
+        return given, False
     arrays = [item for item in given if item.kind in ARRAYS]
     older = [item for item in given if item.kind in PICKLES]
     if older or not arrays:
@@ -161,9 +161,9 @@ def find_arrays(args: Command) -> list[Given] | None:
             _check_older(given)
         if args.layers is not None:
             raise SchemaError("--layers: expected --map or files of vLLM; leave it out")
-        return None
+        return find_older(args.sources), True
     if len(arrays) == len(given) and (_is_vllm(arrays[0]) or all(map(is_openhaldet, arrays))):
-        return given
+        return given, False
     raise SchemaError(
         f"{arrays[0].path}: expected --map COLUMN=KEY for {describe(arrays[0].kind)}, found none; "
         f"python -m store import --inspect {arrays[0].path} proposes one"
@@ -191,11 +191,14 @@ def _check_older(given: Sequence[Given]) -> None:
 
 def import_source(args: Command) -> FileSource:
     """Open files as the options say, and the file of scores; raises what is wrong with them."""
-    given = find_arrays(args)
-    if given is not None:
+    given, are_older = find_sources(args)
+    if are_older:
+        args.refuse("is for arrays, tables and --requests; leave it out", "fields")
+    else:
         check_apart(args.store, args.sources)
-        _check_array_options(args)
-    older = find_older(args.sources) if given is None else []
+        args.refuse("is for older formats; leave it out", "keep_attention", "attn_threshold")
+        if args.map is not None and args.requests is not None:
+            raise SchemaError("--requests is for files of vLLM, --map for others; give one")
     scores = options.read_given_scores(args)
     if scores is not None:
         examples = scores.examples(args.score_threshold)
@@ -210,10 +213,9 @@ def import_source(args: Command) -> FileSource:
         begun=open_begun(args.store),
     )
     max_bytes = int(args.max_file_gb * 1e9)
-    if given is None:
-        args.refuse("is for arrays, tables and --requests; leave it out", "fields")
+    if are_older:
         return ImportSource(
-            older,
+            given,
             settings,
             keep_attention=args.keep_attention,
             attn_threshold=args.attn_threshold,
@@ -225,13 +227,6 @@ def import_source(args: Command) -> FileSource:
         args.refuse("is for other files, these say it; leave it out", "layers", "requests")
         return OpenHalDetSource(given, settings, max_bytes)
     return _vllm_source(args, given, settings)
-
-
-def _check_array_options(args: Command) -> None:
-    """Raise SchemaError for options that mean nothing for arrays."""
-    args.refuse("is for older formats; leave it out", "keep_attention", "attn_threshold")
-    if args.map is not None and args.requests is not None:
-        raise SchemaError("--requests is for files of vLLM, --map for others; give one")
 
 
 def _vllm_source(args: Command, given: Sequence[Given], settings: Options) -> FileSource:

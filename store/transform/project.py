@@ -21,7 +21,6 @@ from store.traces.layers import LAYERS_AXIS, choose_layers, format_layers, layer
 from store.traces.maps import PROJECTIONS_KEY, own_projections, recorded_projections
 from store.traces.states import DERIVED
 from store.transform.projection import (
-    METHODS,
     Pca,
     Projection,
     fit_pca,
@@ -130,9 +129,6 @@ def _choose_layer(
 
 def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
     where = f"{store.path}, column {projection.column!r}"
-    if projection.method not in METHODS:
-        known = ", ".join(METHODS)
-        raise SchemaError(f"method: expected one of {known}, found {projection.method!r:.80}")
     if not 1 <= projection.dimensions <= width:
         raise SchemaError(
             f"{where}: expected 1 to {width} dimensions, as many as it has numbers for each trace, "
@@ -142,11 +138,6 @@ def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
         raise SchemaError(
             f"{where}: expected at most {MAX_WIDTH} numbers for each trace, found {width}; "
             "their covariances would not fit in memory"
-        )
-    if projection.sample < 1 or projection.seed < 0:
-        raise SchemaError(
-            f"expected a sample of at least 1 and a seed of at least 0, "
-            f"found {projection.sample} and {projection.seed}"
         )
     if not len(store):
         raise SchemaError(f"{store.path}: expected traces to project, found an empty store")

@@ -163,13 +163,13 @@ def _ragognize(record: Record, number: int) -> Iterator[Record]:
             "answers": golden,
             "context": passages,
             "response": response.get("text") or response.get("output"),
-            "spans": [span for span in as_objects(response, "hallucinations") if _is_valid(span)],
+            "spans": [
+                span
+                for span in as_objects(response, "hallucinations")
+                if span.get("valid") is not False
+            ],
             "model": model,
         }
-
-
-def _is_valid(span: Record) -> bool:
-    return span.get("valid") is not False
 
 
 @_form("LongFact", ("conversation", "annotations"), ("canary",))

@@ -44,17 +44,13 @@ class ScoreSettings(NamedTuple):
     nli: Nli | None = None
 
 
-def _is_number(column: Column) -> bool:
-    return column.axis is None and not column.item_shape
-
-
 def _is_of_layers(column: Column) -> bool:
     is_fixed = column.axis is None and len(column.item_shape) == 2
     return is_fixed and column.axis_names[:1] in ((), (LAYERS_AXIS,))
 
 
 TEXT = ("texts", lambda column: column.is_text)
-NUMBER = ("a number for each trace", _is_number)
+NUMBER = ("a number for each trace", lambda column: not (column.axis or column.item_shape))
 KINDS: dict[str, tuple[str, Callable[[Column], bool]]] = {  # column -> what it holds; else NUMBER
     **dict.fromkeys((QUESTION_ID, *TEXTS), TEXT),
     STATES: ("states of layers for each trace", _is_of_layers),
