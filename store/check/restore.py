@@ -1,4 +1,4 @@
-"""Damaged files, taken from other stores that have the same ones.
+"""The shards of a store, and damaged ones, taken from other stores that have the same ones.
 
 Stores that were merged by reference share shards with their parts, under other names; a backup has
 all files of its store. Which file is the right one is told by what this store recorded of its
@@ -10,20 +10,83 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from store.check.report import Problem, array_of
-from store.check.shard import Shard, checked_shards
 from store.errors import CorruptError
-from store.format.contents import WORKING_DIR
+from store.format.contents import WORKING_DIR, StoredArray, checked_arrays
+from store.format.manifest import Manifest
+from store.read.array import Array
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.origin import PARTS
 from store.write.files import Files
 from store.write.link import link_or_say
 
-__all__ = ["describe_parts", "find_copies", "restore_files"]
+__all__ = ["Shard", "checked_shards", "describe_parts", "find_copies", "restore_files", "shards_of"]
+
+
+class Shard(NamedTuple):
+    """One shard of an array, which `reader` reads."""
+
+    array: StoredArray
+    reader: Array
+    number: int
+
+    @property
+    def items(self) -> tuple[int, int]:
+        """The first of its items, and the first after them."""
+        return self.array.items_of_shard(self.number)
+
+    @property
+    def n_items(self) -> int:
+        first, stop = self.items
+        return stop - first
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Its chunks, counted through all shards: the first, and the first after them."""
+        first = self.number * self.array.layout.shard_chunks
+        return first, first + self.array.layout.n_chunks(self.n_items)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the chunks of all planes, decoded."""
+        first, stop = self.chunks
+        return (stop - first) * self.array.layout.n_planes * self.array.layout.chunk_bytes
+
+    @property
+    def path(self) -> str:
+        """Of its file, inside the store."""
+        return self.array.layout.shard_path(self.number)
+
+    def sums(self) -> np.ndarray:
+        """The recorded checksums, uint32 `(n_chunks, n_planes)`; raises CorruptError."""
+        if self.reader.sums is None:
+            raise ValueError("expected a reader that checks")
+        return self.reader.sums.read_chunks(*self.chunks)
+
+    def check(self) -> None:
+        """Raise DamagedItemsError if the file, its table or its size is wrong."""
+        self.reader.check_shard(self.number)
+
+
+def shards_of(
+    store: TraceStore, array: StoredArray, check: Manifest | None = None
+) -> Iterator[Shard]:
+    """The shards of an array, in order; with `check` their recorded checksums can be asked for."""
+    reader = store.reader.source.open_array(array, check=check)
+    for number in range(array.n_shards):
+        yield Shard(array, reader, number)
+
+
+def checked_shards(store: TraceStore) -> Iterator[Shard]:
+    """All shards of columns and offsets, which have checksums."""
+    for array in checked_arrays(store.manifest):
+        yield from shards_of(store, array, store.manifest)
+
 
 SHOWN_PARTS = 3
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
-from store.check.restore import describe_parts
-from store.check.shard import Shard, checked_shards, shards_of
+from store.check.restore import Shard, checked_shards, describe_parts, shards_of
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,

@@ -12,7 +12,7 @@ from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
 from store.labels.report import one_class_warning, rule_table, verdict_lines
-from store.labels.score_table import ScoreTable
+from store.labels.rule import ScoreTable
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
 from store.write.build import command_line, is_partial
@@ -111,7 +111,7 @@ class Label(Command):
     dry_run: bool = flag("print what would change, and write nothing")
 
     def run(self) -> int:
-        from store.labels.relabel import commit_labels
+        from store.labels.plan import commit_labels
 
         if is_partial(self.store):
             raise SchemaError(

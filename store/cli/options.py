@@ -10,8 +10,8 @@ from store.cli.arguments import expand, finite, names, part, path
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
+from store.labels.rule import ScoreTable
 from store.labels.score_file import read_scores
-from store.labels.score_table import ScoreTable
 from store.launch.completed_parts import Record, publish
 from store.launch.job import arguments_digest, file_digest
 from store.read.store import TraceStore

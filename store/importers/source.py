@@ -22,8 +22,7 @@ from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given, digest_given, short_names
 from store.importers.report import FileReport
 from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.rule import UNLABELLED, label_scores
-from store.labels.score_table import ScoreTable
+from store.labels.rule import UNLABELLED, ScoreTable, label_scores
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
 from store.traces.fields import NO_FIELDS, Fields

@@ -13,7 +13,6 @@ import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptError
-from store.format.array_info import ArrayInfo
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
@@ -26,6 +25,7 @@ from store.format.contents import (
 from store.format.ids import hash_ids, plan_runs
 from store.format.manifest import Manifest
 from store.format.segments import joined_firsts
+from store.format.zarr_json import ArrayInfo
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.lineage import Sums, sums_at

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import CorruptError
-from store.format.array_info import ArrayInfo
 from store.format.contents import (
     GROUPS,
     StoredArray,
@@ -23,7 +22,7 @@ from store.format.contents import (
 from store.format.ids import Run, hash_ids, hashes_by_row
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
-from store.format.zarr_json import array_json, group_json
+from store.format.zarr_json import ArrayInfo, array_json, group_json
 from store.read.location import Offsets
 from store.read.shard import RESTORE
 from store.read.source import open_array
