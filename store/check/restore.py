@@ -7,10 +7,9 @@ chunks, not by names: every checksum has to fit, and every byte of the other fil
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,39 +27,24 @@ from store.write.link import link_or_say
 __all__ = ["Shard", "checked_shards", "describe_parts", "find_copies", "restore_files", "shards_of"]
 
 
-class Shard(NamedTuple):
+@dataclass
+class Shard:
     """One shard of an array, which `reader` reads."""
 
     array: StoredArray
     reader: Array
     number: int
 
-    @property
-    def items(self) -> tuple[int, int]:
-        """The first of its items, and the first after them."""
-        return self.array.items_of_shard(self.number)
-
-    @property
-    def n_items(self) -> int:
-        first, stop = self.items
-        return stop - first
-
-    @property
-    def chunks(self) -> tuple[int, int]:
-        """Its chunks, counted through all shards: the first, and the first after them."""
-        first = self.number * self.array.layout.shard_chunks
-        return first, first + self.array.layout.n_chunks(self.n_items)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the chunks of all planes, decoded."""
-        first, stop = self.chunks
-        return (stop - first) * self.array.layout.n_planes * self.array.layout.chunk_bytes
-
-    @property
-    def path(self) -> str:
-        """Of its file, inside the store."""
-        return self.array.layout.shard_path(self.number)
+    def __post_init__(self) -> None:
+        layout = self.array.layout
+        # items and chunks: the first, and the first after them, counted through all shards
+        self.items = first, stop = self.array.items_of_shard(self.number)
+        self.n_items = stop - first
+        n_chunks = layout.n_chunks(self.n_items)
+        first_chunk = self.number * layout.shard_chunks
+        self.chunks = (first_chunk, first_chunk + n_chunks)
+        self.n_bytes = n_chunks * layout.n_planes * layout.chunk_bytes  # decoded
+        self.path = layout.shard_path(self.number)  # of its file, inside the store
 
     def sums(self) -> np.ndarray:
         """The recorded checksums, uint32 `(n_chunks, n_planes)`; raises CorruptError."""

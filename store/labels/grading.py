@@ -90,11 +90,7 @@ class Grader:
         self.rules = [rules] if isinstance(rules, str) else list(rules)
         self.threshold = threshold
         self.judge = judge
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        """The columns besides `score` and `label`: of each rule, if there are several."""
-        return rule_columns(self.rules)
+        self.columns = rule_columns(self.rules)
 
     def grade(self, cases: Sequence[Case]) -> list[Grade]:
         """Label answers; a judge is asked about all of them together."""

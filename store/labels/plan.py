@@ -33,7 +33,7 @@ WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that flo
 SIGNED = ("int8", "int16", "int32", "int64")
 
 
-@dataclass(frozen=True)
+@dataclass
 class LabelPlan:
     """The labels of a store as they are, and as they are to be."""
 
@@ -50,34 +50,27 @@ class LabelPlan:
     by_rule: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     verdicts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
-        score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
-        of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
-        return {"score": score, "label": self.new.labels, **of_rules}
-
-    @property
-    def changes(self) -> list[int]:
-        """How many labels are new, become another, are removed, and stay."""
-        was_labelled = self.old.labels != UNLABELLED
-        is_labelled = self.new.labels != UNLABELLED
-        is_equal = self.old.labels == self.new.labels
+    def __post_init__(self) -> None:
+        old, new = self.old, self.new
+        was_labelled, is_labelled = old.labels != UNLABELLED, new.labels != UNLABELLED
+        is_equal = old.labels == new.labels
         kinds = [
             ~was_labelled & is_labelled,
             was_labelled & is_labelled & ~is_equal,
             was_labelled & ~is_labelled,
             was_labelled & is_equal,
         ]
-        return [int(kind.sum()) for kind in kinds]
+        # how many labels are new, become another, are removed, and stay
+        self.changes = [int(kind.sum()) for kind in kinds]
+        self.counts = LabelCounts.of(new.labels)
+        self.n_scores_removed = int((~np.isnan(old.scores) & np.isnan(new.scores)).sum())
 
     @property
-    def counts(self) -> LabelCounts:
-        return LabelCounts.of(self.new.labels)
-
-    @property
-    def n_scores_removed(self) -> int:
-        return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
+    def columns(self) -> dict[str, np.ndarray]:
+        """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
+        score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
+        of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
+        return {"score": score, "label": self.new.labels, **of_rules}
 
     @property
     def is_needed(self) -> bool:

@@ -159,13 +159,7 @@ class Rewriting:
 def _read_run(store: TraceStore, run: Run) -> np.ndarray:
     """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
     with store.reader.explained():
-        by_row = hashes_by_row(run, *store.reader.id_table.run(run))
-    if by_row is None:
-        raise CorruptError(
-            f"{store.path}, id table, rows {run_name(run)}: expected each row once, found "
-            f"otherwise; {RESTORE}"
-        )
-    return by_row
+        return hashes_by_row(run, *store.reader.id_table.run(run), store.path)
 
 
 def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
