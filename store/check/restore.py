@@ -170,10 +170,7 @@ def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> 
     parts = store.provenance.get(PARTS)
     if not ranges:
         return ""
-    is_known = isinstance(parts, list) and all(
-        isinstance(part, dict) and isinstance(part.get("rows"), int) for part in parts
-    )
-    if not is_known or None in ranges:
+    if not isinstance(parts, list) or not all(map(_has_rows, parts)) or None in ranges:
         return "a store that was merged into this one"
     stops = list(accumulate(part["rows"] for part in parts))
     touched = [first_and_last for first_and_last in ranges if first_and_last is not None]
@@ -188,3 +185,7 @@ def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> 
     if not owners:  # they were appended later
         return ""
     return f"{shown} of the {count(len(parts), 'store')} that were merged"
+
+
+def _has_rows(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("rows"), int)
