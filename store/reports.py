@@ -16,6 +16,7 @@ __all__ = [
     "count_lines",
     "discard_output",
     "first_ids",
+    "in_one_line",
     "say",
     "size_text",
     "terminal_text",
@@ -102,6 +103,11 @@ def aligned(rows: Iterable[Sequence[str]], pad: Callable[[str, int], str] = str.
 def first_ids(ids: Iterable[str]) -> str:
     """The first three ids, shortened, as a message shows them."""
     return ", ".join(f"{name!r:.60}" for name in islice(ids, N_SHOWN)) or "none"
+
+
+def in_one_line(found: object) -> str:
+    """What was found, cut to 200 characters of one line; its type's name if it says nothing."""
+    return " ".join(str(found).split())[:200] or type(found).__name__
 
 
 def discard_output() -> None:

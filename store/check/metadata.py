@@ -7,10 +7,9 @@ from typing import Any
 
 from store.check.report import INTERRUPTED, Problem
 from store.errors import is_no_damage
-from store.format.array_info import column_paths, earlier_infos
 from store.format.contents import WORKING_DIR, metadata_files
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
-from store.format.zarr_json import group_json
+from store.format.zarr_json import column_paths, earlier_infos, group_json
 from store.write.orphans import strange_files
 
 __all__ = ["metadata_problems"]

@@ -27,16 +27,15 @@ from store.read.directory import StoreDirectory
 from store.read.source import LocalSource
 from store.read.store import TraceStore
 from store.reports import count
-from store.write.array_writer import write_metadata
+from store.write.array_writer import write_metadata, write_run
 from store.write.build import build_store, partial_path
-from store.write.copy import CopySource, Progress
 from store.write.files import DISK, Files
-from store.write.id_table import write_run
 from store.write.lock import WriterLock
 from store.write.orphans import clear_orphans
+from store.write.source import CopySource, Progress
 from store.write.writer import publish
 
-__all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"]
+__all__ = ["damaged_path", "dropped_path", "plan_repair", "repair_store"]
 
 UNREADABLE = "?"  # replaces an id that is damaged itself
 SHOWN_IDS = 5

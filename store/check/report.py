@@ -14,7 +14,7 @@ NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d+")  # a checksum, or any other
 
 
 def array_of(file: str) -> str:
-    """Path of the array that has this shard, both inside the store."""
+    """Path of the array that a file is a shard of, inside the store; else the file."""
     return file.partition("/c/")[0]
 
 
@@ -36,11 +36,6 @@ class Problem:
     shard: int | None = None
     chunk: int | None = None
     rows: tuple[int, int] | None = None
-
-    @property
-    def array(self) -> str:
-        """Path of the array that the file is a shard of, inside the store; else the file."""
-        return array_of(self.file)
 
     def __str__(self) -> str:
         text = f"{self.kind}: {self.text}"
@@ -108,7 +103,7 @@ def _without_numbers(problem: Problem) -> tuple[str, ...]:
     """What problems share that differ in numbers only (in names: files that do not belong)."""
     if problem.kind == "leftover":
         return problem.kind, problem.text.removeprefix(problem.file)
-    return problem.kind, problem.array, NUMBER.sub("#", problem.text)
+    return problem.kind, array_of(problem.file), NUMBER.sub("#", problem.text)
 
 
 def _line_of(problems: list[Problem]) -> str:

@@ -1,4 +1,4 @@
-"""Damaged files, taken from other stores that have the same ones.
+"""The shards of a store, and damaged ones, taken from other stores that have the same ones.
 
 Stores that were merged by reference share shards with their parts, under other names; a backup has
 all files of its store. Which file is the right one is told by what this store recorded of its
@@ -7,23 +7,70 @@ chunks, not by names: every checksum has to fit, and every byte of the other fil
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
-from store.check.report import Problem
-from store.check.shard import Shard, checked_shards
+from store.check.report import Problem, array_of
 from store.errors import CorruptError
-from store.format.contents import WORKING_DIR
+from store.format.contents import WORKING_DIR, StoredArray, checked_arrays
+from store.format.manifest import Manifest
+from store.read.array import Array
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.origin import PARTS
 from store.write.files import Files
 from store.write.link import link_or_say
 
-__all__ = ["describe_parts", "find_copies", "restore_files"]
+__all__ = ["Shard", "checked_shards", "describe_parts", "find_copies", "restore_files", "shards_of"]
+
+
+@dataclass
+class Shard:
+    """One shard of an array, which `reader` reads."""
+
+    array: StoredArray
+    reader: Array
+    number: int
+
+    def __post_init__(self) -> None:
+        layout = self.array.layout
+        # items and chunks: the first, and the first after them, counted through all shards
+        self.items = first, stop = self.array.items_of_shard(self.number)
+        self.n_items = stop - first
+        n_chunks = layout.n_chunks(self.n_items)
+        first_chunk = self.number * layout.shard_chunks
+        self.chunks = (first_chunk, first_chunk + n_chunks)
+        self.n_bytes = n_chunks * layout.n_planes * layout.chunk_bytes  # decoded
+        self.path = layout.shard_path(self.number)  # of its file, inside the store
+
+    def sums(self) -> np.ndarray:
+        """The recorded checksums, uint32 `(n_chunks, n_planes)`; raises CorruptError."""
+        if self.reader.sums is None:
+            raise ValueError("expected a reader that checks")
+        return self.reader.sums.read_chunks(*self.chunks)
+
+    def check(self) -> None:
+        """Raise DamagedItemsError if the file, its table or its size is wrong."""
+        self.reader.check_shard(self.number)
+
+
+def shards_of(
+    store: TraceStore, array: StoredArray, check: Manifest | None = None
+) -> Iterator[Shard]:
+    """The shards of an array, in order; with `check` their recorded checksums can be asked for."""
+    reader = store.reader.source.open_array(array, check=check)
+    for number in range(array.n_shards):
+        yield Shard(array, reader, number)
+
+
+def checked_shards(store: TraceStore) -> Iterator[Shard]:
+    """All shards of columns and offsets, which have checksums."""
+    for array in checked_arrays(store.manifest):
+        yield from shards_of(store, array, store.manifest)
+
 
 SHOWN_PARTS = 3
 
@@ -107,7 +154,7 @@ def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
     rows = [
         problem.rows
         for problem in problems
-        if problem.kind == "damaged" and problem.array in segments
+        if problem.kind == "damaged" and array_of(problem.file) in segments
     ]
     owners = _parts_with(store, rows)
     if not owners:

@@ -14,8 +14,7 @@ import numpy as np
 
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
-from store.check.restore import describe_parts
-from store.check.shard import Shard, checked_shards, shards_of
+from store.check.restore import Shard, checked_shards, describe_parts, shards_of
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,
@@ -75,9 +74,10 @@ class _Verifier:
         self._untrusted_rows = cache(self._find_untrusted_rows)
 
     def run(self, progress: BytesProgress, n_threads: int) -> Report:
-        is_local = self.store.mirror is None  # a mirror has no files but those of the values
-        found = [
-            *(self._metadata() if is_local else ()),
+        found: list[Problem] = []
+        if self.store.mirror is None:  # which has no files but those of the values
+            found += metadata_problems(self.store.path, self.manifest, self._has_writer)
+        found += [
             *self._checksum_tables(),
             *self._offsets(),
             *self._chunks(progress, n_threads),
@@ -88,9 +88,6 @@ class _Verifier:
             self.report.problems += [problem for problem in found if problem.kind == kind]
         self.report.hints = describe_parts(self.store, self.report.problems)
         return self.report
-
-    def _metadata(self) -> Iterator[Problem]:
-        return metadata_problems(self.store.path, self.manifest, self._has_writer)
 
     def _has_writer(self) -> bool:
         self.report.writer = self.report.writer or has_writer(self.store.path)
@@ -272,13 +269,7 @@ class _Verifier:
         """The hashes in a run, uint64, in the order of its rows; raises CorruptError."""
         hashes, rows = map(self._read_whole, run_arrays(run))
         check_run(run, hashes, rows, self.manifest.run_sums)
-        by_row = hashes_by_row(run, hashes, rows)
-        if by_row is None or (hashes[1:] < hashes[:-1]).any():
-            raise CorruptError(
-                f"_index/{run_name(run)}: expected each row once, in the order of the hashes, "
-                "found otherwise"
-            )
-        return by_row
+        return hashes_by_row(run, hashes, rows, self.store.path)
 
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""

@@ -20,7 +20,7 @@ from store.write.space import check_space
 from store.write.writer import StoreWriter
 
 if TYPE_CHECKING:
-    from store.transform.samples.meaning import Nli
+    from store.transform.samples.agreement import Nli
 
 __all__ = ["Derive"]
 
@@ -88,7 +88,7 @@ class Derive(Command):
     def run(self) -> int:
         """Add the columns that are not there; with --replace, make scores again."""
         from store.transform.derive import derive_columns, plan_columns, plan_passes
-        from store.transform.samples.requirements import ScoreSettings
+        from store.transform.samples.scores import ScoreSettings
 
         names = [name for some in self.columns for name in some]
         _check_options(self, names)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from store.cli import options
 from store.cli.arguments import as_called, expand, finite, layers, path, positive, rules
 from store.cli.command import Command, Heading, flag, option
-from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.extras import needs_extra
@@ -256,7 +255,6 @@ class Extract(ExtractOptions):
 
     def run(self) -> int:
         """Ask; return 1 if a question or a trace was left out."""
-        from store.cli.parts import publish_part
         from store.write.build import build_store, check_new, open_begun
 
         check_new(self.store)  # before a model is loaded for nothing
@@ -288,7 +286,7 @@ class Extract(ExtractOptions):
                 "kept; free memory and repeat the command"
             ) from error
         n_left_out = encoded.skipped.n + source.left_out.n + asked.left_out.n
-        publish_part(self, store, n_left_out)
+        options.publish_part(self, store, n_left_out)
         report = extraction_report(self.store, store, source, encoded.skipped, background.seconds)
         say(as_called(report))
         say(*_remarks(self, asked, encoded), sep="\n", end="")
@@ -342,7 +340,7 @@ def read_asked(args: ExtractOptions) -> Asked:
     if args.keep_attention:
         columns = [*(columns or ["default"]), "attentions"]
     rules = _rules_of(args, is_given=is_given)
-    check_judge_options(args, rules)
+    options.check_judge_options(args, rules)
     return Asked(
         questions,
         template,
@@ -432,7 +430,7 @@ def load_source(
         prompts = make_prompts(args, asked, model, tokenizer)
         encoded = encode_questions(asked.questions, prompts)
         # the judge may be the model itself; a template of the user's is tried first
-        judge = load_judge(args, asked.rules, {args.model: (model, tokenizer)})
+        judge = options.load_judge(args, asked.rules, {args.model: (model, tokenizer)})
         if judge and args.judge_template is not None:
             asks = (one.question for one in encoded.questions)
             check_judge(judge, (Case(one["question"], one["answers"], "") for one in asks))

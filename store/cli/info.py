@@ -11,7 +11,7 @@ from store.read.store import TraceStore
 from store.reports import aligned, count, say, size_text
 from store.write.build import command_line, is_partial
 
-__all__ = ["Info", "describe"]
+__all__ = ["Info"]
 
 EXAMPLES = """\
 examples:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 from store.cli import options
 from store.cli.arguments import as_called, finite, path, positive, program, rules
 from store.cli.command import Command, flag, option
-from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
-from store.cli.scores import COLUMN_OPTIONS, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
 from store.labels.report import one_class_warning, rule_table, verdict_lines
-from store.labels.score_table import ScoreTable
+from store.labels.rule import ScoreTable
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
 from store.write.build import command_line, is_partial
@@ -113,7 +111,7 @@ class Label(Command):
     dry_run: bool = flag("print what would change, and write nothing")
 
     def run(self) -> int:
-        from store.labels.relabel import commit_labels
+        from store.labels.plan import commit_labels
 
         if is_partial(self.store):
             raise SchemaError(
@@ -144,12 +142,12 @@ def _read_table(args: Label) -> ScoreTable | None:
     """
     if args.undo:
         judge = ("judge_model", "judge_template")
-        if args.given(*COLUMN_OPTIONS, *judge, "score_threshold", "replace_all"):
+        if args.given(*options.COLUMN_OPTIONS, *judge, "score_threshold", "replace_all"):
             raise SchemaError(
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
             )
         return None
-    table = read_given_scores(args)
+    table = options.read_given_scores(args)
     if table is not None and table.kind == "label" and args.score_threshold is not None:
         raise SchemaError(
             f"{args.scores}: column {table.column!r} holds labels, for which --score-threshold "
@@ -160,11 +158,11 @@ def _read_table(args: Label) -> ScoreTable | None:
 
 def _build_grader(args: Label) -> Grader | None:
     """The rules of --labels, with the judge loaded; None without."""
-    check_judge_options(args, args.labels or [])
+    options.check_judge_options(args, args.labels or [])
     if args.labels is None:
         return None
     TraceStore.open(args.store)  # before a model is loaded for nothing
-    return Grader(args.labels, _threshold(args), load_judge(args, args.labels))
+    return Grader(args.labels, _threshold(args), options.load_judge(args, args.labels))
 
 
 def _threshold(args: Label) -> float:
@@ -194,7 +192,7 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
     else:
         threshold = _threshold(args)
         plan = plan_labels(store, table, threshold, replace_all=args.replace_all)
-        lines = understood_lines(table, plan.examples, threshold)
+        lines = options.understood_lines(table, plan.examples, threshold)
         empty = ("line of the file has no value", "lines of the file have no value")
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += count_lines([(table.n_empty, *empty)])

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.cli.arguments import as_called, path, positive, whole
-from store.cli.arrays import find_arrays
 from store.cli.command import Command, argument, flag, option
 from store.cli.extract import Extract, read_asked
+from store.cli.import_ import find_sources
 from store.cli.main import parse
 from store.cli.progress import Progress
 from store.errors import SchemaError
-from store.importers.files import check_apart, digest_given, find_older
+from store.importers.files import check_apart, digest_given
 from store.launch.completed_parts import JobKey, Part, numbers_text
 from store.launch.driver import Parts, find_whole, held
 from store.launch.engine import ENGINES, Workers, open_engine
@@ -176,11 +176,7 @@ def _present_inputs(args: Command) -> tuple[str, int, str]:
     """
     if isinstance(args, Extract):
         return file_digest(args.questions), len(read_asked(args).questions), "questions"
-    if not args.sources:
-        raise SchemaError("expected files to import after OUT, found none")
-    given = find_arrays(args)
-    if given is None:
-        given = find_older(args.sources)
+    given, _ = find_sources(args)
     return digest_given(given), len(given), "files"
 
 

@@ -1,9 +1,24 @@
-"""Options that several commands have."""
+"""Options that several commands have, and what is done with them.
 
-from typing import Any
+transformers and torch are imported when a judge is loaded.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from store.cli.arguments import expand, finite, names, part, path
-from store.cli.command import argument, flag, option
+from store.cli.command import Command, argument, flag, option
+from store.errors import SchemaError
+from store.extras import needs_extra
+from store.labels.rule import ScoreTable
+from store.labels.score_file import read_scores
+from store.launch.completed_parts import Record, publish
+from store.launch.job import arguments_digest, file_digest
+from store.read.store import TraceStore
+from store.reports import say
+
+if TYPE_CHECKING:
+    from store.labels.grading import Judge
 
 STORE = argument("path of the store", "STORE", path)
 OUT = argument("path of the store to make", "OUT", path)
@@ -69,3 +84,91 @@ def dtype(of: str) -> Any:
 
 def device(text: str, **settings: Any) -> Any:
     return option(f"{text}, e.g. cuda:1 (default: cuda if there is one, else cpu)", **settings)
+
+
+COLUMN_OPTIONS = ("score_column", "label_column", "higher_is_better", "lower_is_better")
+
+
+def read_given_scores(args: Command) -> ScoreTable | None:
+    """Read the file of `--scores` as `read_scores` does; None if there is none.
+
+    Raises SchemaError for options on how to read a file that is not given.
+    """
+    if args.scores is not None:
+        return read_scores(
+            args.scores,
+            score_column=args.score_column,
+            label_column=args.label_column,
+            lower_is_better=args.lower_is_better or (False if args.higher_is_better else None),
+        )
+    args.refuse("says how a file of scores is read: give it with --scores", *COLUMN_OPTIONS)
+    return None
+
+
+def understood_lines(table: ScoreTable, examples: Iterable[str], threshold: float) -> list[str]:
+    """How a file of scores was read, with some of its values; one line each."""
+    return [
+        f"{table.source}: {table.understood(threshold)}",
+        *(f"  {example}" for example in examples),
+    ]
+
+
+def check_judge_options(args: Command, rules: Sequence[str]) -> None:
+    """Raise SchemaError for a rule judge without a model, or a model without the rule."""
+    if "judge" in rules and args.judge_model is None:
+        raise SchemaError("--labels judge asks a model: name it with --judge-model")
+    if "judge" not in rules:
+        added = ",".join([*(rule for rule in rules if rule != "none"), "judge"])
+        why = f"has no effect without the rule judge: add it to --labels, e.g. --labels {added}"
+        args.refuse(why, "judge_model", "judge_template")
+
+
+def load_judge(
+    args: Command,
+    rules: Sequence[str],
+    loaded: Mapping[str, tuple[Any, Any]] | None = None,
+) -> "Judge | None":
+    """Load the judge of --judge-model; None without the rule judge.
+
+    `loaded` has, by name, models and tokenizers that are in memory: a model may judge its own
+    answers. Raises StoreError if the model or its template cannot be used.
+    """
+    if "judge" not in rules:
+        return None
+    with needs_extra("extract"):
+        from store.sources.huggingface import load
+        from store.sources.huggingface.judge import HuggingFaceJudge, read_template
+    template = read_template(args.judge_template)
+    name = args.judge_model
+    if loaded and name in loaded:
+        model, tokenizer = loaded[name]
+    else:
+        device = load.choose_device(args.device)
+        model, tokenizer = load.load_model(name, args.dtype, device, maps=False)
+    return HuggingFaceJudge(model, tokenizer, template, batch_size=args.batch_size, name=name)
+
+
+def publish_part(args: Command, store: TraceStore, n_left_out: int) -> None:
+    """Publish the completion record of a part that was made; nothing for a whole store.
+
+    `n_left_out` are the files and records that the import or extraction could not use.
+    """
+    part, n_parts = args.part
+    if n_parts == 1:
+        return
+    if args.command == "extract":
+        inputs = file_digest(args.questions)
+    else:  # their names, sizes and times, those of the other parts included
+        inputs = str(store.provenance["files_sha256"])
+    record = Record(
+        command=args.command,
+        arguments_sha256=arguments_digest(args),
+        inputs_sha256=inputs,
+        part=part,
+        n_parts=n_parts,
+        n_rows=len(store),
+        n_left_out=n_left_out,
+        uuid=store.uuid,
+    )
+    if not publish(args.store, record):
+        say(f"  part {part}/{n_parts} was published by another attempt, whose record stands")

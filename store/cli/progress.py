@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from store.reports import terminal_text
+from store.reports import size_text, terminal_text
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "sizes_text"]
 
 TERMINAL_S = 0.2  # between two changes of the line on a terminal
 LOG_S = 60.0  # between two lines of a log
+
+
+def sizes_text(n_done: int, n_bytes: int) -> str:
+    return f"{size_text(n_done)} of {size_text(n_bytes)}"
 
 
 class _Sample(NamedTuple):
@@ -50,7 +54,7 @@ class Progress:
         return cls(lambda done: done / max(1, n_rows))
 
     @classmethod
-    def of_bytes(cls, text: Callable[[int, int], str]) -> "Progress":
+    def of_bytes(cls, text: Callable[[int, int], str] = sizes_text) -> "Progress":
         """Of bytes; `text` describes those done and those in all."""
         return cls(lambda done, n_bytes: done / max(1, n_bytes), text, "MB", 1e6)
 

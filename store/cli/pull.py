@@ -5,8 +5,8 @@ from pathlib import Path
 
 from store.cli import options, push
 from store.cli.arguments import path
-from store.cli.command import Command, argument, flag
-from store.cli.progress import Progress
+from store.cli.command import argument, flag
+from store.cli.progress import Progress, sizes_text
 from store.remote.objects import open_objects
 from store.remote.parallel import Moved
 from store.remote.pull import pull_store
@@ -31,17 +31,14 @@ What else reads a public bucket (info, view, train) takes AWS_SKIP_SIGNATURE=tru
 """
 
 
-class Pull(Command):
+class Pull(push.Moving):
     """Make a store of one in a bucket of S3, GCS or Azure, or on a web server."""
 
     epilog = EXAMPLES
     url: str = argument(f"{push.ADDRESSES}; or https://HOST/PATH", "URL")
     out: Path = argument("path of the store to make", "OUT", path)
     dry_run: bool = flag("print what would be done; pull nothing")
-    endpoint: str | None = push.ENDPOINT
     anonymous: bool = flag("ask without credentials, as public buckets allow")
-    jobs: int = push.JOBS
-    timeout: float = push.TIMEOUT
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
@@ -53,8 +50,8 @@ class Pull(Command):
 
         def pull() -> Moved:
             with (
-                Progress.of_bytes(push.sizes_text) as progress,
-                Progress.of_bytes(lambda *done: f"checked: {push.sizes_text(*done)}") as checking,
+                Progress.of_bytes() as progress,
+                Progress.of_bytes(lambda *done: f"checked: {sizes_text(*done)}") as checking,
             ):
                 return pull_store(
                     objects,
@@ -66,8 +63,8 @@ class Pull(Command):
                     checking=checking,
                 )
 
-        pulled = push.stoppable(self, pull)
+        pulled = self.stoppable(pull)
         would = "would be " if self.dry_run else ""
         say(f"{self.out}: {count(pulled.n_rows, 'trace')}")
-        push.print_files(pulled, f"{would}pulled")
+        self.print_files(pulled, f"{would}pulled")
         return 0

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from store.cli.arguments import path, positive, program, seconds
 from store.cli.command import Command, argument, flag, option
@@ -17,19 +16,8 @@ from store.remote.push import push_store, upload_s
 from store.remote.source import parse_url
 from store.reports import NOTHING_TO_DO, count, say, size_text
 
-__all__ = [
-    "ADDRESSES",
-    "CREDENTIALS",
-    "ENDPOINT",
-    "JOBS",
-    "TIMEOUT",
-    "Push",
-    "print_files",
-    "sizes_text",
-    "stoppable",
-]
+__all__ = ["ADDRESSES", "CREDENTIALS", "Moving", "Push"]
 
-T = TypeVar("T")
 CREDENTIALS = """\
 Credentials come from the environment and are never stored or shown: AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION (or the profile AWS_PROFILE of ~/.aws, or
@@ -50,18 +38,48 @@ examples:
 """
 
 ADDRESSES = "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH"
-ENDPOINT = option("address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL")
-JOBS = option("files at a time", "N", positive, 8)
-TIMEOUT = option(
-    "seconds that a request may take with all its repetitions; those that write large files "
-    "get more (default: 120)",
-    "S",
-    seconds,
-    120.0,
-)
 
 
-class Push(Command):
+class Moving(Command):
+    """What is common to copies into a bucket and out of one."""
+
+    endpoint: str | None = option(
+        "address of the server, if not the provider's (default: AWS_ENDPOINT_URL)", "URL"
+    )
+    jobs: int = option("files at a time", "N", positive, 8)
+    timeout: float = option(
+        "seconds that a request may take with all its repetitions; those that write large files "
+        "get more (default: 120)",
+        "S",
+        seconds,
+        120.0,
+    )
+
+    def stoppable(self, work: Callable[[], Moved]) -> Moved:
+        """Do the work; Ctrl-C ends the process at once, whatever requests are on their way.
+
+        In a thread: Python hears of no signal while the main one waits for the client.
+        """
+        future = ThreadPoolExecutor(1).submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt as error:
+            line = f"{program('store')} {self.command}: stopped; the same command goes on"
+            say(line, file=sys.stderr, flush=True)
+            os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
+
+    @staticmethod
+    def print_files(done: Moved, verb: str) -> None:
+        if not done.is_done:
+            say(NOTHING_TO_DO.replace("made by the same command", "the same state"))
+            return
+        line = f"  {count(done.n_files - done.n_present, 'file')} {verb}"
+        if done.n_present:
+            line += f", {done.n_present:,} were there"
+        say(f"{line}; {size_text(done.n_bytes)} in all")
+
+
+class Push(Moving):
     """Copy a store into a bucket of S3, GCS or Azure, or append to the one that is there."""
 
     epilog = EXAMPLES
@@ -73,9 +91,6 @@ class Push(Command):
     )
     no_card: bool = flag("write no README.md beside the store")
     dry_run: bool = flag("print what would be done; push nothing")
-    endpoint: str | None = ENDPOINT
-    jobs: int = JOBS
-    timeout: float = TIMEOUT
 
     def run(self) -> int:
         location = parse_url(self.url)
@@ -92,7 +107,7 @@ class Push(Command):
         )
 
         def push() -> Moved:
-            with Progress.of_bytes(sizes_text) as progress:
+            with Progress.of_bytes() as progress:
                 return push_store(
                     self.source,
                     objects,
@@ -103,7 +118,7 @@ class Push(Command):
                     progress=progress,
                 )
 
-        pushed = stoppable(self, push)
+        pushed = self.stoppable(push)
         would = "would be " if self.dry_run else ""
         traces = count(pushed.n_rows, "trace")
         if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
@@ -112,33 +127,5 @@ class Push(Command):
         if self.dry_run and pushed.is_done and not pushed.n_files:
             say("  the difference would be pushed")
         else:
-            print_files(pushed, f"{would}pushed")
+            self.print_files(pushed, f"{would}pushed")
         return 0
-
-
-def sizes_text(n_done: int, n_bytes: int) -> str:
-    return f"{size_text(n_done)} of {size_text(n_bytes)}"
-
-
-def stoppable(args: Command, work: Callable[[], T]) -> T:
-    """Do the work; Ctrl-C ends the process at once, whatever requests are on their way.
-
-    In a thread: Python hears of no signal while the main one waits for the client.
-    """
-    future = ThreadPoolExecutor(1).submit(work)
-    try:
-        return future.result()
-    except KeyboardInterrupt as error:
-        line = f"{program('store')} {args.command}: stopped; the same command goes on"
-        say(line, file=sys.stderr, flush=True)
-        os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
-
-
-def print_files(done: Moved, verb: str) -> None:
-    if not done.is_done:
-        say(NOTHING_TO_DO.replace("made by the same command", "the same state"))
-        return
-    line = f"  {count(done.n_files - done.n_present, 'file')} {verb}"
-    if done.n_present:
-        line += f", {done.n_present:,} were there"
-    say(f"{line}; {size_text(done.n_bytes)} in all")

@@ -7,8 +7,7 @@ from pathlib import Path
 from store.cli.arguments import names, path, seconds
 from store.cli.command import Command, argument, option
 from store.errors import SchemaError
-from store.importers.vllm_requests import read_requests
-from store.importers.vllm_responses import join_responses
+from store.importers.vllm_requests import join_responses, read_requests
 from store.reports import count, say
 from store.sources.recorder import DEFAULT_STATES, STATES, Settings
 from store.write.writer import StoreWriter

@@ -10,7 +10,6 @@ from store.cli import options
 from store.cli.arguments import as_called, names, path
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
-from store.cli.verify import gigabytes
 from store.errors import StoreError
 from store.launch.job import parts_folder
 from store.read.store import TraceStore
@@ -64,7 +63,7 @@ class Repair(Command):
     def run(self) -> int:
         """Repair, or print the plan and return 1 if there is something to do."""
         others = chain([TraceStore.open(path) for path in self.copies], _parts_beside(self.store))
-        with Progress.of_bytes(gigabytes) as progress:
+        with Progress.of_bytes() as progress:
             plan = plan_repair(self.store, progress, self.drop_columns, others)
         lines = [f"{self.store}: {plan.headline()}", *plan.lines(self.store)]
         say(as_called("\n".join(lines)))

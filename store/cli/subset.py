@@ -22,7 +22,7 @@ from store.transform.subset import (
     subset_provenance,
 )
 from store.write.build import build_store
-from store.write.copy import CopySource
+from store.write.source import CopySource
 from store.write.space import bytes_of_rows
 
 __all__ = ["Subset"]

@@ -11,7 +11,7 @@ from store.cli.progress import Progress
 from store.read.source import address_of
 from store.reports import say, size_text
 
-__all__ = ["Verify", "gigabytes"]
+__all__ = ["Verify"]
 
 EXAMPLES = """\
 Every file, table, offset, id and chunk is compared with what was committed. Problems that differ
@@ -41,7 +41,7 @@ class Verify(Command):
 
     def run(self) -> int:
         """Verify; return 1 if there is a problem."""
-        with Progress.of_bytes(gigabytes) as progress:
+        with Progress.of_bytes() as progress:
             report = verify_store(self.store, quick=self.quick, progress=progress)
         status = 1 if report.problems else 0
         if self.json:
@@ -58,7 +58,3 @@ class Verify(Command):
         head = f"{address_of(self.store) or self.store}: {report.headline()} ({'; '.join(remarks)})"
         say(as_called("\n".join([head, *lines])))
         return status
-
-
-def gigabytes(n_done: int, n_bytes: int) -> str:
-    return f"{n_done / 1e9:.1f} of {n_bytes / 1e9:.1f} GB"

@@ -20,7 +20,7 @@ from numcodecs import blosc, get_codec, zstd
 
 from store.errors import CorruptError, SchemaError
 
-__all__ = ["Codec", "parse_codec", "split_compressed"]
+__all__ = ["parse_codec", "split_compressed"]
 
 blosc.use_threads = False  # readers have threads of their own, and Blosc's do not survive a fork
 

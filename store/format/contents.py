@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from store.format.array_info import RUN_INFO, ArrayInfo, array_infos
 from store.format.ids import Run
 from store.format.layout import ArrayLayout, checksums_layout, index_layouts, offsets_layout
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import NAME, Schema
 from store.format.segments import Segments
-from store.format.zarr_json import array_json, group_json
+from store.format.zarr_json import RUN_INFO, ArrayInfo, array_infos, array_json, group_json
 
 __all__ = [
     "GROUPS",

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from store.errors import CorruptError
+
 __all__ = [
     "Run",
     "build_run",
@@ -38,10 +40,18 @@ def build_run(hashes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     return hashes[order], rows[order]
 
 
-def hashes_by_row(run: Run, hashes: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
-    """The hashes of a run in the order of its rows; None unless it has each row once."""
+def hashes_by_row(run: Run, hashes: np.ndarray, rows: np.ndarray, where: object) -> np.ndarray:
+    """The hashes of a run in the order of its rows.
+
+    Raises CorruptError unless it has each row once, in the order of the hashes.
+    """
     order = np.argsort(rows)
-    return hashes[order] if np.array_equal(rows[order], np.arange(*run)) else None
+    if not np.array_equal(rows[order], np.arange(*run)) or (hashes[1:] < hashes[:-1]).any():
+        raise CorruptError(
+            f"{where}, id table, rows {run[0]}-{run[1]}: expected each row once, in the order of "
+            "the hashes, found otherwise; restore it from a copy"
+        )
+    return hashes[order]
 
 
 def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> list[int]:

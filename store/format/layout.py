@@ -1,14 +1,29 @@
-"""How the bytes of an array lie on disk: shards, planes and chunks. Pure arithmetic."""
+"""How the bytes of an array lie on disk: shards, planes and chunks. Pure arithmetic.
+
+At the end of a shard is a table that says where its chunks lie (Zarr's `sharding_indexed` codec).
+"""
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from crc32c import crc32c
 
 from store.errors import SchemaError
 
-__all__ = ["ArrayLayout", "checksums_layout", "index_layouts", "offsets_layout"]
+__all__ = [
+    "ABSENT",
+    "CRC_BYTES",
+    "ENTRY",
+    "ArrayLayout",
+    "checksums_layout",
+    "encode_table",
+    "index_layouts",
+    "offsets_layout",
+    "raw_entries",
+    "table_bytes",
+]
 
 CHUNK_BYTES = 64 * 1024  # a checksum's grain: small enough to check one row, 16 bytes of index each
 SHARD_BYTES = 128 * 1024 * 1024  # 4,000 files for 500 GB; the most that an append writes again
@@ -128,3 +143,35 @@ def _small_layout(path: str, dtype_name: str, item_shape: tuple[int, ...]) -> Ar
     chunk_items = max(1, SMALL_CHUNK_BYTES // item_bytes)
     shard_items = chunk_items * (SHARD_BYTES // CHUNK_BYTES)
     return ArrayLayout(path, dtype, item_shape, (), chunk_items, shard_items)
+
+
+ENTRY = np.dtype("<u8")
+ABSENT = np.uint64(2**64 - 1)  # what Zarr writes for a chunk that is not there
+CRC_BYTES = 4
+
+
+def table_bytes(layout: ArrayLayout) -> int:
+    """Size of the table: (offset, size) of every chunk of a full shard, and a CRC32C."""
+    n_chunks = layout.shard_chunks * layout.n_planes
+    return n_chunks * 2 * ENTRY.itemsize + CRC_BYTES
+
+
+def encode_table(layout: ArrayLayout, entries: np.ndarray) -> bytes:
+    """The table of a shard.
+
+    `entries` are the (offset, size) of its first chunks: uint64 `(n_chunks, n_planes, 2)`.
+    """
+    table = np.full((layout.shard_chunks, layout.n_planes, 2), ABSENT, ENTRY)
+    table[: len(entries)] = entries
+    data = table.tobytes()
+    return data + crc32c(data).to_bytes(CRC_BYTES, "little")
+
+
+def raw_entries(layout: ArrayLayout, n_chunks: int, plane_stride: int) -> np.ndarray:
+    """(offset, size) of the chunks of a raw shard with planes `plane_stride` bytes apart."""
+    chunk_offsets = np.arange(n_chunks) * layout.chunk_bytes
+    plane_offsets = np.arange(layout.n_planes) * plane_stride
+    entries = np.empty((n_chunks, layout.n_planes, 2), ENTRY)
+    entries[:, :, 0] = chunk_offsets[:, None] + plane_offsets
+    entries[:, :, 1] = layout.chunk_bytes
+    return entries

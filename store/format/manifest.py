@@ -24,11 +24,11 @@ from store.errors import (
     VersionError,
     is_no_damage,
 )
-from store.format.array_info import column_paths
 from store.format.layout import offsets_layout
 from store.format.schema import TRACE_ID, Schema
 from store.format.segments import count_shards
 from store.format.values import is_integer
+from store.format.zarr_json import column_paths
 
 __all__ = [
     "COLUMNS_KEY",

@@ -1,4 +1,4 @@
-"""Python values -> items as stored, and back. Pure.
+"""Python values -> items as stored, and back; arrays of Arrow as arrays of NumPy. Pure.
 
 What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever
 rounded. Only Python's own floats, whose precision was not chosen, are rounded to that of a floating
@@ -6,14 +6,24 @@ column.
 """
 
 from itertools import pairwise
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from store.errors import CorruptError, SchemaError
 from store.format.schema import Column
 
-__all__ = ["decode_texts", "encode_items", "encode_text", "encode_value", "is_integer"]
+__all__ = [
+    "decode_texts",
+    "encode_items",
+    "encode_text",
+    "encode_value",
+    "is_arrow",
+    "is_integer",
+    "nested_array",
+    "ragged_parts",
+    "without_bfloat16",
+]
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -183,3 +193,34 @@ def _from_torch(value: object) -> tuple[object, bool]:
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(np.uint16), True
     return tensor.numpy(), False
+
+
+def without_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Numbers of ml_dtypes' bfloat16 as float32, a copy; others as they are."""
+    return values.astype(np.float32) if values.dtype.kind == "V" else values
+
+
+def is_arrow(value: object) -> bool:
+    """Whether it is an array of Arrow, in one chunk or in several."""
+    return type(value).__module__.partition(".")[0] == "pyarrow"
+
+
+def nested_array(array: Any) -> np.ndarray:
+    """Lists of equal lengths, however deep, as one array; raises SchemaError for others."""
+    if array.null_count:
+        raise SchemaError("expected lists without nulls, found some")
+    if not hasattr(array, "value_lengths"):
+        return array.to_numpy(zero_copy_only=False)
+    lengths = set(np.unique(array.value_lengths()).tolist())
+    if len(lengths) > 1:
+        raise SchemaError(f"expected inner lists of one length, found {sorted(lengths)[:5]}")
+    inner = nested_array(array.flatten())
+    return inner.reshape(len(array), *(lengths or {0}), *inner.shape[1:])
+
+
+def ragged_parts(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Lists, a row each: their items, and offsets int64 `(n_rows + 1,)`; raises SchemaError."""
+    if array.null_count or not hasattr(array, "value_lengths"):
+        raise SchemaError(f"expected lists without nulls, found {array.type}")
+    offsets = np.cumsum([0, *array.value_lengths().to_numpy()], dtype=np.int64)
+    return nested_array(array.flatten()), offsets

@@ -8,6 +8,7 @@ token before. Samples are in `03_final_scored_metadata.jsonl` beside it; before 
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,9 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from store.errors import NotFoundError, RefusedError, SchemaError
-from store.format.schema import Column
 from store.importers.arrays.contents import check_bytes
 from store.importers.arrays.hdf5 import check_inside, open_file
-from store.importers.arrays.imports import SINGLE
-from store.importers.arrays.mapping import Mapped, column_of
-from store.importers.arrays.numpy_files import damage
-from store.importers.damage import DAMAGE
+from store.importers.damage import DAMAGE, damage
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row
 from store.sources.questions import QuestionFile, read_question_file
@@ -60,8 +57,7 @@ class OpenHalDetSource(FileSource):
         questions = [*chain.from_iterable(file.questions for file in self._read.values())]
         self._has_context = any("context" in question for question in questions)
         self.fields = find_fields([one.get("fields", {}) for one in questions], options.fields)
-        self._model, self._mode = _head_of(given)
-        self._layers = _first_layers(given)
+        self._model, self._mode, self._layers = _head_of(given)
         super().__init__(given, options._replace(layers=[i + 1 for i in self._layers]))
 
     def _describe(self) -> dict[str, Any]:
@@ -124,10 +120,6 @@ class OpenHalDetSource(FileSource):
         state = np.stack([dataset[()] for dataset in found])
         return state.view(bfloat16) if state.dtype == "V2" else state  # as h5py writes it
 
-    def _columns(self, row: Row) -> dict[str, Column]:
-        names = [name for name in row if name not in (*SINGLE, *self.fields.columns)]
-        return SINGLE | {name: column_of(Mapped(name, name), row[name]) for name in names}
-
     def _missing(self) -> Iterator[str]:
         if self._options.part[0] != 1:  # the first reports them for all parts
             return
@@ -150,35 +142,32 @@ def _read_samples(states: Path) -> QuestionFile:
     return read_question_file(path)
 
 
-def _head_of(given: Sequence[Given]) -> tuple[str, str]:
-    """Of which model the files are, and which tokens are saved; raises SchemaError for several."""
+def _head_of(given: Sequence[Given]) -> tuple[str, str, list[int]]:
+    """Of which model the files are, which tokens are saved, and the layers of the first sample.
+
+    Raises SchemaError for several models or modes, and where no sample has states.
+    """
     found: dict[tuple[str, str], Given] = {}
+    layers: list[int] = []
     for item in given:
         with open_file(item.path) as file:
             config = dict(json.loads(file.attrs[CONFIG]))
             found.setdefault((str(file.attrs[MODEL]), str(config.get("mode", BACKWARD))), item)
+            for name in file if not layers else ():
+                # what is wrong with a sample is reported as it is imported
+                with suppress(*DAMAGE), damage():
+                    tokens = _inner(_inner(file, name), TOKENS)
+                    layers = sorted(map(_number, _inner(tokens, min(tokens))))
+                    break
     first, *others = found
     if others:
         raise SchemaError(
             f"{found[others[0]].path}: expected {' and '.join(first)} tokens as in "
             f"{given[0].path}, found {' and '.join(others[0])}; import them apart"
         )
-    return first
-
-
-def _first_layers(given: Sequence[Given]) -> list[int]:
-    """The layers of the first sample that has some."""
-    for item in given:
-        with open_file(item.path) as file:
-            for name in file:
-                try:
-                    with damage():
-                        tokens = _inner(_inner(file, name), TOKENS)
-                        layers = sorted(map(_number, _inner(tokens, min(tokens))))
-                except DAMAGE:  # it is reported as it is imported
-                    continue
-                return layers
-    raise SchemaError(f"{given[0].path}: expected states of tokens, found none")
+    if not layers:
+        raise SchemaError(f"{given[0].path}: expected states of tokens, found none")
+    return *first, layers
 
 
 def _inner(group: Any, name: str) -> Any:

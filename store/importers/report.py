@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from store.labels.score_table import ScoreTable
+from store.labels.rule import ScoreTable
 from store.reports import LeftOut, count, count_lines, first_ids
 from store.traces.trace_ids import TraceNumbers
 

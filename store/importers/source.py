@@ -17,12 +17,12 @@ import numpy as np
 
 from store.errors import LockedError, NotFoundError, SchemaError
 from store.format.schema import Column, Schema
+from store.importers.arrays.mapping import Mapped, column_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given, digest_given, short_names
 from store.importers.report import FileReport
 from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.rule import UNLABELLED, label_scores
-from store.labels.score_table import ScoreTable
+from store.labels.rule import UNLABELLED, ScoreTable, label_scores
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
 from store.traces.fields import NO_FIELDS, Fields
@@ -32,9 +32,15 @@ from store.traces.trace_ids import MAX_ID_BYTES, TraceNumbers
 from store.write.rows import axis_lengths, encode_row
 from store.write.source import Source
 
-__all__ = ["FileSource", "Options", "Row", "check_scores_of_part"]
+__all__ = ["SINGLE", "FileSource", "Options", "Row", "check_scores_of_part"]
 
 Row = dict[str, Any]  # column -> value
+SINGLE = {  # columns of one value that every import makes
+    "question_id": Column("utf8"),
+    "score": Column("float32"),
+    "label": Column("int8"),
+    "source_file": Column("utf8"),
+}
 OWN_COLUMNS = ("question_id", "source_file")  # columns that an import cannot do without
 SHOWN_REASONS = 3  # why no trace is in any file
 
@@ -124,9 +130,10 @@ class FileSource(Source):
         None for a record that is in the row of another.
         """
 
-    @abstractmethod
     def _columns(self, row: Row) -> dict[str, Column]:
-        """Return the columns of the first row that can be made."""
+        """Return the columns of the first row that can be made; not those of `fields`."""
+        names = [name for name in row if name not in (*SINGLE, *self.fields.columns)]
+        return SINGLE | {name: column_of(Mapped(name, name), row[name]) for name in names}
 
     def _typical(self, item: Given) -> Iterator[tuple[int, Any]]:
         """Yield the records of a file in the order in which one is looked for to get columns."""

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.schema import Column
 from store.importers.arrays.contents import Arrays
-from store.importers.arrays.imports import SINGLE
-from store.importers.arrays.mapping import Mapped, column_of, value_of
+from store.importers.arrays.mapping import Mapped, value_of
 from store.importers.arrays.safetensors import open_safetensors
 from store.importers.damage import DAMAGE
 from store.importers.files import SAFETENSORS, Given
@@ -131,10 +129,6 @@ class VllmSource(FileSource):
             )
         made = {name: derive_states(name, states, prompt_len) for name in ("hs_prompt", "hs_mean")}
         return made | {"prompt_len": np.int32(prompt_len), "answer_len": np.int32(n - prompt_len)}
-
-    def _columns(self, row: Row) -> dict[str, Column]:
-        names = [name for name in row if name not in (*SINGLE, *self.fields.columns)]
-        return SINGLE | {name: column_of(Mapped(name, name), row[name]) for name in names}
 
     def _missing(self) -> Iterator[str]:
         if not self._is_first_part:  # which reports them for all parts

@@ -1,23 +1,31 @@
 """Requests to vLLM in JSON lines: as somebody wrote them down, or the server's responses.
 
+They are read for an import, or joined to traces that were recorded while vLLM served.
+
 Responses of the OpenAI-compatible API, to completions and chats, are taken as they are. Other keys
 may stand in one, or around it where it is the value of `response`; they count more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.format.schema import Column
 from store.format.values import is_integer
 from store.importers.arrays.mapping import Mapped, references_of, value_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import SAFETENSORS
 from store.importers.source import Row
+from store.labels.rule import UNLABELLED
+from store.read.store import TraceStore
 from store.sources.questions.question import find_first
 from store.text_records import LineError, name_file, read_json_lines, refuse
+from store.traces.columns import TRACE_COLUMNS
+from store.traces.fields import Fields, find_fields
+from store.write.writer import StoreWriter
 
 __all__ = [
     "TOKENS",
@@ -25,6 +33,7 @@ __all__ = [
     "checked_prompt",
     "columns_of",
     "fields_of",
+    "join_responses",
     "read_requests",
     "row_of",
 ]
@@ -45,6 +54,8 @@ NOT_FIELDS = {TOKENS, "question_id", "answer_len", "score", "label", "usage_len"
 NOT_FIELDS |= {"prompt_token_ids", "object", "created", "system_fingerprint", "service_tier"}
 NOT_FIELDS |= {*IDS, *PATHS, *(name for names in COLUMNS.values() for name in names)}
 OF_RESPONSES = ("response", "choices", "usage", "kv_transfer_params")
+
+NO_LABELS = {"score": np.float32("nan"), "label": UNLABELLED}
 
 Requests = dict[str, dict[str, Any]]  # name of a file without its suffix -> request
 
@@ -183,3 +194,65 @@ def checked_prompt(request: Mapping[str, Any], tokens: np.ndarray) -> int | None
                 f"expected {sent} + {made} tokens, all but the last, or {sent}, found {n_tokens}"
             )
     return asked[0]
+
+
+class Joined(NamedTuple):
+    """What was found: traces with a response, all traces, and responses without a trace."""
+
+    n_joined: int
+    n_traces: int
+    n_left: int
+
+
+def join_responses(
+    writer: StoreWriter, requests: Requests, wanted: list[str] | None = None
+) -> Joined:
+    """Add to all traces, in one commit, the columns that some response has a value for.
+
+    A trace without a response has empty texts, no label, and NaN as log-probabilities. `wanted`
+    names fields, as of `find_fields`. Raises SchemaError if a response contradicts the tokens of
+    its trace, none is of a trace, or the store has one of the columns.
+    """
+    store = TraceStore.open(writer.root)
+    found = {trace_id: requests[trace_id] for trace_id in store.ids if trace_id in requests}
+    if not found:
+        raise SchemaError(
+            f"{store.path}: expected responses with ids of its traces, as {store.ids[0]!r:.80}, "
+            f"found {next(iter(requests))!r:.80}"
+        )
+    fields = find_fields([fields_of(request) for request in found.values()], wanted)
+    columns = _joined_columns(found, fields)
+    there = [name for name in columns if name in store.schema.columns]
+    if there:
+        raise SchemaError(
+            f"{store.path}: expected no column {there[0]!r} yet: responses are joined once, when "
+            "recording has ended; record into another store, and merge both"
+        )
+    writer.set_columns(columns, _joined_rows(store, found, columns, fields))
+    return Joined(len(found), len(store), len(requests) - len(found))
+
+
+def _joined_columns(requests: Requests, fields: Fields) -> dict[str, Column]:
+    labels = {
+        name for name in NO_LABELS if any(one.get(name) is not None for one in requests.values())
+    }
+    names = {"question_id", *columns_of(requests), *labels} - {"prompt_len"}
+    known = {name: TRACE_COLUMNS[name].stored({}) for name in TRACE_COLUMNS if name in names}
+    return {**known, **fields.columns}
+
+
+def _joined_rows(
+    store: TraceStore, requests: Requests, columns: Mapping[str, Column], fields: Fields
+) -> Iterator[dict[str, Any]]:
+    names = set(columns)
+    for trace in store:
+        request = requests.get(trace.id, {})
+        tokens = np.asarray(trace["tokens"])
+        try:
+            checked_prompt(request, tokens)
+            row = row_of(request, names, tokens)
+        except SchemaError as error:
+            raise SchemaError(f"{store.path}: trace {trace.id!r}: {error}") from error
+        question = str(request.get("question_id", trace.id))
+        row = NO_LABELS | row | {"question_id": question} | fields.row(fields_of(request))
+        yield {name: row[name] for name in columns}

@@ -77,8 +77,8 @@ class Grader:
     """Labels answers by rules.
 
     The first of the rules gives `score` and `label`, and if there are several, each gives a column
-    `label_RULE`. Scores of at least the threshold count as right. Raises ValueError if there is no
-    such rule, or a judge is missing or has nothing to do.
+    `label_RULE`. Scores of at least the threshold count as right. A judge is there with the rule
+    judge, and only with it.
     """
 
     def __init__(
@@ -90,21 +90,7 @@ class Grader:
         self.rules = [rules] if isinstance(rules, str) else list(rules)
         self.threshold = threshold
         self.judge = judge
-        if not self.rules or len(set(self.rules) & RULES.keys()) != len(self.rules):
-            raise ValueError(
-                f"labels: expected different ones of {', '.join(sorted(RULES))}, "
-                f"found {', '.join(map(str, self.rules)) or 'none'}"
-            )
-        if ("judge" in self.rules) != (judge is not None):
-            raise ValueError(
-                "labels: expected a judge with the rule judge, and none without it; found "
-                f"{', '.join(self.rules)} {'without' if judge is None else 'with'} one"
-            )
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        """The columns besides `score` and `label`: of each rule, if there are several."""
-        return rule_columns(self.rules)
+        self.columns = rule_columns(self.rules)
 
     def grade(self, cases: Sequence[Case]) -> list[Grade]:
         """Label answers; a judge is asked about all of them together."""

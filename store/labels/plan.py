@@ -1,36 +1,39 @@
-"""Plans new labels for a store: what a file of scores changes, and what an undo brings back.
+"""New labels for a store: what a file of scores changes, and what an undo brings back.
 
-Nothing here writes; `relabel` commits a plan.
+They are planned, which writes nothing, then committed; what is replaced is saved first, see
+`backup`.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from store.errors import FormatError, NotFoundError, SchemaError
+from store.errors import FormatError, LockedError, NotFoundError, SchemaError
 from store.format.schema import TRACE_ID, Column, Schema
 from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.backup import Backup, read_backup
-from store.labels.grading import label_column_name
+from store.labels.backup import Backup, read_backup, write_backup
+from store.labels.grading import LABEL_OF_RULE, label_column_name
 from store.labels.report import LabelCounts
-from store.labels.rule import UNLABELLED, Labels
-from store.labels.score_table import ScoreTable
+from store.labels.rule import UNLABELLED, Labels, ScoreTable
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.reports import first_ids
-from store.traces.label_keys import LABEL_KEYS, LABEL_RULES_KEY
+from store.traces.label_keys import LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE
+from store.write.writer import StoreWriter
 
-__all__ = ["LabelPlan", "label_columns", "plan_labels", "plan_undo", "read_labels"]
+__all__ = ["LabelPlan", "commit_labels", "label_columns", "plan_labels", "plan_undo", "read_labels"]
 
 WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that float32 rounds
 SIGNED = ("int8", "int16", "int32", "int64")
 
 
-@dataclass(frozen=True)
+@dataclass
 class LabelPlan:
     """The labels of a store as they are, and as they are to be."""
 
@@ -47,34 +50,27 @@ class LabelPlan:
     by_rule: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     verdicts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
-        score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
-        of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
-        return {"score": score, "label": self.new.labels, **of_rules}
-
-    @property
-    def changes(self) -> list[int]:
-        """How many labels are new, become another, are removed, and stay."""
-        was_labelled = self.old.labels != UNLABELLED
-        is_labelled = self.new.labels != UNLABELLED
-        is_equal = self.old.labels == self.new.labels
+    def __post_init__(self) -> None:
+        old, new = self.old, self.new
+        was_labelled, is_labelled = old.labels != UNLABELLED, new.labels != UNLABELLED
+        is_equal = old.labels == new.labels
         kinds = [
             ~was_labelled & is_labelled,
             was_labelled & is_labelled & ~is_equal,
             was_labelled & ~is_labelled,
             was_labelled & is_equal,
         ]
-        return [int(kind.sum()) for kind in kinds]
+        # how many labels are new, become another, are removed, and stay
+        self.changes = [int(kind.sum()) for kind in kinds]
+        self.counts = LabelCounts.of(new.labels)
+        self.n_scores_removed = int((~np.isnan(old.scores) & np.isnan(new.scores)).sum())
 
     @property
-    def counts(self) -> LabelCounts:
-        return LabelCounts.of(self.new.labels)
-
-    @property
-    def n_scores_removed(self) -> int:
-        return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
+    def columns(self) -> dict[str, np.ndarray]:
+        """What is written: the values `(n_rows,)` of each column; scores as the store has them."""
+        score = self.new.scores.astype(label_columns(self.store.schema)["score"].dtype)
+        of_rules = {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
+        return {"score": score, "label": self.new.labels, **of_rules}
 
     @property
     def is_needed(self) -> bool:
@@ -279,3 +275,42 @@ def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
             f"{name} is the column that store label writes: give yours another name"
         )
     return np.array(store.column_array(name), np.float64)
+
+
+def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
+    """Write the planned labels as one commit that touches nothing else.
+
+    The labels that are replaced are made durable beside the store first, so that a crash at any
+    point leaves labels that can be undone. Files of earlier changes stay, since they may be the
+    only copy of what is in them; but the file whose labels are brought back is removed.
+
+    The writer was opened before the plan was made, so that nothing was committed in between.
+    Returns the file with the earlier labels; None if nothing had to be changed, and nothing was.
+    """
+    store = plan.store
+    if writer.generation != store.generation:
+        raise LockedError(
+            f"{store.path}: something was committed since these labels were planned; plan them "
+            "again"
+        )
+    if not plan.is_needed:
+        return None
+    backup = write_backup(store, plan.ids, plan.old, writer.files)
+    path = backup.path(store)
+    own = label_columns(store.schema)
+    values = plan.columns
+    columns = dict.fromkeys(values, LABEL_OF_RULE) | own
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+    try:
+        writer.set_columns(columns, rows, {**plan.provenance, LABELS_BEFORE: backup._asdict()})
+    except SchemaError:  # nothing was committed
+        _remove(writer, path)
+        raise
+    if plan.undone is not None and plan.undone.is_of(store):
+        _remove(writer, plan.undone.path(store))
+    return path
+
+
+def _remove(writer: StoreWriter, path: Path) -> None:
+    with suppress(OSError):
+        writer.files.remove(path)

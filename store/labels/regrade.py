@@ -14,8 +14,7 @@ from store.errors import SchemaError
 from store.format.schema import TRACE_ID
 from store.labels.grading import Case, Grade, Grader, asked_and_judged, count_verdicts
 from store.labels.plan import LabelPlan, plan_labels
-from store.labels.rule import AS_GIVEN
-from store.labels.score_table import ScoreTable
+from store.labels.rule import AS_GIVEN, ScoreTable
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.label_keys import LABEL_RULES_KEY, NORMALIZATION_KEY

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from store.errors import SchemaError, closest
-from store.labels.score_table import Kind, ScoreTable
+from store.labels.rule import Kind, ScoreTable
 from store.text_records import (
     LineError,
     Row,

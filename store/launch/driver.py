@@ -10,9 +10,10 @@ from pathlib import Path
 from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 from store.format.manifest import read_manifest
 from store.launch.completed_parts import FoundParts, Part, find_part, find_parts
-from store.launch.engine import Engine, one_line
+from store.launch.engine import Engine
 from store.launch.job import Job, parts_folder
 from store.launch.task import last_lines, status_text
+from store.reports import in_one_line
 from store.write.build import partial_path
 from store.write.lock import WriterLock
 
@@ -135,7 +136,7 @@ def _end_of(future: Future[int]) -> str:
     error = future.exception()
     if error is None:
         return status_text(future.result())
-    return one_line(getattr(error, "cause", None) or error)  # Ray's own has the traceback
+    return in_one_line(getattr(error, "cause", None) or error)  # Ray's own has the traceback
 
 
 def _committed_rows(path: Path) -> int:

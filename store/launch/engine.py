@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError
 from store.launch.job import Task
+from store.reports import in_one_line
 
-__all__ = ["CONNECT_S", "ENGINES", "Engine", "Workers", "check_workers", "one_line", "open_engine"]
+__all__ = ["CONNECT_S", "ENGINES", "Engine", "Workers", "check_workers", "open_engine"]
 
 ENGINES = ("processes", "ray", "dask", "slurm")
 CONNECT_S = 6.0  # in which a cluster has to answer; the packages are loaded before that
@@ -41,7 +42,7 @@ class Workers:
     def no_answer(self, found: object) -> NotFoundError:
         return NotFoundError(
             f"--address {self.address}: expected HOST:PORT of a cluster, found no answer "
-            f"({one_line(found)}); check that it runs and can be reached"
+            f"({in_one_line(found)}); check that it runs and can be reached"
         )
 
 
@@ -71,9 +72,4 @@ def check_workers(answers: Mapping[str, object]) -> None:
     """
     for worker, found in answers.items():
         if found:
-            raise NotFoundError(f"worker {worker}: {one_line(found)}")
-
-
-def one_line(found: object) -> str:
-    """What was found as one line, cut; the name of its type if it says nothing."""
-    return " ".join(str(found).split())[:200] or type(found).__name__
+            raise NotFoundError(f"worker {worker}: {in_one_line(found)}")

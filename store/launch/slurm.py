@@ -22,7 +22,7 @@ from store.launch.task import FINAL, package_root
 from store.reports import count
 from store.write.files import DISK
 
-__all__ = ["Scripts", "submit", "write_scripts"]
+__all__ = ["submit", "write_scripts"]
 
 NUMBER = re.compile(r"[0-9]{1,20}")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")

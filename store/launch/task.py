@@ -27,7 +27,6 @@ __all__ = [
     "FINAL",
     "AttemptError",
     "end_tasks",
-    "end_with",
     "last_lines",
     "make_check",
     "package_root",

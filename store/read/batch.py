@@ -11,8 +11,8 @@ import numpy as np
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.extras import needs_extra
-from store.format.halves import to_float32, without_bfloat16
 from store.format.schema import TRACE_ID
+from store.format.values import without_bfloat16
 from store.read.data_frames import TableSource, Tabular
 from store.read.summary import column_lines, shape_text
 
@@ -185,7 +185,7 @@ class Batch(Tabular):
 
     def float32(self, name: str) -> np.ndarray:
         """A column's values as a float32 array; a copy, unless they are of it."""
-        return to_float32(self._array(name))
+        return self.numbers(name).astype(np.float32, copy=False)
 
     def _array(self, name: str) -> np.ndarray:
         values = self[name]

@@ -13,8 +13,7 @@ from crc32c import crc32c
 
 from store.errors import CorruptError, is_no_damage
 from store.format.codecs import parse_codec, split_compressed
-from store.format.layout import ArrayLayout
-from store.format.shard_table import ABSENT, CRC_BYTES, ENTRY, raw_entries, table_bytes
+from store.format.layout import ABSENT, CRC_BYTES, ENTRY, ArrayLayout, raw_entries, table_bytes
 from store.read.mapped_file import MappedFile
 
 __all__ = ["RESTORE", "CompressedShard", "RawShard", "read_entries"]

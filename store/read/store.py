@@ -14,11 +14,10 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.extras import needs_extra
-from store.format.halves import without_bfloat16
 from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID
-from store.format.values import is_integer
+from store.format.values import is_integer, without_bfloat16
 from store.read.batch import Batch, as_tensor, as_torch, check_arrays
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, Tabular

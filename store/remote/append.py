@@ -13,7 +13,6 @@ import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptError
-from store.format.array_info import ArrayInfo
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
@@ -26,14 +25,14 @@ from store.format.contents import (
 from store.format.ids import hash_ids, plan_runs
 from store.format.manifest import Manifest
 from store.format.segments import joined_firsts
+from store.format.zarr_json import ArrayInfo
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.remote.lineage import Sums, sums_at
 from store.remote.objects import Objects
 from store.remote.upload import Upload, file_of
-from store.write.array_writer import ArrayWriter
+from store.write.array_writer import ArrayWriter, write_run
 from store.write.files import DISK
-from store.write.id_table import write_run
 
 __all__ = ["Append"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from store.errors import CorruptError, NotFoundError
 from store.format.contents import StoredArray
-from store.format.shard_table import table_bytes
+from store.format.layout import table_bytes
 from store.read.directory import StoreDirectory
 from store.read.shard import read_entries
 from store.remote.cached_store import CachedStore

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from store.errors import FormatError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of, data_files
+from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
-from store.format.shard_table import table_bytes
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells

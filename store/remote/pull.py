@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from store.check.report import Problem
+from store.check.report import Problem, array_of
 from store.check.verify import BytesProgress, verify_store
 from store.errors import CorruptError, LockedError, NotFoundError, SchemaError
 from store.format.contents import WORKING_DIR, checked_arrays, data_files, metadata_files
@@ -199,7 +199,7 @@ class _Pull:
             for array in checked_arrays(self.manifest)
         }
         for problem in problems:
-            suspects = (f"{problem.file}/", f"{sums.get(problem.array, problem.file)}/")
+            suspects = (f"{problem.file}/", f"{sums.get(array_of(problem.file), problem.file)}/")
             for key in self.heads:
                 if key == problem.file or key.startswith(suspects):
                     self.files.remove(self.root / key)

@@ -12,12 +12,18 @@ from store.format.schema import Column
 from store.read.store import TraceStore
 from store.traces.states import DERIVED, derive_states
 from store.transform.samples.names import NEEDS
-from store.transform.samples.requirements import ScoreSettings, check_needs, check_scores
-from store.transform.samples.scores import PASSES, describe_score, score_rows
-from store.write.copy import Progress
+from store.transform.samples.scores import (
+    PASSES,
+    ScoreSettings,
+    check_needs,
+    check_scores,
+    describe_score,
+    score_rows,
+)
+from store.write.source import Progress
 from store.write.writer import StoreWriter
 
-__all__ = ["NAMES", "derive_columns", "plan_columns", "plan_passes"]
+__all__ = ["derive_columns", "plan_columns", "plan_passes"]
 
 STATES = "hidden_states"
 PROMPT = "prompt_len"
@@ -36,12 +42,8 @@ def plan_columns(
 ) -> dict[str, Column]:
     """Return the columns to add, in an order in which they can be made, but those that are there.
 
-    Raises
-    ------
-    NotFoundError
-        A name cannot be derived, or the store lacks what it is made from.
-    SchemaError
-        What it is made from is of another kind, or no question has several traces.
+    Raises NotFoundError: a name cannot be derived, or the store lacks what it is made from;
+    SchemaError: what it is made from is of another kind, or no question has several traces.
     """
     present = store.schema.columns
     for name in names:

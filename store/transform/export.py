@@ -8,19 +8,19 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from store.errors import NotFoundError, SchemaError, StoreError, closest
+from store.errors import NotFoundError, SchemaError, closest
+from store.extras import needs_extra
 from store.format.schema import TRACE_ID, Column
 from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID
-from store.write.copy import Progress
 from store.write.files import replacing
+from store.write.source import Progress
 
 __all__ = ["export_table"]
 
@@ -45,32 +45,17 @@ def export_table(
 ) -> list[str]:
     """Write columns of a store to a file, and return their names.
 
-    Parameters
-    ----------
-    target
-        Its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
-        cell, or null; in JSON lines infinities are spelled 1e999, which is JSON and is read as
-        infinity, and `references` is a list.
-    columns
-        Names of columns of one text or one number a row; None: all of them. `trace_id` and, if
-        there is one, `question_id` always come first.
-    rows
-        Row numbers, in the order to write them; None: all.
-    escape_formulas
-        Put ' before texts that spreadsheets would take for a formula, in CSV
-        (https://owasp.org/www-community/attacks/CSV_Injection).
-    progress
-        Called with the number of rows written after each block.
+    The ending of `target`, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
+    cell, or null; in JSON lines infinities are spelled 1e999, which is JSON and is read as
+    infinity, and `references` is a list. `columns` have one text or one number a row; None: all of
+    them. `trace_id` and, if there is one, `question_id` always come first. `rows` are in the order
+    to write them; None: all. `escape_formulas` puts ' before texts that spreadsheets would take for
+    a formula, in CSV (https://owasp.org/www-community/attacks/CSV_Injection). `progress` is called
+    with the number of rows written after each block.
 
-    Raises
-    ------
-    SchemaError
-        A column is an array, the ending is unknown, the file exists, or it would lie within the
-        store.
-    NotFoundError
-        There is no such column, or no such directory.
-    StoreError
-        Parquet is asked for, and pyarrow is not installed.
+    Raises SchemaError: a column is an array, the ending is unknown, the file exists, or it would
+    lie within the store; NotFoundError: there is no such column, no such directory, or, for
+    Parquet, no pyarrow.
     """
     ending = target.suffix.lower()
     if ending not in FORMATS:
@@ -79,7 +64,7 @@ def export_table(
             f"found {ending or 'no ending'!r}"
         )
     if ending == ".parquet":
-        _import_pyarrow("pyarrow")
+        _import_pyarrow()
     if escape_formulas and ending != ".csv":
         raise SchemaError(f"{target}: expected a .csv file with --escape-formulas, found {ending}")
     chosen = _choose_columns(store, columns)
@@ -205,25 +190,20 @@ def _decode_list(value: Any) -> Any:
 
 def _write_parquet(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     """Write Apache Parquet with pyarrow; a row group for every block."""
-    arrow = _import_pyarrow("pyarrow")
-    parquet = _import_pyarrow("pyarrow.parquet")
+    arrow = _import_pyarrow()
     # half precision, which few readers know, is float32
     types = {"float16": "float32", "bfloat16": "float32"}
     fields = [(name, types.get(column.dtype, column.dtype)) for name, column in columns.items()]
     schema = arrow.schema(fields)
-    with parquet.ParquetWriter(str(path), schema) as writer:
+    with arrow.parquet.ParquetWriter(str(path), schema) as writer:
         for block in blocks:
             writer.write_table(arrow.table(block, schema=schema))
 
 
-def _import_pyarrow(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise StoreError(
-            "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export .csv or "
-            f".jsonl ({error})"
-        ) from error
+def _import_pyarrow() -> Any:
+    with needs_extra("arrays", "export .csv or .jsonl, or install what Parquet needs: "):
+        import pyarrow.parquet
+    return pyarrow
 
 
 FORMATS = {".csv": _write_csv, ".jsonl": _write_json_lines, ".parquet": _write_parquet}

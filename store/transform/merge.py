@@ -14,20 +14,20 @@ from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.read.union import check_origin, joined_provenance, unite_columns
 from store.read.whole_columns import QUESTION_ID, read_texts
-from store.traces.identity import COMMAND, identity
+from store.traces.identity import identity
 from store.traces.label_keys import without_labelling
 from store.traces.trace_ids import TraceNumbers
 from store.write.build import (
-    LONGEST_COMMAND,
     build_store,
     check_new,
     check_partial,
+    command_key,
     open_begun,
     partial_path,
 )
-from store.write.copy import CopySource, Progress
 from store.write.files import DISK, Files
 from store.write.link import Linked, link_stores, linked_columns
+from store.write.source import CopySource, Progress
 
 __all__ = ["merge_stores"]
 
@@ -53,20 +53,12 @@ def merge_stores(
     Each part of an import numbers the traces of a question from 1; here they get the ids that one
     import of all parts gives.
 
-    Parameters
-    ----------
-    progress
-        Called with the number of traces in the store after each, or after those of each part.
-    mixed
-        Merge stores of other models or layers as well.
-    copy
-        Copy all rows, into shards that are full and shared with no other store.
+    `mixed` merges stores of other models or layers as well; `copy` copies all rows, into shards
+    that are full and shared with no other store. `progress` is called with the number of traces in
+    the store after each, or after those of each part.
 
-    Raises
-    ------
-    SchemaError
-        Their models differ, or their columns but for fields, an id is in two of them, or something
-        is at `path`.
+    Raises SchemaError: their models differ, or their columns but for fields, an id is in two of
+    them, or something is at `path`.
     """
     _check_paths(path, stores)
     schema = unite_columns(stores)
@@ -85,8 +77,7 @@ def merge_stores(
         check_new(path)
         check_partial(partial)
         if not copy and len(source) and linked_columns(stores):
-            command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-            provenance = source.provenance | command_key
+            provenance = source.provenance | command_key(command)
             report(link_stores(partial, stores, schema, provenance, renamed, files, progress))
             files.rename_durably(partial, path)
             return TraceStore.open(path)

@@ -21,17 +21,16 @@ from store.traces.layers import LAYERS_AXIS, choose_layers, format_layers, layer
 from store.traces.maps import PROJECTIONS_KEY, own_projections, recorded_projections
 from store.traces.states import DERIVED
 from store.transform.projection import (
-    METHODS,
     Pca,
     Projection,
     fit_pca,
     mask_finite,
     sample_rows,
 )
-from store.write.copy import Progress
+from store.write.source import Progress
 from store.write.writer import StoreWriter
 
-__all__ = ["PROJECTIONS_KEY", "Plan", "plan_projection", "project_column"]
+__all__ = ["PROJECTIONS_KEY", "plan_projection", "project_column"]
 
 STATES = "hidden_states"
 BLOCK_BYTES = 32 * 1024 * 1024  # of rows in float64
@@ -62,19 +61,11 @@ def plan_projection(
 ) -> Plan:
     """Check a projection before anything is computed.
 
-    Parameters
-    ----------
-    name
-        Of the column to make; None: column, layer and method, e.g. `hs_last_16_pca`.
-    replace
-        Whether an earlier projection of that name may be replaced by another one.
+    `name` is that of the column to make; None: column, layer and method, e.g. `hs_last_16_pca`.
+    `replace`: an earlier projection of that name may be replaced by another one.
 
-    Raises
-    ------
-    NotFoundError
-        There is no such column or layer.
-    SchemaError
-        The column has not the same floating numbers for each row, or the name is taken.
+    Raises NotFoundError: there is no such column or layer; SchemaError: the column has not the same
+    floating numbers for each row, or the name is taken.
     """
     states = _check_states(store, projection)
     layer, select = _choose_layer(store, projection, states)
@@ -138,9 +129,6 @@ def _choose_layer(
 
 def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
     where = f"{store.path}, column {projection.column!r}"
-    if projection.method not in METHODS:
-        known = ", ".join(METHODS)
-        raise SchemaError(f"method: expected one of {known}, found {projection.method!r:.80}")
     if not 1 <= projection.dimensions <= width:
         raise SchemaError(
             f"{where}: expected 1 to {width} dimensions, as many as it has numbers for each trace, "
@@ -150,11 +138,6 @@ def _check_sizes(store: TraceStore, projection: Projection, width: int) -> None:
         raise SchemaError(
             f"{where}: expected at most {MAX_WIDTH} numbers for each trace, found {width}; "
             "their covariances would not fit in memory"
-        )
-    if projection.sample < 1 or projection.seed < 0:
-        raise SchemaError(
-            f"expected a sample of at least 1 and a seed of at least 0, "
-            f"found {projection.sample} and {projection.seed}"
         )
     if not len(store):
         raise SchemaError(f"{store.path}: expected traces to project, found an empty store")
@@ -191,26 +174,14 @@ def project_column(
     """Add a column float32 `(dimensions,)` of coordinates, in one commit.
 
     A row whose states are not all finite gets NaN, and is no part of the sample. Stopped, it has
-    added nothing. The same store, projection and seed give the same numbers on one machine.
+    added nothing. The same store, projection and seed give the same numbers on one machine. If the
+    store has the very projection, nothing is done. `progress` is called with the number of rows
+    read so far, of `Plan.n_reads`.
 
-    Parameters
-    ----------
-    projection, name, replace
-        See `plan_projection`. If the store has the very projection, nothing is done.
-    progress
-        Called with the number of rows read so far, of `Plan.n_reads`.
-
-    Returns
-    -------
-    dict
-        What the provenance says of the column, under `PROJECTIONS_KEY`: what was asked for,
-        `rows_fitted`, `rows_not_finite` (NaN), and `explained_variance` of each principal
-        component as a fraction.
-
-    Raises
-    ------
-    StoreError
-        See `plan_projection`; or no row of the sample is finite. The store is as it was.
+    Returns what the provenance says of the column, under `PROJECTIONS_KEY`: what was asked for,
+    `rows_fitted`, `rows_not_finite` (NaN), and `explained_variance` of each principal component as
+    a fraction. Raises as `plan_projection` does, and if no row of the sample is finite; the store
+    is as it was.
     """
     store = TraceStore.open(writer.root)
     plan = plan_projection(store, projection, name, replace=replace)

@@ -53,48 +53,33 @@ class Pca(NamedTuple):
         return (states - self.mean) @ self.components.T
 
 
-class _Moments:
-    """Mean and scatter of rows that come in blocks: float64 `(width,)` and `(width, width)`."""
-
-    def __init__(self, width: int) -> None:
-        self.n_rows = 0
-        self.mean = np.zeros(width)
-        self.scatter = np.zeros((width, width))
-
-    def add(self, block: np.ndarray) -> None:
-        """Count in rows, float64 `(n, width)`.
-
-        Each block is centred on its own mean, and the distance of the means is one row more (Ross
-        et al. 2008, "Incremental learning for robust visual tracking"), so nothing cancels where
-        the mean is far from 0.
-        """
-        if not len(block):
-            return
-        n_all = self.n_rows + len(block)
-        block_mean = block.mean(axis=0)
-        distance = block_mean - self.mean
-        between = np.sqrt(self.n_rows * len(block) / n_all) * distance
-        rows = np.vstack([block - block_mean, between])
-        self.scatter += rows.T @ rows
-        self.mean += distance * (len(block) / n_all)
-        self.n_rows = n_all
-
-
 def fit_pca(blocks: Iterable[np.ndarray], width: int, dimensions: int) -> Pca:
     """Fit principal components, at most `width`, to blocks of finite rows, float64 `(n, width)`.
 
-    The entry of a component that is largest in magnitude is positive, since either sign is as
-    right. Without rows, or if all are equal, no variance is explained.
+    Each block is centred on its own mean, and the distance of the means is one row more (Ross et
+    al. 2008, "Incremental learning for robust visual tracking"), so nothing cancels where the mean
+    is far from 0. The entry of a component that is largest in magnitude is positive, since either
+    sign is as right. Without rows, or if all are equal, no variance is explained.
     """
-    moments = _Moments(width)
+    n_rows = 0
+    mean = np.zeros(width)
+    scatter = np.zeros((width, width))
     for block in blocks:
-        moments.add(block)
-    variances, vectors = _leading(moments.scatter, dimensions)
+        if not len(block):
+            continue
+        n_before, n_rows = n_rows, n_rows + len(block)
+        block_mean = block.mean(axis=0)
+        distance = block_mean - mean
+        between = np.sqrt(n_before * len(block) / n_rows) * distance
+        centred = np.vstack([block - block_mean, between])
+        scatter += centred.T @ centred
+        mean += distance * (len(block) / n_rows)
+    variances, vectors = _leading(scatter, dimensions)
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.where(vectors[largest, np.arange(dimensions)] < 0, -1.0, 1.0)
-    whole = np.trace(moments.scatter)
+    whole = np.trace(scatter)
     explained = np.clip(variances, 0, None) / whole if whole > 0 else np.zeros(dimensions)
-    return Pca(moments.mean, (vectors * signs).T, explained, moments.n_rows)
+    return Pca(mean, (vectors * signs).T, explained, n_rows)
 
 
 def _leading(matrix: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,24 +1,26 @@
 """An array that grows: gathers items, writes whole chunks, publishes shards when it commits.
 
-It knows items and shards, not rows, ids or strings.
+It knows items and shards, not rows or strings; the runs of the id table are such arrays too.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from crc32c import crc32c
 
-from store.format.array_info import ArrayInfo
-from store.format.contents import WORKING_DIR, StoredArray
+from store.format.contents import WORKING_DIR, StoredArray, run_arrays, run_name
+from store.format.ids import Run, build_run, hash_ids
 from store.format.manifest import GROUP_FILE, Manifest
-from store.format.zarr_json import array_json
+from store.format.zarr_json import RUN_INFO, ArrayInfo, array_json, group_json
 from store.read.array import Array
 from store.read.directory import StoreDirectory
-from store.read.source import open_array
+from store.read.id_table import IdTable
+from store.read.source import LocalSource, open_array
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
-__all__ = ["ArrayWriter", "write_array", "write_metadata"]
+__all__ = ["ArrayWriter", "merge_runs", "write_array", "write_metadata", "write_run"]
 
 # items gathered before they are written: still in the processor's cache then
 BUFFER_BYTES = 1024 * 1024
@@ -214,3 +216,30 @@ def write_metadata(root: Path, files: Files, path: str, text: bytes) -> None:
     """Put the metadata of a group or an array in its place, durably."""
     files.make_dirs(root / path)
     files.replace_text(root / path / GROUP_FILE, text, root / WORKING_DIR / GROUP_FILE)
+
+
+def merge_runs(
+    root: Path, files: Files, manifest: Manifest, run: Run, new_ids: Iterable[str]
+) -> int:
+    """Write a run that contains committed runs and the ids of new rows; return its checksum.
+
+    `run` begins at the first row of a committed run, or at a new row, and ends at the end of all
+    rows; `new_ids` are of the rows that are not committed. Raises CorruptError if a committed run
+    is damaged: a copy of it would get a new checksum.
+    """
+    first, n_rows = run
+    table = IdTable(LocalSource(StoreDirectory.at(root)), manifest, check=True)
+    runs = [table.run(old) for old in manifest.runs if old[0] >= first]
+    runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
+    hashes, rows = map(np.concatenate, zip(*runs, strict=True))
+    return write_run(root, files, run, hashes, rows)
+
+
+def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
+    """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
+    checksum = 0
+    write_metadata(root, files, f"_index/{run_name(run)}", group_json())
+    for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
+        write_array(root, files, array, RUN_INFO, [values])
+        checksum = crc32c(values.data, checksum)
+    return checksum

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.arrow import is_arrow, nested_array, ragged_parts
 from store.format.schema import TRACE_ID, Column, Schema
-from store.format.values import encode_items, encode_text
+from store.format.values import encode_items, encode_text, is_arrow, nested_array, ragged_parts
 from store.read.batch import Batch, Ragged, ragged_arrays
 from store.write.rows import MAX_ID_BYTES, Items, check_names, encode_id
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Block", "Columns", "encode_block"]
+__all__ = ["Columns", "encode_block"]
 
 Columns: TypeAlias = "Batch | Mapping[str, Any] | pyarrow.Table"
 

@@ -19,21 +19,20 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
 from store.write.background import BackgroundWriter
-from store.write.copy import Progress
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
-from store.write.source import Source
+from store.write.source import Progress, Source
 from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 
 __all__ = [
-    "LONGEST_COMMAND",
     "HeldSignals",
     "build_store",
     "check_new",
     "check_partial",
+    "command_key",
     "command_line",
     "is_partial",
     "open_begun",
@@ -77,14 +76,14 @@ def build_store(
     if path.exists():
         return _finished(path, source)
     partial = partial_path(path)
-    command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-    writer = _open_partial(path, source, files, command_key)
+    kept_command = command_key(command)
+    writer = _open_partial(path, source, files, kept_command)
     if path.exists():  # another process has finished it since
         files.remove_tree(partial)
         writer.discard()
         return _finished(path, source)
     try:
-        _drain(source, writer, command_key, progress, space, background)
+        _drain(source, writer, kept_command, progress, space, background)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -105,13 +104,13 @@ def build_store(
 def _drain(
     source: Source,
     writer: StoreWriter,
-    command_key: dict[str, str],
+    kept_command: dict[str, str],
     progress: Progress,
     space: SpaceCheck | None,
     background: BackgroundWriter | None,
 ) -> None:
     """Append all rows that a source has left, and record its remarks."""
-    described = source.provenance | command_key
+    described = source.provenance | kept_command
 
     def append(trace_id: str, row: Row, remarks: dict[str, object]) -> None:
         writer.provenance = described | remarks  # a commit by this row has the remarks up to it
@@ -139,6 +138,11 @@ def _kept(partial: Path) -> str:
         return "no trace is kept"
     traces = count(n_rows, "trace is", "traces are")
     return f"{traces} kept in {partial}; the same command goes on"
+
+
+def command_key(command: str | None) -> dict[str, str]:
+    """What the provenance of a build keeps of the command line that goes on with it."""
+    return {COMMAND: command[:LONGEST_COMMAND]} if command else {}
 
 
 def check_new(path: Path) -> None:
@@ -211,7 +215,7 @@ def _finished(path: Path, source: Source) -> TraceStore:
 
 
 def _open_partial(
-    path: Path, source: Source, files: Files, command_key: dict[str, str]
+    path: Path, source: Source, files: Files, kept_command: dict[str, str]
 ) -> StoreWriter:
     """The writer of a build that was stopped, or of a new one."""
     partial = partial_path(path)
@@ -231,7 +235,7 @@ def _open_partial(
                 files.remove(partial / GROUP_FILE)
                 clear_directory(partial, files)
     check_partial(partial)
-    return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
+    return StoreWriter.create(partial, source.schema, source.provenance | kept_command, files)
 
 
 def check_partial(partial: Path) -> None:

@@ -22,11 +22,11 @@ from store.format.schema import TRACE_ID, Schema
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.read.union import has_one_layout, have_dtype, plan_joined
-from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, is_uninitialised, paths_in
 from store.write.rewrite import NewIds, Rewriting
+from store.write.source import Progress
 from store.write.writer import group_text, publish
 
 __all__ = ["Linked", "link_or_say", "link_stores", "linked_columns"]

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from store.format.array_info import ArrayInfo
 from store.format.contents import (
     WORKING_DIR,
     StoredArray,
@@ -15,7 +14,7 @@ from store.format.contents import (
     infos_of,
 )
 from store.format.manifest import GROUP_FILE, Manifest
-from store.format.zarr_json import array_json
+from store.format.zarr_json import ArrayInfo, array_json
 from store.write.array_writer import write_metadata
 from store.write.files import Files
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import CorruptError
-from store.format.array_info import ArrayInfo
 from store.format.contents import (
     GROUPS,
     StoredArray,
@@ -23,14 +22,13 @@ from store.format.contents import (
 from store.format.ids import Run, hash_ids, hashes_by_row
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
-from store.format.zarr_json import array_json, group_json
+from store.format.zarr_json import ArrayInfo, array_json, group_json
 from store.read.location import Offsets
 from store.read.shard import RESTORE
 from store.read.source import open_array
 from store.read.store import TraceStore
-from store.write.array_writer import write_array, write_metadata
+from store.write.array_writer import write_array, write_metadata, write_run
 from store.write.files import Files
-from store.write.id_table import write_run
 
 __all__ = ["NewIds", "Rewriting"]
 
@@ -161,13 +159,7 @@ class Rewriting:
 def _read_run(store: TraceStore, run: Run) -> np.ndarray:
     """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
     with store.reader.explained():
-        by_row = hashes_by_row(run, *store.reader.id_table.run(run))
-    if by_row is None:
-        raise CorruptError(
-            f"{store.path}, id table, rows {run_name(run)}: expected each row once, found "
-            f"otherwise; {RESTORE}"
-        )
-    return by_row
+        return hashes_by_row(run, *store.reader.id_table.run(run), store.path)
 
 
 def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:

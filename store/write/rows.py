@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import SchemaError, closest
-from store.format.array_info import array_infos
 from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.manifest import Manifest
 from store.format.schema import Column, Schema
 from store.format.values import encode_text, encode_value
+from store.format.zarr_json import array_infos
 from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter
 from store.write.files import Files

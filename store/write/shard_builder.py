@@ -14,27 +14,20 @@ import numpy as np
 from crc32c import crc32c
 
 from store.format.codecs import parse_codec, split_compressed
-from store.format.layout import ArrayLayout
-from store.format.shard_table import ENTRY, encode_table, raw_entries
+from store.format.layout import ENTRY, ArrayLayout, encode_table, raw_entries
 from store.write.files import Files, opened
 
 __all__ = ["CompressedBuilder", "RawBuilder"]
 
 
 class _Builder:
-    """A shard that is being written, whole chunks at a time, in a working file that no one reads.
-
-    Attributes
-    ----------
-    n_chunks
-        Chunks in each plane so far.
-    """
+    """A shard that is being written, whole chunks at a time, in a file that no one reads."""
 
     def __init__(self, files: Files, layout: ArrayLayout, working: Path) -> None:
         self.files = files
         self.layout = layout
         self.working = working
-        self.n_chunks = 0
+        self.n_chunks = 0  # in each plane so far
         self._fd = files.create(working)
 
     @property

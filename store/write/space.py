@@ -14,6 +14,7 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.read.store import TraceStore
+from store.reports import size_text
 
 __all__ = [
     "SpaceCheck",
@@ -63,8 +64,8 @@ class SpaceCheck:
         if needed <= free:
             return
         text = (
-            f"{self.path}: the rest will take about {_gb(needed)}, "
-            f"and {_gb(free)} are free on its disk"
+            f"{self.path}: the rest will take about {size_text(needed)}, "
+            f"and {size_text(free)} are free on its disk"
         )
         if needed > REFUSED_FROM * free and not self.ignore:
             raise SchemaError(f"{text}; {ADVICE}")
@@ -76,8 +77,8 @@ def check_space(path: Path, needed: int, *, ignore: bool = False) -> None:
     free = free_bytes(path)
     if needed > free and not ignore:
         raise SchemaError(
-            f"{path}: it will take {_gb(needed)}, and {_gb(free)} are free on its disk; "
-            "choose another disk, or pass --ignore-space"
+            f"{path}: it will take {size_text(needed)}, and {size_text(free)} are free on its "
+            "disk; choose another disk, or pass --ignore-space"
         )
 
 
@@ -115,7 +116,3 @@ def bytes_of_rows(store: TraceStore, rows: Sequence[int]) -> int:
             column_bytes = bytes_under(store.path / store.schema.layout(name).path)
             total += column_bytes * n_chosen / n_items
     return round(total)
-
-
-def _gb(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:,.1f} MB"

@@ -37,10 +37,9 @@ from store.read.source import LocalSource
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.layers import check_recorded
-from store.write.array_writer import write_metadata
+from store.write.array_writer import merge_runs, write_metadata
 from store.write.blocks import Columns, encode_block
 from store.write.files import DISK, Files
-from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
 from store.write.rows import (

@@ -19,7 +19,7 @@ from store.importers.files import find_older
 from store.importers.legacy import ImportSource
 from store.importers.pickles import MAX_BYTES
 from store.importers.source import Options
-from store.labels.score_table import ScoreTable
+from store.labels.rule import ScoreTable
 from store.write.build import build_store, open_begun
 
 GENERATIONS = "ABCDEF"

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from store import StoreWriter, TraceStore
 from store.labels.answer_scores import SCORE_THRESHOLD
-from store.labels.plan import LabelPlan, plan_labels, plan_undo
-from store.labels.relabel import commit_labels
-from store.labels.score_table import ScoreTable
+from store.labels.plan import LabelPlan, commit_labels, plan_labels, plan_undo
+from store.labels.rule import ScoreTable
 
 
 def set_labels(

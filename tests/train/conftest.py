@@ -9,7 +9,7 @@ import pytest
 from store import Column, Schema, StoreWriter, TraceStore
 from store.transform.merge import merge_stores
 from store.write.build import build_store
-from store.write.copy import CopySource
+from store.write.source import CopySource
 
 sys.path.insert(0, str(Path(__file__).parent))  # for helpers that are not tests
 

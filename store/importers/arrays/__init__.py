@@ -1,5 +1,7 @@
 """Opens a file of arrays or a table by its kind."""
 
+from collections.abc import Callable
+
 from store.errors import SchemaError
 from store.importers.arrays.contents import Contents
 from store.importers.arrays.hdf5 import open_hdf5
@@ -14,27 +16,24 @@ __all__ = ["READ", "open_contents"]
 READ = ".npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines, pickles or .pt of arrays"
 
 
+OPENERS: dict[str, Callable[[Given, int], Contents]] = {
+    "safetensors": lambda given, _: open_safetensors(given.path),
+    "npz": lambda given, max_bytes: open_npz(given.path, max_bytes),
+    "npy": open_npy,
+    "Arrow": lambda given, _: open_arrow(given.path, given.files),
+    "Parquet": lambda given, max_bytes: open_parquet(given.path, max_bytes),
+    "HDF5": lambda given, max_bytes: open_hdf5(given.path, max_bytes),
+    "JSON lines": lambda given, _: open_json_lines(given.path),
+    **dict.fromkeys(PICKLES, open_pickled),
+}
+
+
 def open_contents(given: Given, max_bytes: int) -> Contents:
     """Open arrays or a table, of which no array may take more than `max_bytes` of memory.
 
     Raises a StoreError for a file that is damaged, or of a kind without keys; the message does not
     name it.
     """
-    match given.kind:
-        case "safetensors":
-            return open_safetensors(given.path)
-        case "npz":
-            return open_npz(given.path, max_bytes)
-        case "npy":
-            return open_npy(given, max_bytes)
-        case "Arrow":
-            return open_arrow(given.path, given.files)
-        case "Parquet":
-            return open_parquet(given.path, max_bytes)
-        case "HDF5":
-            return open_hdf5(given.path, max_bytes)
-        case "JSON lines":
-            return open_json_lines(given.path)
-        case kind if kind in PICKLES:
-            return open_pickled(given, max_bytes)
-    raise SchemaError(f"expected {READ}, found {describe(given.kind)}")
+    if given.kind not in OPENERS:
+        raise SchemaError(f"expected {READ}, found {describe(given.kind)}")
+    return OPENERS[given.kind](given, max_bytes)

@@ -67,7 +67,11 @@ def untold(mapped: Sequence[Mapped], sizes: Iterable[Mapping[str, Shape]]) -> li
     number for each token, and not always that of the second axis too. Only the first records are
     looked at: reading lengths may take as long as reading the states.
     """
-    found = [item for item in mapped if item.names is None and _is_of_tokens_and_layers(item)]
+    found = [
+        item
+        for item in mapped
+        if item.names is None and item.axes and item.axes[0] and LAYERS_AXIS in item.axes[1]
+    ]
     first: dict[str, int] = {}
     seen: set[str] = set()  # keys of states
     apart: set[str] = set()  # those with records that are not as long as their tokens
@@ -87,11 +91,6 @@ def untold(mapped: Sequence[Mapped], sizes: Iterable[Mapping[str, Shape]]) -> li
         if not found:
             break
     return [item for item in found if item.key in apart | (seen - told)]
-
-
-def _is_of_tokens_and_layers(item: Mapped) -> bool:
-    axis, names = item.axes or (None, ())
-    return axis is not None and LAYERS_AXIS in names
 
 
 def _counts(one: Mapped, item: Mapped) -> bool:

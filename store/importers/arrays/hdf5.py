@@ -16,7 +16,7 @@ import numpy as np
 from store.errors import RefusedError, SchemaError
 from store.extras import needs_extra
 from store.importers.arrays.contents import LIST, TEXT, Arrays, Key, StoredArray, check_bytes
-from store.importers.arrays.numpy_files import damage
+from store.importers.damage import damage
 
 __all__ = ["check_inside", "open_file", "open_hdf5"]
 

@@ -24,23 +24,17 @@ from store.importers.arrays.mapping import (
 )
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
-from store.importers.source import FileSource, Options, Row, check_scores_of_part
+from store.importers.source import SINGLE, FileSource, Options, Row, check_scores_of_part
 from store.labels.rule import check_agreement
 from store.traces.fields import Fields, find_fields
 
-__all__ = ["SINGLE", "MapSource"]
+__all__ = ["MapSource"]
 
 T = TypeVar("T")
 
 UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
 # columns of one value, which a key of this name is without being mapped
 IMPLIED = {name for name, axes in KNOWN.items() if axes == (None, ())} - {"source_file"}
-SINGLE = {
-    "question_id": Column("utf8"),
-    "score": Column("float32"),
-    "label": Column("int8"),
-    "source_file": Column("utf8"),
-}
 
 
 class MapSource(FileSource):

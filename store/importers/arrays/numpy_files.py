@@ -4,13 +4,8 @@ The header of each array is read first, and its bytes are compared with the cap 
 the file has for it. Arrays of Python objects, which NumPy writes as pickles, are refused.
 """
 
-import errno
 import math
-import struct
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -19,26 +14,13 @@ import numpy as np
 
 from store.errors import CorruptError, RefusedError, SchemaError
 from store.importers.arrays.contents import TEXT, Arrays, Key, StoredArray, check_bytes
+from store.importers.damage import damage
 from store.importers.files import NPY, Given
 
-__all__ = ["damage", "open_npy", "open_npz"]
+__all__ = ["open_npy", "open_npz"]
 
 MAX_MEMBERS = 10_000
 MAX_HEADER = 10_000  # NumPy's own limit: what it parses as a literal
-_DAMAGE = (  # what NumPy, zipfile and h5py raise for damaged bytes
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    RuntimeError,
-    NotImplementedError,
-    OverflowError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def open_npz(path: Path, max_bytes: int) -> Arrays:
@@ -110,18 +92,3 @@ def _key(file: IO[bytes], n_bytes: int, max_bytes: int, name: str) -> Key:
             f"found {n_bytes - file.tell()}; copy the file again"
         )
     return Key(TEXT if dtype.kind in "US" else dtype.name, tuple(shape))
-
-
-@contextmanager
-def damage() -> Iterator[None]:
-    """Turn what the libraries raise for damaged bytes into one error."""
-    try:
-        yield
-    except _DAMAGE as error:
-        # a damaged archive has a place before its beginning; other errors are those of the disk,
-        # some of which zipfile takes for damage
-        cause = error.__context__ if isinstance(error, zipfile.BadZipFile) else error
-        if isinstance(cause, OSError) and cause.errno not in (None, errno.EINVAL):
-            raise cause from None
-        reason = " ".join(str(error).split())[:200]
-        raise CorruptError(f"expected whole arrays, found {reason}; copy the file again") from error

@@ -1,21 +1,99 @@
-"""Tables: JSON lines, Arrow files as the library datasets saves them, Parquet; a record a line."""
+"""Tables: JSON lines, Arrow files as the library datasets saves them, Parquet; a record a line.
 
+Values of JSON that serving engines nest are flattened: `meta_info.hidden_states` is the key
+hidden_states of the object under meta_info. vllm-lens writes an array as an object of `data`
+(base64), `dtype` and `shape`; SGLang a list of the prompt's states and then one state for each
+step, which become one list.
+"""
+
+import base64
+import binascii
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
-from store.errors import CorruptError, FormatError, SchemaError
+from store.errors import FormatError, SchemaError
 from store.extras import needs_extra
-from store.format.arrow import nested_array
+from store.format.values import nested_array
 from store.importers.arrays.contents import BadRecord, Record, Table, check_bytes
-from store.importers.arrays.nested import flat_record
+from store.importers.damage import damage
 from store.text_records import LineError, read_json_lines
 
 __all__ = ["open_arrow", "open_json_lines", "open_parquet"]
+
+MAX_DEPTH = 4  # of objects in each other
+ENCODED = {"data", "dtype", "shape"}
+DTYPES = {"bfloat16": np.dtype(bfloat16)} | {
+    name: np.dtype(name).newbyteorder("<")
+    for name in ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")
+}
+
+
+def flat_record(record: Record) -> dict[str, Any]:
+    """Return a record with a key for each value in its objects; arrays are decoded.
+
+    Raises SchemaError for an array whose bytes are not those of its shape.
+    """
+    return dict(_flat(record, "", 1))
+
+
+def _flat(record: Record, before: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        key = before + name
+        if not isinstance(value, Mapping) or not value:
+            yield key, _joined(value)
+        elif value.keys() == ENCODED:
+            yield key, _decoded(key, value)
+        elif depth < MAX_DEPTH:
+            yield from _flat(value, f"{key}.", depth + 1)
+        else:
+            yield key, value
+
+
+def _joined(value: Any) -> Any:
+    """Join a list of a block of states and single ones; anything else is as it is."""
+    if not isinstance(value, list) or len(value) < 2 or _depth(value[0]) != 2:
+        return value
+    if any(_depth(one) not in (1, 2) for one in value[1:]) or {*map(_depth, value[1:])} == {2}:
+        return value
+    return [row for one in value for row in (one if _depth(one) == 2 else [one])]
+
+
+def _depth(value: Any) -> int:
+    """Return how many lists are in each other at the beginning of a value."""
+    depth = 0
+    while isinstance(value, list) and value:
+        value = value[0]
+        depth += 1
+    return depth
+
+
+def _decoded(key: str, value: Mapping[str, Any]) -> np.ndarray:
+    dtype = DTYPES.get(str(value["dtype"]).removeprefix("torch."))
+    shape = value["shape"]
+    is_shape = isinstance(shape, list) and all(type(one) is int and one >= 0 for one in shape)
+    if dtype is None or not is_shape:
+        raise SchemaError(
+            f"{key!r:.80}: expected an array of {', '.join(DTYPES)} with a shape, found "
+            f"{value['dtype']!r:.40} {shape!r:.80}"
+        )
+    try:
+        data = base64.b64decode(value["data"], validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise SchemaError(f"{key!r:.80}: expected base64, found: {error}") from error
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise SchemaError(
+            f"{key!r:.80}: expected {prod(shape) * dtype.itemsize:,} bytes for {dtype.name} "
+            f"{tuple(shape)}, found {len(data):,}; it may be compressed, which is not read"
+        )
+    return np.frombuffer(data, dtype).reshape(shape)
+
 
 MAX_LINE = 1 << 30  # characters
 PARQUET_ROWS = 64  # at once; a row may have megabytes
@@ -91,13 +169,8 @@ def _pyarrow(kind: str) -> Iterator[Any]:
         import pyarrow
         import pyarrow.ipc
         import pyarrow.parquet
-    try:
+    with damage("Arrow data", (pyarrow.ArrowException, EOFError, OSError)):
         yield pyarrow
-    except (pyarrow.ArrowException, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise CorruptError(f"expected Arrow data, found {reason}; copy the file again") from error
 
 
 def _rows(batches: Iterable[Any], keys: Collection[str] | None) -> Iterator[Record]:

@@ -27,7 +27,7 @@ from store.importers.source import FileSource, Options, Row, check_scores_of_par
 from store.reports import count
 from store.traces.columns import columns_of
 
-__all__ = ["ImportReport", "ImportSource"]
+__all__ = ["ImportSource"]
 
 BY_STEP = ("raw A", "raw B", "raw C", "raw D")
 COLUMNS = columns_of(command="import")

@@ -21,7 +21,7 @@ import numpy as np
 
 from store.errors import SchemaError
 
-__all__ = ["UNKNOWN", "Span"]
+__all__ = ["Span"]
 
 UNKNOWN = -1  # the id of a token that the file does not hold
 

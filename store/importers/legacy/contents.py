@@ -22,7 +22,7 @@ from store.importers.legacy.raw import RawTraces
 from store.importers.pickles import read_content
 from store.reports import count
 
-__all__ = ["FileReader", "Survey", "Traces", "describe_files", "import_command", "survey_files"]
+__all__ = ["FileReader", "Traces", "describe_files", "import_command", "survey_files"]
 
 NAMED = 3  # files of a kind that are shown
 
@@ -79,7 +79,10 @@ class FileReader:
             found = f"a dict with the keys {shown_keys(content)}"
         elif not isinstance(content, list):
             found = type(content).__name__
-        elif not content or any(map(_is_raw, content)):
+        elif not content or any(  # damaged records beside it are named one by one
+            isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
+            for record in content
+        ):
             return self._raw_traces(content)
         elif isinstance(content[0], Mapping):
             found = f"a list of {shown_keys(content[0])}"
@@ -90,11 +93,6 @@ class FileReader:
             f"graphs with labels and question_ids, found {found}; python -m store import --inspect "
             "shows a --map for other arrays"
         )
-
-
-def _is_raw(record: object) -> bool:
-    """Return whether it is a record of a raw file; damaged ones beside it are told one by one."""
-    return isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
 
 
 class Survey(NamedTuple):

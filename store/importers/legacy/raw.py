@@ -9,8 +9,7 @@ than most of its file, is an error with its reason.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -145,12 +144,29 @@ class RawTraces:
     records: list
     keep_attention: bool  # whether the rows hold the full attention maps
     max_bytes: int  # of the arrays of one record, at most
-    _first: dict[int, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._first: dict[int, int] = {}
+        distinct = {id(record): record for record in self.records}
+        # one that is there a million times is looked at once
+        facts = {key: Facts.of(record) for key, record in distinct.items()}
+        self._facts = [facts[id(record)] for record in self.records]
+        self._generation = _most_common((one.generation for one in self._facts), UNCLEAR)
+        self._common_sizes = _most_common((one.sizes for one in self._facts), None)
+        own = [key for key, one in facts.items() if one.generation == self._generation]
+        own_texts = (facts[key].has_text_of_each_token for key in own)
+        self._have_text_of_each_token = _most_common(own_texts, None)
+        # what a record of the file may be expected to have: some other has it
+        self._keys = frozenset(chain.from_iterable(distinct[key] for key in own))
+        # the version that read B alone looked for ids in this order, and stores that it began go on
+        order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
+        id_keys = (name for key in own for name in order if name in distinct[key])
+        self._id_key = _most_common(id_keys, None)
 
     def __len__(self) -> int:
         return len(self.records)
 
-    @cached_property
+    @property
     def kind(self) -> str:
         """Return the generation of most records, such as "raw B" or "raw A without ids".
 
@@ -162,56 +178,10 @@ class RawTraces:
             return self._generation
         return self._generation + WITHOUT_IDS
 
-    @cached_property
-    def _facts(self) -> list[Facts]:
-        """Those of each record; one that is there a million times is looked at once."""
-        distinct = {id(record): record for record in self.records}
-        facts = {key: Facts.of(record) for key, record in distinct.items()}
-        return [facts[id(record)] for record in self.records]
-
-    @cached_property
-    def _generation(self) -> str:
-        found = [facts.generation for facts in self._facts]
-        return _most_common(found, UNCLEAR)
-
-    @cached_property
-    def _own(self) -> list[tuple[Mapping, Facts]]:
-        """The distinct records of the file's own generation."""
-        own = {
-            id(record): (record, facts)
-            for record, facts in zip(self.records, self._facts, strict=True)
-            if facts.generation == self._generation
-        }
-        return list(own.values())
-
-    @cached_property
-    def _common_sizes(self) -> Sizes | None:
-        found = [facts.sizes for facts in self._facts]
-        return _most_common(found, None)
-
-    @cached_property
-    def _have_text_of_each_token(self) -> bool | None:
-        found = [facts.has_text_of_each_token for _, facts in self._own]
-        return _most_common(found, None)
-
     @property
     def typical_first(self) -> list[int]:
         """The numbers of all records, first those that have the sizes of most."""
         return sorted(range(len(self)), key=lambda i: self._facts[i].sizes != self._common_sizes)
-
-    @cached_property
-    def _keys(self) -> frozenset[str]:
-        """What a record of the file may be expected to have: some other has it."""
-        records = [record for record, _ in self._own]
-        return frozenset(chain.from_iterable(records))
-
-    @cached_property
-    def _id_key(self) -> str | None:
-        """The key of the question's id in most records, None if none has one."""
-        # the version that read B alone did so by this key, and stores that it began go on
-        order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
-        keys = (key for record, _ in self._own for key in order if key in record)
-        return _most_common(keys, None)
 
     def row(self, i: int) -> Row:
         """Return the columns of record i; raise SchemaError if it contradicts itself.

@@ -12,15 +12,13 @@ import errno
 import gzip
 import io
 import pickle
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from store.errors import CorruptError, RefusedError, StoreError, is_no_damage
+from store.importers.damage import DAMAGED_BYTES
 from store.importers.pickles.limits import CheckedReader, TooLargeError, too_much
 from store.importers.pickles.torch_files import (
     LEGACY_MAGIC,
@@ -39,24 +37,8 @@ DEFLATE_RATIO = 1032  # most bytes that one byte of gzip can hold (https://zlib.
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FIRST_OPCODES = b"\x80(]})cINFLVSKMJGXUTB"  # \x80 from protocol 2 on, the others before
-_DAMAGE = (  # what the unpickler, gzip, NumPy and torch raise for damaged bytes
-    pickle.UnpicklingError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    BufferError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    SystemError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# what the unpickler raises for damaged bytes
+_DAMAGE = (pickle.UnpicklingError, MemoryError, SystemError, *DAMAGED_BYTES)
 
 
 def kind_of_file(path: Path) -> str:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
 from store.sources.huggingface.batch_halving import BatchedModel
-from store.transform.samples.meaning import Inference, Pair
+from store.transform.samples.agreement import Inference, Pair
 
 __all__ = ["HuggingFaceNli", "find_labels"]
 

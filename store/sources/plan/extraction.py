@@ -10,19 +10,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import PurePath
 from typing import NamedTuple
 
 from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
+from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import Schema
-from store.format.shard_table import table_bytes
 from store.reports import count, size_text
 from store.sources.plan.machine import Machine, clock_text, column_table
 from store.sources.plan.measures import Sample, TraceLengths
 
-__all__ = ["BLOCK_BYTES", "OVERHEAD", "ExtractionPlan", "StoreSize", "plan_store"]
+__all__ = ["BLOCK_BYTES", "OVERHEAD", "ExtractionPlan", "plan_store"]
 
 OVERHEAD = "offsets, checksums, ids"  # what no column owns
 ROOT_BYTES = 12_000  # the manifest with the provenance of an extraction, measured on the example
@@ -113,7 +112,7 @@ def _blocks(n_bytes: int) -> int:
     return -(-n_bytes // BLOCK_BYTES)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExtractionPlan:
     """What an extraction will need."""
 
@@ -133,57 +132,35 @@ class ExtractionPlan:
     machine: Machine
     notes: list[str]  # what makes the plan less certain; one line each
 
-    @cached_property
-    def size(self) -> StoreSize:
-        """Of all parts together."""
-        items = self.lengths.count_items(self._n_maps)
-        shrinks = self.sample.shrinks if self.sample else {}
-        return plan_store(self.schema, self.lengths.n_rows, items, shrinks, self.n_workers)
-
-    @property
-    def tokens_per_trace(self) -> float:
-        return float((self.lengths.prompts + self.lengths.answers).mean())
-
-    @property
-    def fits(self) -> bool:
-        return self.size.disk_bytes <= self.free_bytes
-
-    @property
-    def worker_questions(self) -> int:
-        return math.ceil(self.n_questions / self.n_workers)
-
-    @property
-    def seconds(self) -> float | None:
-        """Until the last worker is done: each loads the model and takes its part."""
-        if self.sample is None:
-            return None
-        return self.sample.load_s + self.worker_questions * self.sample.question_s
-
-    @property
-    def column_bytes(self) -> int:
-        """In the memory of each worker: batches of the longest traces; texts do not count."""
-        items = self.lengths.longest_alone().count_items(self._n_maps)
+    def __post_init__(self) -> None:
+        lengths, sample = self.lengths, self.sample
+        edges = self.schema.columns.get("attn_edges")
+        n_maps = math.prod(edges.item_shape) if edges else 1
+        # of all parts together
+        items = lengths.count_items(n_maps)
+        shrinks = sample.shrinks if sample else {}
+        self.size = plan_store(self.schema, lengths.n_rows, items, shrinks, self.n_workers)
+        self.fits = self.size.disk_bytes <= self.free_bytes
+        self.tokens_per_trace = float((lengths.prompts + lengths.answers).mean())
+        self.worker_questions = math.ceil(self.n_questions / self.n_workers)
+        # in the memory of each worker: batches of the longest traces; texts do not count
+        longest = lengths.longest_alone().count_items(n_maps)
         of_trace = sum(
-            column.item_bytes * (1 if column.axis is None else items[column.axis])
+            column.item_bytes * (1 if column.axis is None else longest[column.axis])
             for column in self.schema.columns.values()
             if not column.is_text
         )
-        return COPIES * self.batch_size * of_trace
-
-    @property
-    def peaks(self) -> tuple[int, int] | None:
-        """Of each worker: bytes of its process and on its GPUs; None without a sample."""
-        if self.sample is None:
-            return None
-        longer = self.lengths.longest / max(self.sample.tokens)
-        factor = self.batch_size / self.sample.n_traces * (longer**2 if self.has_maps else longer)
-        waiting = self.column_bytes * (COPIES - 1) // COPIES
-        return self.sample.host.scaled(factor) + waiting, self.sample.device.scaled(factor)
-
-    @property
-    def _n_maps(self) -> int:
-        edges = self.schema.columns.get("attn_edges")
-        return math.prod(edges.item_shape) if edges else 1
+        self.column_bytes = COPIES * self.batch_size * of_trace
+        # until the last worker is done: each loads the model and takes its part
+        self.seconds: float | None = None
+        # of each worker: bytes of its process and on its GPUs
+        self.peaks: tuple[int, int] | None = None
+        if sample is not None:
+            self.seconds = sample.load_s + self.worker_questions * sample.question_s
+            longer = lengths.longest / max(sample.tokens)
+            factor = self.batch_size / sample.n_traces * (longer**2 if self.has_maps else longer)
+            waiting = self.column_bytes * (COPIES - 1) // COPIES
+            self.peaks = sample.host.scaled(factor) + waiting, sample.device.scaled(factor)
 
     @property
     def remarks(self) -> list[str]:

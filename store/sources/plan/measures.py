@@ -41,7 +41,6 @@ __all__ = [
     "Peak",
     "Sample",
     "TraceLengths",
-    "bytes_of",
     "choose_sample",
     "count_tokens",
     "guess_tokens",

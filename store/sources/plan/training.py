@@ -6,7 +6,6 @@ is measured; the other shares and numbers are choices, and `docs/speed.md` says 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from store.reports import count, size_text
@@ -43,7 +42,7 @@ class Advice(NamedTuple):
     reasons: list[str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainingPlan:
     """What an epoch reads."""
 
@@ -55,42 +54,22 @@ class TrainingPlan:
     machine: Machine
     disk: DiskSpeed
 
-    @property
-    def epoch_bytes(self) -> int:
-        """Read from files in an epoch, by all processes together."""
-        return sum(column.n_bytes for column in self.columns)
-
-    @property
-    def row_bytes(self) -> int:
-        """Decoded, on average."""
-        return sum(column.decoded_bytes for column in self.columns) // max(1, self.n_rows)
-
-    @property
-    def batch_bytes(self) -> int:
-        """Decoded, on average."""
-        return self.row_bytes * min(self.batch_size, self.n_rows)
-
-    @property
-    def _free_bytes(self) -> int:
-        return max(0, self.machine.available_bytes - self.n_processes * RESERVE_BYTES)
-
-    @property
-    def cached(self) -> float:
-        """The fraction of the files that stays in the page cache, 0 to 1."""
-        return min(1.0, self._free_bytes / self.epoch_bytes) if self.epoch_bytes else 1.0
-
-    @property
-    def disk_bytes(self) -> int:
-        """From the disk in each epoch but the first, which reads all that is not cached."""
-        return round(self.epoch_bytes * (1 - self.cached))
-
-    @property
-    def disk_s(self) -> float | None:
-        """Seconds of that; None if the disk's speed is not known."""
+    def __post_init__(self) -> None:
+        # from files in an epoch, by all processes together; rows and batches are decoded
+        self.epoch_bytes = sum(column.n_bytes for column in self.columns)
+        decoded_bytes = sum(column.decoded_bytes for column in self.columns)
+        self.row_bytes = decoded_bytes // max(1, self.n_rows)  # on average
+        self.batch_bytes = self.row_bytes * min(self.batch_size, self.n_rows)
+        reserved = self.n_processes * RESERVE_BYTES
+        self._free_bytes = max(0, self.machine.available_bytes - reserved)
+        # the fraction of the files that stays in the page cache, 0 to 1
+        self.cached = min(1.0, self._free_bytes / self.epoch_bytes) if self.epoch_bytes else 1.0
+        # from the disk in each epoch but the first, which reads all that is not cached
+        self.disk_bytes = round(self.epoch_bytes * (1 - self.cached))
         speed = self.disk.bytes_per_s
-        return self.disk_bytes / speed if speed else None
+        self.disk_s = self.disk_bytes / speed if speed else None  # None: it is not known
 
-    @cached_property
+    @property
     def advice(self) -> Advice:
         """For each process."""
         num_workers, why_workers = self._choose_workers()
@@ -131,19 +110,10 @@ class TrainingPlan:
 
     def to_json(self) -> dict[str, object]:
         """Everything, for programs; bytes and seconds."""
+        plain = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         gpus = [gpu._asdict() for gpu in self.machine.gpus]
-        return {
-            "store": self.store,
+        return plain | {
             "columns": {column.name: column._asdict() for column in self.columns},
-            "n_rows": self.n_rows,
-            "batch_size": self.batch_size,
-            "n_processes": self.n_processes,
-            "epoch_bytes": self.epoch_bytes,
-            "row_bytes": self.row_bytes,
-            "batch_bytes": self.batch_bytes,
-            "cached": self.cached,
-            "disk_bytes": self.disk_bytes,
-            "disk_s": self.disk_s,
             "advice": self.advice._asdict(),
             "machine": self.machine._asdict() | {"gpus": gpus},
             "disk": self.disk._asdict(),

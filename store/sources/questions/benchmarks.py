@@ -1,17 +1,8 @@
-"""The files of benchmarks as their authors publish them, as records of one spelling.
+"""The files of benchmarks as their authors publish them, as records of one spelling. Pure.
 
-| benchmark | recognised by | label 1 (hallucination) | response |
-|---|---|---|---|
-| RAGTruth `response.jsonl` | `source_id`, `response`, `labels` | any span | `response` |
-| HaluEval, three tasks | `right_*` and `hallucinated_*` | `hallucinated_*` | both: two traces |
-| HaluEval general | `user_query`, `chatgpt_response` | "yes" | `chatgpt_response` |
-| TruthfulQA, CSV and JSON | correct and incorrect answers | an incorrect answer | each of them |
-| Mu-SHROOM | `model_input`, `model_output_text` | any of `hard_labels` | `model_output_text` |
-| SQuAD 1 and 2 | `paragraphs` | (nothing is given) | |
-
-Sources: the READMEs of github.com/ParticleMedia/RAGTruth, RUCAIBox/HaluEval and sylinrl/TruthfulQA,
-and of the data sets Helsinki-NLP/mu-shroom, truthfulqa/truthful_qa and rajpurkar/squad_v2 on the
-Hugging Face Hub. Pure: the records come in, and records go out.
+`docs/files.md` says what is read of each, and what makes a label. Sources: the READMEs of
+github.com/ParticleMedia/RAGTruth, RUCAIBox/HaluEval and sylinrl/TruthfulQA, and of the data sets
+Helsinki-NLP/mu-shroom, truthfulqa/truthful_qa and rajpurkar/squad_v2 on the Hugging Face Hub.
 """
 
 import hashlib
@@ -19,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from store.sources.questions.corpora import CORPORA, SUMMARY
-from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
+from store.sources.questions.form import Form, Record, add_form, as_list, as_objects, own_id
 from store.text_records import LineError
 
-__all__ = ["BENCHMARK_QUESTION_NAMES", "Form", "find_form"]
+__all__ = ["BENCHMARK_QUESTION_NAMES", "find_form"]
 
 # a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
 _MAJORITY = 0.5
@@ -41,6 +32,16 @@ def find_form(record: object) -> Form | None:
     return next((form for form in (*_FORMS, *CORPORA) if form.fits(record)), None)
 
 
+_FORMS: list[Form] = []  # a decorator adds each, in the order in which they are tried
+_form = partial(add_form, _FORMS)
+
+
+@_form(
+    "RAGTruth",
+    ("source_id", "response", "labels"),
+    ("prompt", "source_info"),
+    ("{question}", "{question}"),
+)
 def _ragtruth(record: Record, number: int) -> Iterator[Record]:
     """A response; `source` is what the file of sources has under its source_id.
 
@@ -88,6 +89,26 @@ def _halueval(
     yield {**common, "response": record[f"hallucinated_{answer}"], "label": 1}
 
 
+_DIALOGUE = "{context}\n\n{question}"
+_form(
+    "HaluEval (question answering)",
+    ("question", "right_answer", "hallucinated_answer"),
+    ("knowledge",),
+)(partial(_halueval, "qa", "question", "knowledge", "answer"))
+_form(
+    "HaluEval (dialogue)",
+    ("dialogue_history", "right_response", "hallucinated_response"),
+    ("knowledge",),
+    (f"{_DIALOGUE}\n[Assistant]:", _DIALOGUE),
+)(partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"))
+_form(
+    "HaluEval (summarization)",
+    ("document", "right_summary", "hallucinated_summary"),
+    templates=SUMMARY,
+)(partial(_halueval, "summary", None, "document", "summary"))
+
+
+@_form("HaluEval (general)", ("user_query", "chatgpt_response"), ("ID", "hallucination_label"))
 def _halueval_general(record: Record, number: int) -> Iterator[Record]:
     label = record.get("hallucination_label", record.get("hallucination"))
     name = record.get("ID")
@@ -100,17 +121,20 @@ def _halueval_general(record: Record, number: int) -> Iterator[Record]:
     }
 
 
+@_form("TruthfulQA", ("Question", "Correct Answers", "Incorrect Answers"), ("Best Answer",))
 def _truthfulqa_csv(record: Record, number: int) -> Iterator[Record]:
     right = [record.get("Best Answer", ""), *str(record["Correct Answers"]).split(";")]
     wrong = str(record["Incorrect Answers"]).split(";")
     return _truthfulqa(record, number, right, wrong)
 
 
+@_form("TruthfulQA", ("question", "correct_answers", "incorrect_answers"), ("best_answer",))
 def _truthfulqa_json(record: Record, number: int) -> Iterator[Record]:
     right = [record.get("best_answer", ""), *as_list(record, "correct_answers")]
     return _truthfulqa(record, number, right, as_list(record, "incorrect_answers"))
 
 
+@_form("TruthfulQA", ("question", "mc2_targets"), ("mc0_targets", "mc1_targets"))
 def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
     """All true and false answers: {answer: 1 or 0}, or lists of choices and labels on the Hub."""
     targets = record["mc2_targets"]
@@ -149,6 +173,11 @@ def _distinct(answers: Iterable[object]) -> list[str]:
     return [answer for answer in dict.fromkeys(stripped) if answer]
 
 
+@_form(
+    "Mu-SHROOM",
+    ("model_input", "model_output_text"),
+    ("hard_labels", "soft_labels", "model_output_tokens", "model_output_logits"),
+)
 def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
     yield {
         **record,
@@ -179,6 +208,7 @@ def _mu_shroom_spans(record: Record) -> object:
     return [span for span in soft if span["prob"] > _MAJORITY]
 
 
+@_form("SQuAD", ("paragraphs",), ("plausible_answers",))
 def _squad(record: Record, number: int) -> Iterator[Record]:
     for paragraph in as_objects(record, "paragraphs"):
         for asked in as_objects(paragraph, "qas"):
@@ -190,66 +220,3 @@ def _squad(record: Record, number: int) -> Iterator[Record]:
                 "context": paragraph.get("context"),
                 "answers": [answer.get("text") for answer in found],
             }
-
-
-_DIALOGUE = "{context}\n\n{question}"
-
-_FORMS = [
-    Form.of(
-        "RAGTruth",
-        ("source_id", "response", "labels"),
-        _ragtruth,
-        ("prompt", "source_info"),
-        ("{question}", "{question}"),
-    ),
-    Form.of(
-        "HaluEval (question answering)",
-        ("question", "right_answer", "hallucinated_answer"),
-        partial(_halueval, "qa", "question", "knowledge", "answer"),
-        ("knowledge",),
-    ),
-    Form.of(
-        "HaluEval (dialogue)",
-        ("dialogue_history", "right_response", "hallucinated_response"),
-        partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"),
-        ("knowledge",),
-        (_DIALOGUE + "\n[Assistant]:", _DIALOGUE),
-    ),
-    Form.of(
-        "HaluEval (summarization)",
-        ("document", "right_summary", "hallucinated_summary"),
-        partial(_halueval, "summary", None, "document", "summary"),
-        templates=SUMMARY,
-    ),
-    Form.of(
-        "HaluEval (general)",
-        ("user_query", "chatgpt_response"),
-        _halueval_general,
-        ("ID", "hallucination_label"),
-    ),
-    Form.of(
-        "TruthfulQA",
-        ("Question", "Correct Answers", "Incorrect Answers"),
-        _truthfulqa_csv,
-        ("Best Answer",),
-    ),
-    Form.of(
-        "TruthfulQA",
-        ("question", "correct_answers", "incorrect_answers"),
-        _truthfulqa_json,
-        ("best_answer",),
-    ),
-    Form.of(
-        "TruthfulQA",
-        ("question", "mc2_targets"),
-        _truthfulqa_choices,
-        ("mc0_targets", "mc1_targets"),
-    ),
-    Form.of(
-        "Mu-SHROOM",
-        ("model_input", "model_output_text"),
-        _mu_shroom,
-        ("hard_labels", "soft_labels", "model_output_tokens", "model_output_logits"),
-    ),
-    Form.of("SQuAD", ("paragraphs",), _squad, ("plausible_answers",)),
-]

@@ -1,13 +1,4 @@
-"""Further data sets as their authors publish them, mostly by a table of names. Pure.
-
-| data set | recognised by | label 1 (hallucination) | response |
-|---|---|---|---|
-| PsiloQA | `llm_answer`, `golden_answer`, `wiki_passage` | any span of `labels` | `llm_answer` |
-| RAGognize | `user_prompt`, `documents`, `responses` | any span | of each model: a trace |
-| LongFact, LongFact++ | `conversation`, `annotations` | a span that is not supported | last turn |
-| FAVA `annotations.json` | `annotated`, `output` | any tag | `output` |
-| OpenHalDet, scored or not | `sample_id`, `structured_data` | "hallucination" | its output |
-| HotpotQA, CoQA, GSM8K, SVAMP, HumanEval, XSum, Belebele | their keys | (nothing is given) | |
+"""Further data sets as their authors publish them; see `docs/files.md`. Pure.
 
 Sources: hotpotqa.github.io, stanfordnlp.github.io/coqa, the repositories openai/grade-school-math,
 openai/human-eval, arkilpatel/SVAMP, EdinburghNLP/XSum, facebookresearch/belebele, abhika-m/FAVA and
@@ -20,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from store.sources.questions.form import Form, Record, as_list, as_objects, own_id
+from store.sources.questions.form import Form, Record, add_form, as_list, as_objects, own_id
 from store.sources.questions.question import check_text
 from store.text_records import LineError
 
 __all__ = ["CORPORA", "SUMMARY"]
 
+CORPORA: list[Form] = []  # a decorator adds each, in the order in which they are tried
+SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
 _SUMMARIZE = "Summarize the document in one sentence."
 _FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
 _KINDS = "entity|relation|contradictory|sentence|subjective|unverifiable|invented|mark|delete"
@@ -34,7 +27,9 @@ _TAG = re.compile(f"</?({_KINDS})>")
 _CORRECTIONS = [re.compile(f"<{tag}>.*?</{tag}>", re.DOTALL) for tag in ("mark", "delete")]
 _WRONG = {"not supported": True, "insufficient information": True, "supported": False}
 _SAMPLE = re.compile(r"(.+)_[a-z]+_[0-9]+")  # DATASET_SPLIT_NUMBER, of OpenHalDet
+_JUDGED = ("eval_category", "eval_reasoning")
 _VERDICTS = {"correct": 0, "hallucination": 1, "abstention": -1, None: None}
+_form = partial(add_form, CORPORA)
 
 
 def _renamed(ids: str, names: Mapping[str, str], record: Record, number: int) -> Iterator[Record]:
@@ -43,6 +38,7 @@ def _renamed(ids: str, names: Mapping[str, str], record: Record, number: int) ->
     yield {**record, "question_id": own_id(record, f"{ids}_{number}", ("id", "_id", "ID")), **found}
 
 
+@_form("HotpotQA", ("question", "supporting_facts", "context"), ("_id",))
 def _hotpotqa(record: Record, number: int) -> Iterator[Record]:
     context = record["context"]
     if isinstance(context, Mapping):  # on the Hub
@@ -51,6 +47,12 @@ def _hotpotqa(record: Record, number: int) -> Iterator[Record]:
     yield from _renamed("hotpotqa", {}, {**record, "context": passages}, number)
 
 
+@_form(
+    "CoQA",
+    ("story", "questions", "answers"),
+    ("additional_answers", "name"),
+    ("{context}\n\n{question}\nAnswer:", None),
+)
 def _coqa(record: Record, number: int) -> Iterator[Record]:
     """Each turn, with the turns before it in its question."""
     story_id = own_id(record, f"coqa_{number}", ("id",))
@@ -83,6 +85,7 @@ def _is_gsm8k(record: Record) -> bool:
     return isinstance(record["answer"], str) and _FINAL.search(record["answer"]) is not None
 
 
+@_form("GSM8K", ("question", "answer"), matches=_is_gsm8k)
 def _gsm8k(record: Record, number: int) -> Iterator[Record]:
     """The number behind the solution, with and without its commas."""
     found = _FINAL.search(record["answer"])
@@ -91,6 +94,7 @@ def _gsm8k(record: Record, number: int) -> Iterator[Record]:
     yield from _renamed("gsm8k", {}, {**record, "answers": answers}, number)
 
 
+@_form("SVAMP", ("Body", "Question", "Answer"), ("ID",))
 def _svamp(record: Record, number: int) -> Iterator[Record]:
     body = check_text("Body", record["Body"]).strip()
     question = check_text("Question", record["Question"])
@@ -99,6 +103,21 @@ def _svamp(record: Record, number: int) -> Iterator[Record]:
     yield from _renamed("svamp", {}, {**record, "question": joined, "answers": answers}, number)
 
 
+_form(
+    "HumanEval",
+    ("task_id", "prompt", "test"),
+    ("canonical_solution",),
+    ("{question}", "{question}"),
+)(partial(_renamed, "humaneval", {"question_id": "task_id", "question": "prompt"}))
+
+
+@_form("XSum", ("document", "summary"), templates=SUMMARY)
+def _xsum(record: Record, number: int) -> Iterator[Record]:
+    names = {"context": "document", "answers": "summary"}
+    yield from _renamed("xsum", names, {**record, "question": _SUMMARIZE}, number)
+
+
+@_form("Belebele", ("flores_passage", "question", "correct_answer_num"))
 def _belebele(record: Record, number: int) -> Iterator[Record]:
     right = record.get(f"mc_answer{record['correct_answer_num']}")
     place = f"{record.get('link', number)}#{record.get('question_number', '')}"
@@ -111,6 +130,18 @@ def _belebele(record: Record, number: int) -> Iterator[Record]:
     }
 
 
+_PSILOQA = {
+    "answers": "golden_answer",
+    "context": "wiki_passage",
+    "response": "llm_answer",
+    "spans": "labels",
+}
+_form("PsiloQA", ("llm_answer", "golden_answer", "wiki_passage"), ("labels", "annotated_span"))(
+    partial(_renamed, "psiloqa", _PSILOQA)
+)
+
+
+@_form("RAGognize", ("user_prompt", "documents", "responses"), ("documents_str",))
 def _ragognize(record: Record, number: int) -> Iterator[Record]:
     """The response of each model; the golden answer counts as right.
 
@@ -132,15 +163,16 @@ def _ragognize(record: Record, number: int) -> Iterator[Record]:
             "answers": golden,
             "context": passages,
             "response": response.get("text") or response.get("output"),
-            "spans": [span for span in as_objects(response, "hallucinations") if _is_valid(span)],
+            "spans": [
+                span
+                for span in as_objects(response, "hallucinations")
+                if span.get("valid") is not False
+            ],
             "model": model,
         }
 
 
-def _is_valid(span: Record) -> bool:
-    return span.get("valid") is not False
-
-
+@_form("LongFact", ("conversation", "annotations"), ("canary",))
 def _longfact(record: Record, number: int) -> Iterator[Record]:
     """The last turn; annotations without a place, or without a verdict, are no spans."""
     turns = as_objects(record, "conversation")
@@ -160,6 +192,7 @@ def _longfact(record: Record, number: int) -> Iterator[Record]:
     }
 
 
+@_form("FAVA", ("annotated", "output"), ("prompt",))
 def _fava(record: Record, number: int) -> Iterator[Record]:
     """The tags stand around what is wrong in the output; corrections are no part of it.
 
@@ -199,6 +232,11 @@ def _untagged(text: str) -> tuple[str, list[dict[str, Any]]]:
     return plain + text[position:], spans
 
 
+@_form(
+    "OpenHalDet",
+    ("sample_id", "structured_data", "model_output_text"),
+    ("prompt", "original_doc", "h5_file_reference", "ground_truths", "choices", *_JUDGED),
+)
 def _openhaldet(record: Record, number: int) -> Iterator[Record]:
     """What a model has answered; a refusal is neither right nor wrong.
 
@@ -220,59 +258,3 @@ def _openhaldet(record: Record, number: int) -> Iterator[Record]:
         "response": record.get("model_output_text"),
         "label": _VERDICTS[verdict],
     }
-
-
-SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
-_PSILOQA = {
-    "answers": "golden_answer",
-    "context": "wiki_passage",
-    "response": "llm_answer",
-    "spans": "labels",
-}
-_JUDGED = ("eval_category", "eval_reasoning")
-CORPORA = [
-    Form.of("HotpotQA", ("question", "supporting_facts", "context"), _hotpotqa, ("_id",)),
-    Form.of(
-        "CoQA",
-        ("story", "questions", "answers"),
-        _coqa,
-        ("additional_answers", "name"),
-        ("{context}\n\n{question}\nAnswer:", None),
-    ),
-    Form.of("GSM8K", ("question", "answer"), _gsm8k, matches=_is_gsm8k),
-    Form.of("SVAMP", ("Body", "Question", "Answer"), _svamp, ("ID",)),
-    Form.of(
-        "HumanEval",
-        ("task_id", "prompt", "test"),
-        partial(_renamed, "humaneval", {"question_id": "task_id", "question": "prompt"}),
-        ("canonical_solution",),
-        ("{question}", "{question}"),
-    ),
-    Form.of(
-        "XSum",
-        ("document", "summary"),
-        lambda record, number: _renamed(
-            "xsum",
-            {"context": "document", "answers": "summary"},
-            {**record, "question": _SUMMARIZE},
-            number,
-        ),
-        templates=SUMMARY,
-    ),
-    Form.of("Belebele", ("flores_passage", "question", "correct_answer_num"), _belebele),
-    Form.of(
-        "PsiloQA",
-        ("llm_answer", "golden_answer", "wiki_passage"),
-        partial(_renamed, "psiloqa", _PSILOQA),
-        ("labels", "annotated_span"),
-    ),
-    Form.of("RAGognize", ("user_prompt", "documents", "responses"), _ragognize, ("documents_str",)),
-    Form.of("LongFact", ("conversation", "annotations"), _longfact, ("canary",)),
-    Form.of("FAVA", ("annotated", "output"), _fava, ("prompt",)),
-    Form.of(
-        "OpenHalDet",
-        ("sample_id", "structured_data", "model_output_text"),
-        _openhaldet,
-        ("prompt", "original_doc", "h5_file_reference", "ground_truths", "choices", *_JUDGED),
-    ),
-]

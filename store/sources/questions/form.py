@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from store.sources.questions.question import find_first
 from store.text_records import LineError
 
-__all__ = ["Expand", "Form", "Record", "as_list", "as_objects", "own_id"]
+__all__ = ["Form", "Record", "add_form", "as_list", "as_objects", "own_id"]
 
 Record = Mapping[str, Any]
 Expand = Callable[[Record, int], Iterable[Record]]
@@ -27,20 +27,6 @@ class Form(NamedTuple):
     further: frozenset[str] = frozenset()  # keys beside `keys` that are no fields either
     matches: Callable[[Record], bool] | None = None  # what a record must be besides
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        keys: Sequence[str],
-        expand: Expand,
-        further: Sequence[str] = (),
-        templates: tuple[str | None, str | None] = (None, None),
-        matches: Callable[[Record], bool] | None = None,
-    ) -> "Form":
-        """A form whose `expand` may raise what a value of another type makes it raise."""
-        checked = partial(_checked, name, expand)
-        return cls(name, frozenset(keys), checked, *templates, frozenset(further), matches)
-
     def fits(self, record: Record) -> bool:
         return self.keys <= record.keys() and (self.matches is None or self.matches(record))
 
@@ -48,6 +34,24 @@ class Form(NamedTuple):
     def used(self) -> frozenset[str]:
         """What a record says in another spelling, and is no field of its own."""
         return self.keys | self.further
+
+
+def add_form(
+    forms: list[Form],
+    name: str,
+    keys: Sequence[str],
+    further: Sequence[str] = (),
+    templates: tuple[str | None, str | None] = (None, None),
+    matches: Callable[[Record], bool] | None = None,
+) -> Callable[[Expand], Expand]:
+    """A decorator: add a form whose `expand` may raise what a value of another type makes it."""
+
+    def add(expand: Expand) -> Expand:
+        checked = partial(_checked, name, expand)
+        forms.append(Form(name, frozenset(keys), checked, *templates, frozenset(further), matches))
+        return expand
+
+    return add
 
 
 def _checked(name: str, expand: Expand, record: Record, number: int) -> Iterator[Record]:

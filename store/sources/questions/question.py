@@ -13,14 +13,12 @@ from store.text_records import LineError, parse_json, parse_number
 from store.traces.trace_ids import MAX_ID_BYTES
 
 __all__ = [
-    "GENERATOR_NAMES",
     "ID_NAMES",
     "QUESTION_NAMES",
     "Question",
     "Span",
     "add_response",
     "build_question",
-    "check_id",
     "check_text",
     "find_first",
     "generators_of",

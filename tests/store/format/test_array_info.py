@@ -16,7 +16,7 @@ from sample import unpack
 from store import Column, Schema, StoreWriter, TraceStore
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
-from store.format.array_info import array_infos, earlier_infos
+from store.format.zarr_json import array_infos, earlier_infos
 
 LAYERS = {"axis": "tokens", "axis_names": ("layers", "hidden")}
 

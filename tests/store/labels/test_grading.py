@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from store.labels.grading import Case, Grader, Verdict, count_verdicts
 
 
@@ -50,18 +48,3 @@ def test_one_rule_has_no_column_of_its_own():
     assert "label_rules" not in grader.describe()
     assert grader.grade([]) == []
     assert math.isnan(grader.no_grade.score)
-
-
-@pytest.mark.parametrize(
-    "rules, judge, message",
-    [
-        ([], None, "found none"),
-        (["exact", "exact"], None, "different ones"),
-        (["bleurt"], None, "found bleurt"),
-        (["judge"], None, "found judge without one"),
-        (["exact"], JUDGE, "found exact with one"),
-    ],
-)
-def test_what_makes_no_grader(rules, judge, message):
-    with pytest.raises(ValueError, match=message):
-        Grader(rules, judge=judge)

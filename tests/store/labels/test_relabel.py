@@ -20,10 +20,9 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.labels.plan import plan_labels, read_labels
-from store.labels.relabel import commit_labels
+from store.labels.plan import commit_labels, plan_labels, read_labels
 from store.labels.report import label_lines
-from store.labels.score_table import ScoreTable
+from store.labels.rule import ScoreTable
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 from store.write.files import Files

@@ -1,6 +1,6 @@
 """What a table of scores or labels makes of traces."""
 
-from store.labels.score_table import ScoreTable
+from store.labels.rule import ScoreTable
 
 
 def test_what_a_value_makes_is_shown():

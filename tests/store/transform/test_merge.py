@@ -25,7 +25,7 @@ from store.traces.origin import records_of
 from store.traces.question_split import SPLITS
 from store.transform.merge import merge_stores
 from store.write.build import build_store, partial_path
-from store.write.copy import CopySource
+from store.write.source import CopySource
 
 ROWS = make_rows(SCHEMA, 30, seed=5)
 PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])

@@ -8,6 +8,7 @@ from oracle import SCHEMA, make_rows, write_store
 
 from store import Column, Schema, SchemaError, TraceStore
 from store.cli.main import main
+from store.reports import size_text
 from store.write.build import build_store, open_begun
 from store.write.space import (
     SpaceCheck,
@@ -58,7 +59,8 @@ def test_a_build_that_may_not_fit_is_a_warning(tmp_path, disk, capsys):
     """One, from the estimate on; the rows may be shorter than the first."""
     disk(REST - 1)
     assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
-    about = "the rest will take about 0.1 MB, and 0.1 MB are free on its disk"
+    sizes = [size_text(REST), size_text(REST - 1)]
+    about = "the rest will take about {}, and {} are free on its disk".format(*sizes)
     assert capsys.readouterr().err == f"warning: {tmp_path}: {about}\n"
 
 
@@ -125,6 +127,6 @@ def test_copies_that_do_not_fit_are_refused_before_they_begin(tmp_path, capsys, 
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "0.0 MB are free on its disk; choose another disk, or pass --ignore-space" in error
+    assert "100 B are free on its disk; choose another disk, or pass --ignore-space" in error
     assert not list(tmp_path.glob("o.zarr*"))
     assert main([*arguments, "--ignore-space"]) == 0

@@ -24,8 +24,8 @@ from torch_geometric.data import Data
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli.main import main
 from store.importers.files import find_older
+from store.labels.rule import ScoreTable
 from store.labels.score_file import read_scores
-from store.labels.score_table import ScoreTable
 from store.transform.merge import merge_stores
 
 L, D = SMALL.n_layers, SMALL.hidden

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.transform.samples.meaning import (
+from store.transform.samples.agreement import (
     Inference,
     Samples,
     cluster_meanings,

@@ -17,10 +17,9 @@ from store.check.verify import verify_store
 from store.cli.main import main
 from store.sources.huggingface.nli import HuggingFaceNli
 from store.transform.derive import derive_columns
-from store.transform.samples.agreement import eigen_score, lexical_similarity
-from store.transform.samples.meaning import Inference
+from store.transform.samples.agreement import Inference, eigen_score, lexical_similarity
 from store.transform.samples.names import NEEDS, NLI
-from store.transform.samples.requirements import ScoreSettings
+from store.transform.samples.scores import ScoreSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 ANSWERS = ["It was Paris.", "Paris. A city.", "London!", "", "Madrid was the capital.", "paris"]
