@@ -64,17 +64,26 @@ class EpochOrder:
             return self._listed[numbers]
         return numbers if self._keys is None else keyed_rows(numbers, self.n, self._keys)
 
+    def positions_of(self, rows: np.ndarray) -> np.ndarray:
+        """Where in the epoch rows are visited, int64 `(k,)`: the inverse of `order[positions]`."""
+        if self._listed is not None:
+            return np.argsort(self._listed)[rows]
+        return rows if self._keys is None else keyed_rows(rows, self.n, self._keys, back=True)
 
-def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
+
+def keyed_rows(
+    positions: np.ndarray, n: int, keys: np.ndarray, *, back: bool = False
+) -> np.ndarray:
     """Map positions to rows, int64 `(k,)`, by the bijection of 0..n-1 that `keys` choose.
 
-    The keys are uint64 `(rounds,)`.
+    The keys are uint64 `(rounds,)`; `back` maps rows to positions.
     """
+    network = _feistel_back if back else _feistel
     base = math.isqrt(max(0, n - 1)) + 1
     rows = positions.astype(np.uint64)
     outside = np.arange(len(rows))
     while len(outside):
-        rows[outside] = _feistel(rows[outside], base, keys)
+        rows[outside] = network(rows[outside], base, keys)
         outside = outside[rows[outside] >= n]
     return rows.astype(np.int64)
 
@@ -84,6 +93,14 @@ def _feistel(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
     high, low = np.divmod(values, base)
     for key in keys:
         high, low = low, (high + _mix(low + key)) % base
+    return high * base + low
+
+
+def _feistel_back(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
+    """The inverse of `_feistel`."""
+    high, low = np.divmod(values, base)
+    for key in keys[::-1]:
+        high, low = (low + base - _mix(high + key) % base) % base, high
     return high * base + low
 
 

@@ -10,12 +10,13 @@ A source never writes a file of the store. This module imports neither torch nor
 sources that need them do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from store.format.schema import Schema
+from store.write.blocks import Columns
 
-__all__ = ["Source"]
+__all__ = ["BlockSource", "Source"]
 
 
 @runtime_checkable
@@ -41,4 +42,17 @@ class Source(Protocol):
         Ids are unique within the source. A row has one value per column of `schema`: an array of
         the column's dtype and shape, or an int, float or str.
         """
+        ...
+
+
+@runtime_checkable
+class BlockSource(Protocol):
+    """A `Source` that makes many small rows at once: their ids, and columns as
+    `StoreWriter.append_many` takes them."""
+
+    schema: Schema
+    provenance: dict[str, object]
+
+    def blocks(self, start: int = 0) -> Iterator[tuple[Sequence[str], Columns]]:
+        """Yield blocks of rows from row number `start` on, wherever the blocks before it ended."""
         ...
