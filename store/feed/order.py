@@ -17,7 +17,15 @@ import numpy as np
 
 from store.format.values import is_integer
 
-__all__ = ["ORDER", "Batches", "EpochOrder", "current_rank", "n_batches", "permutation"]
+__all__ = [
+    "ORDER",
+    "Batches",
+    "BlockOrder",
+    "EpochOrder",
+    "current_rank",
+    "n_batches",
+    "permutation",
+]
 
 ORDER = 1  # the definition of orders, which states name; every change needs another number
 LISTED_ROWS = 10_000_000
@@ -69,6 +77,62 @@ class EpochOrder:
         if self._listed is not None:
             return np.argsort(self._listed)[rows]
         return rows if self._keys is None else keyed_rows(rows, self.n, self._keys, back=True)
+
+
+class BlockOrder(EpochOrder):
+    """An order for cold disks: blocks of neighbours come in random order, and `buffer // block` of
+    them that follow each other, a window, are mixed with each other.
+
+    Each position is mapped on its own: it is permuted within its window, and the blocks are
+    permuted. Two rows that follow each other are of one block with a probability of about
+    `block / buffer`, of a true shuffle `block / n`. Where rows of one block correlate by rho, the
+    variance of the mean of a batch of b rows is `1 + rho * (b - 1) * block / buffer` of that of a
+    true shuffle.
+    """
+
+    def __init__(self, n: int, seed: int, epoch: int, block: int, buffer: int) -> None:
+        super().__init__(n, seed, epoch, listed=-1)
+        self._entropy = [seed, epoch]
+        self._block = block
+        self._window = buffer // block * block
+        self._n_blocks = -(-n // block)
+
+    def __getitem__(self, positions: range) -> np.ndarray:
+        """See `EpochOrder`."""
+        rows = np.arange(positions.start, positions.stop, positions.step)
+        outside = np.arange(len(rows))
+        while len(outside):  # again where the last block, which is not full, has no row
+            rows[outside] = self._mixed(rows[outside])
+            outside = outside[rows[outside] >= self.n]
+        return rows
+
+    def _mixed(self, positions: np.ndarray) -> np.ndarray:
+        """A bijection of the places of full blocks."""
+        places = np.empty_like(positions)
+        windows = positions // self._window
+        for window in np.unique(windows).tolist():
+            is_inside = windows == window
+            first = window * self._window
+            n = min(self._window, self._n_blocks * self._block - first)
+            # from 1 on: a last zero would not change the keys
+            seed = np.random.SeedSequence([*self._entropy, window + 1])
+            keys = seed.generate_state(ROUNDS, np.uint64)
+            places[is_inside] = first + keyed_rows(positions[is_inside] - first, n, keys)
+        return self._rows_at(places)
+
+    def _rows_at(self, places: np.ndarray) -> np.ndarray:
+        """The rows at places, before those of a window are mixed."""
+        assert self._keys is not None
+        blocks = keyed_rows(places // self._block, self._n_blocks, self._keys)
+        return blocks * self._block + places % self._block
+
+    def announced(self, positions: range) -> np.ndarray:
+        """The rows of the windows, rising, that are to be in memory one window after these
+        positions: of those after the windows that begin here, and of the first one."""
+        first, last = (-(-end // self._window) for end in (positions.start, positions.stop))
+        begin = (first + 1 if positions.start else 0) * self._window
+        rows = self._rows_at(np.arange(begin, min((last + 1) * self._window, self.n)))
+        return np.sort(rows[rows < self.n])
 
 
 def keyed_rows(
@@ -194,6 +258,14 @@ class Batches:
         """About `n` rows of the batches `first:stop`, at even distances: int64."""
         start, end = self.first_visit(first), self.first_visit(stop)
         return self.visits(start, end, max(1, (end - start) // n))
+
+    def announced(self, first: int, stop: int) -> np.ndarray | None:
+        """The rows, int64, that are to be read from the disk when the batches `first:stop` come
+        into reach; None: those of these batches."""
+        if not isinstance(self.order, BlockOrder):
+            return None
+        visits = slice(self.first_visit(first), self.first_visit(stop))
+        return self.order.announced(self.positions[visits])
 
     def visits(self, start: int = 0, stop: int | None = None, step: int = 1) -> np.ndarray:
         """Rows of the visits `start:stop:step`, across batches: int64."""

@@ -145,7 +145,7 @@ class FlatSource:
 
     def _from_buckets(self, start: int) -> Iterator[tuple[list[str], Columns]]:
         """Blocks of what is scattered to buckets first."""
-        order = EpochOrder(len(self), self._loader.seed, 0, listed=self._loader.listed)
+        order = self._loader.order_of(len(self), 0)
         n_together = max(1, min(SCATTER_BYTES, self._buckets.n_bytes // 4) // self.token_bytes)
         done = 0
         try:

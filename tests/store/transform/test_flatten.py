@@ -152,7 +152,7 @@ def test_the_command(traces, tmp_path, capsys):
     command = ["tokens", path, str(traces.path), "--column", "h,label", "--layers", "16"]
     command += ["--tokens", "answer", "--where", "label == 0", "--shuffle", "--seed", "5"]
     assert main(command) == 0
-    assert "58 tokens of 6 traces" in capsys.readouterr().out
+    assert "61 tokens of 6 traces" in capsys.readouterr().out
     rows = [0, 2, 4]
     select = {"h": {"layers": "16"}}
     options = {"tokens": "answer", "rows": rows, "select": select, "arrays": "numpy"}
