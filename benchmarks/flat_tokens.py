@@ -45,13 +45,15 @@ def main(args: Namespace) -> None:
     store = make_store(path, {"x": column}, lambda: random_rows(n_rows, (WIDTH,), LENGTHS))
     n_bytes = 2 * WIDTH * store.n_items("x")
     flat = build_flat(store, args.dir / "flat.zarr", n_bytes)
-    measured = partial(ratios, n_rows=len(flat), n_bytes=n_bytes)
+
+    def measured(seconds: dict[str, list[float]], anchor: str) -> list[dict]:
+        return ratios(seconds, len(flat), n_bytes, anchor)
+
     made = alternate(makers(store, flat, args.dir, n_bytes), args.epochs, warm=False)
     rows = [{"what": "make"} | row for row in measured(made, COPIES)]
     files = [file for file in files_of(flat.path / "x") if file.parent.name == "c"]
-    path = flat.path
-    readers = {SEQUENTIAL: sequential(files), "TraceLoader": partial(read_flat, path)}
-    for what, cold in (("read", ()), ("read, cold", [path])):
+    readers = {SEQUENTIAL: sequential(files), "TraceLoader": partial(read_flat, flat.path)}
+    for what, cold in (("read", ()), ("read, cold", [flat.path])):
         rows += [
             {"what": what} | row
             for row in measured(alternate(readers, args.epochs, cold=cold), SEQUENTIAL)

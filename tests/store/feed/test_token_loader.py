@@ -264,6 +264,11 @@ def test_the_order_is_the_one_written_down():
         assert found == [int(number) for number in numbers.split(", ")]
 
 
+def test_the_order_of_blocks_is_the_one_written_down():
+    (numbers,) = re.findall(r"^\| 10 tokens \| 2, 4 \| 0, 0 \| 0 to 9 \| ([^|]+) \|$", FORMAT, re.M)
+    assert BlockOrder(10, 0, 0, 2, 4)[range(10)].tolist() == list(map(int, numbers.split(", ")))
+
+
 N = 1_000_000
 
 
