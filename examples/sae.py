@@ -1,6 +1,6 @@
 """Train a sparse autoencoder (top-k, Gao et al. 2024) on the states of all tokens at one layer.
 
-Run it in the checkout, where `make train` has built the example store; half a minute on two cores:
+Run it in the checkout, where `make train` has built the example store; a minute on two cores:
 
     python examples/sae.py data/example.zarr sae.png
 """

@@ -17,7 +17,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 N_TRACES = 192
-MOST_LINES = 60
+MOST_LINES = 65
 
 
 @pytest.fixture(scope="module")
