@@ -144,8 +144,8 @@ def keyed_rows(
     """
     network = _feistel_back if back else _feistel
     base = math.isqrt(max(0, n - 1)) + 1
-    rows = positions.astype(np.uint64)
-    outside = np.arange(len(rows))
+    rows = network(positions.astype(np.uint64), base, keys)
+    outside = np.flatnonzero(rows >= n)
     while len(outside):
         rows[outside] = network(rows[outside], base, keys)
         outside = outside[rows[outside] >= n]
@@ -154,28 +154,40 @@ def keyed_rows(
 
 def _feistel(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
     """A bijection of 0..base^2-1: each round shifts one digit by a hash of the other."""
-    high, low = np.divmod(values, base)
+    high = values // base
+    low = values - high * base
     for key in keys:
-        high, low = low, (high + _mix(low + key)) % base
+        high, low = low, _rest(_mix(low + key) + high, base)
     return high * base + low
 
 
 def _feistel_back(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
     """The inverse of `_feistel`."""
-    high, low = np.divmod(values, base)
+    high = values // base
+    low = values - high * base
     for key in keys[::-1]:
-        high, low = (low + base - _mix(high + key) % base) % base, high
+        high, low = _rest(low + base - _rest(_mix(high + key), base), base), high
     return high * base + low
 
 
+def _rest(x: np.ndarray, base: int) -> np.ndarray:
+    """The remainders, in place: NumPy divides three times as fast as it takes them."""
+    x -= x // base * base
+    return x
+
+
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Hash 64-bit numbers to 63 bits, so that sums do not wrap.
+    """Hash 64-bit numbers to 63 bits, in place, so that sums do not wrap.
 
     The hash is splitmix64 (Steele, Lea and Flood 2014).
     """
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-    return (x ^ (x >> 31)) >> 1
+    x ^= x >> 30
+    x *= 0xBF58476D1CE4E5B9
+    x ^= x >> 27
+    x *= 0x94D049BB133111EB
+    x ^= x >> 31
+    x >>= 1
+    return x
 
 
 def current_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
