@@ -67,6 +67,7 @@ JOBS = (
     Job("small_records"),
     Job("tokens"),
     Job("tokens", ("--tokens", "1000000000"), "tokens_many"),
+    Job("flat_tokens"),
     Job("peers", needs=PEERS),
     Job("legacy"),
     Job("checked"),

@@ -28,6 +28,7 @@ SIZES = {
     "workers": "--size-mb 40",
     "small_records": "--size-mb 2",
     "tokens": "--size-mb 20",
+    "flat_tokens": "--size-mb 40",
     "partial": "--size-mb 60",
     "merge": "--size-mb 8 --parts 3",
     "imports": "--size-mb 100",

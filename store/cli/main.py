@@ -30,6 +30,7 @@ COMMANDS = {
     "import": "make a store of pickled or preprocessed traces",
     "merge": "make one store of several",
     "subset": "make a store of some traces of another",
+    "tokens": "make a store whose rows are the tokens of another, shuffled",
     "derive": "add columns that follow from others",
     "project": "add a column of two coordinates a trace, for a map of states",
     "label": "score and label the traces of a store, or undo that",
@@ -59,7 +60,7 @@ examples:
   python -m store verify traces.zarr
 """
 # commands whose argument `store` is a store to make
-MAKING = ("extract", "import", "merge", "subset")
+MAKING = ("extract", "import", "merge", "subset", "tokens")
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 # errors of torch, huggingface_hub and the HTTP library, none of which is imported for that: the
 # memory may be another process's, and the Hub not be reached for a while

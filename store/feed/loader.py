@@ -77,6 +77,7 @@ class Loader:
     """
 
     listed: int | None = None  # rows up to which an order is a list, if not as usual
+    shuffles: tuple[bool | str, ...] = (False, True)
     lends_rows = True  # False in a subclass: batch i is a cut of that of one process, maybe empty
 
     def __init__(
@@ -84,7 +85,7 @@ class Loader:
         store: Stores,
         columns: Sequence[str] | None = None,
         batch_size: int = 32,
-        shuffle: bool = False,
+        shuffle: bool | str = False,
         seed: int = 0,
         *,
         rows: Rows | None = None,
@@ -102,6 +103,9 @@ class Loader:
         opened = open_joined(store, cache_bytes)
         given = None if rows is None else opened.check_rows(rows)
         check_arrays(arrays)
+        if shuffle not in self.shuffles:
+            expected = ", ".join(map(repr, self.shuffles))
+            raise ValueError(f"shuffle: expected one of {expected}, found {shuffle!r:.80}")
         if pin_memory and arrays == "numpy":
             raise ValueError('pin_memory: expected False with arrays="numpy", found True')
         for name, value, least in (
@@ -211,7 +215,10 @@ class Loader:
     def _order(self, epoch: int) -> EpochOrder:
         """The order of an epoch, of all ranks."""
         n = (self._now if epoch == self.epoch else self._all).n
-        return EpochOrder(n, self.seed, epoch, self.shuffle, self.listed)
+        return self.order_of(n, epoch)
+
+    def order_of(self, n: int, epoch: int) -> EpochOrder:
+        return EpochOrder(n, self.seed, epoch, bool(self.shuffle), self.listed)
 
     def _batches(self, epoch: int, start: int) -> Batches:
         """The batches of this rank in the rest of an epoch."""

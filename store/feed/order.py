@@ -17,7 +17,15 @@ import numpy as np
 
 from store.format.values import is_integer
 
-__all__ = ["ORDER", "Batches", "EpochOrder", "current_rank", "n_batches", "permutation"]
+__all__ = [
+    "ORDER",
+    "Batches",
+    "BlockOrder",
+    "EpochOrder",
+    "current_rank",
+    "n_batches",
+    "permutation",
+]
 
 ORDER = 1  # the definition of orders, which states name; every change needs another number
 LISTED_ROWS = 10_000_000
@@ -64,37 +72,122 @@ class EpochOrder:
             return self._listed[numbers]
         return numbers if self._keys is None else keyed_rows(numbers, self.n, self._keys)
 
+    def positions_of(self, rows: np.ndarray) -> np.ndarray:
+        """Where in the epoch rows are visited, int64 `(k,)`: the inverse of `order[positions]`."""
+        if self._listed is not None:
+            return np.argsort(self._listed)[rows]
+        return rows if self._keys is None else keyed_rows(rows, self.n, self._keys, back=True)
 
-def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
+
+class BlockOrder(EpochOrder):
+    """An order for cold disks: blocks of neighbours come in random order, and `buffer // block` of
+    them that follow each other, a window, are mixed with each other.
+
+    Each position is mapped on its own: it is permuted within its window, and the blocks are
+    permuted. Two rows that follow each other are of one block with a probability of about
+    `block / buffer`, of a true shuffle `block / n`. Where rows of one block correlate by rho, the
+    variance of the mean of a batch of b rows is `1 + rho * (b - 1) * block / buffer` of that of a
+    true shuffle.
+    """
+
+    def __init__(self, n: int, seed: int, epoch: int, block: int, buffer: int) -> None:
+        super().__init__(n, seed, epoch, listed=-1)
+        self._entropy = [seed, epoch]
+        self._block = block
+        self._window = buffer // block * block
+        self._n_blocks = -(-n // block)
+
+    def __getitem__(self, positions: range) -> np.ndarray:
+        """See `EpochOrder`."""
+        rows = np.arange(positions.start, positions.stop, positions.step)
+        outside = np.arange(len(rows))
+        while len(outside):  # again where the last block, which is not full, has no row
+            rows[outside] = self._mixed(rows[outside])
+            outside = outside[rows[outside] >= self.n]
+        return rows
+
+    def _mixed(self, positions: np.ndarray) -> np.ndarray:
+        """A bijection of the places of full blocks."""
+        places = np.empty_like(positions)
+        windows = positions // self._window
+        for window in np.unique(windows).tolist():
+            is_inside = windows == window
+            first = window * self._window
+            n = min(self._window, self._n_blocks * self._block - first)
+            # from 1 on: a last zero would not change the keys
+            seed = np.random.SeedSequence([*self._entropy, window + 1])
+            keys = seed.generate_state(ROUNDS, np.uint64)
+            places[is_inside] = first + keyed_rows(positions[is_inside] - first, n, keys)
+        return self._rows_at(places)
+
+    def _rows_at(self, places: np.ndarray) -> np.ndarray:
+        """The rows at places, before those of a window are mixed."""
+        assert self._keys is not None
+        blocks = keyed_rows(places // self._block, self._n_blocks, self._keys)
+        return blocks * self._block + places % self._block
+
+    def announced(self, positions: range) -> np.ndarray:
+        """The rows of the windows, rising, that are to be in memory one window after these
+        positions: of those after the windows that begin here, and of the first one."""
+        first, last = (-(-end // self._window) for end in (positions.start, positions.stop))
+        begin = (first + 1 if positions.start else 0) * self._window
+        rows = self._rows_at(np.arange(begin, min((last + 1) * self._window, self.n)))
+        return np.sort(rows[rows < self.n])
+
+
+def keyed_rows(
+    positions: np.ndarray, n: int, keys: np.ndarray, *, back: bool = False
+) -> np.ndarray:
     """Map positions to rows, int64 `(k,)`, by the bijection of 0..n-1 that `keys` choose.
 
-    The keys are uint64 `(rounds,)`.
+    The keys are uint64 `(rounds,)`; `back` maps rows to positions.
     """
+    network = _feistel_back if back else _feistel
     base = math.isqrt(max(0, n - 1)) + 1
-    rows = positions.astype(np.uint64)
-    outside = np.arange(len(rows))
+    rows = network(positions.astype(np.uint64), base, keys)
+    outside = np.flatnonzero(rows >= n)
     while len(outside):
-        rows[outside] = _feistel(rows[outside], base, keys)
+        rows[outside] = network(rows[outside], base, keys)
         outside = outside[rows[outside] >= n]
     return rows.astype(np.int64)
 
 
 def _feistel(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
     """A bijection of 0..base^2-1: each round shifts one digit by a hash of the other."""
-    high, low = np.divmod(values, base)
+    high = values // base
+    low = values - high * base
     for key in keys:
-        high, low = low, (high + _mix(low + key)) % base
+        high, low = low, _rest(_mix(low + key) + high, base)
     return high * base + low
 
 
+def _feistel_back(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
+    """The inverse of `_feistel`."""
+    high = values // base
+    low = values - high * base
+    for key in keys[::-1]:
+        high, low = _rest(low + base - _rest(_mix(high + key), base), base), high
+    return high * base + low
+
+
+def _rest(x: np.ndarray, base: int) -> np.ndarray:
+    """The remainders, in place: NumPy divides three times as fast as it takes them."""
+    x -= x // base * base
+    return x
+
+
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Hash 64-bit numbers to 63 bits, so that sums do not wrap.
+    """Hash 64-bit numbers to 63 bits, in place, so that sums do not wrap.
 
     The hash is splitmix64 (Steele, Lea and Flood 2014).
     """
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-    return (x ^ (x >> 31)) >> 1
+    x ^= x >> 30
+    x *= 0xBF58476D1CE4E5B9
+    x ^= x >> 27
+    x *= 0x94D049BB133111EB
+    x ^= x >> 31
+    x >>= 1
+    return x
 
 
 def current_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -177,6 +270,14 @@ class Batches:
         """About `n` rows of the batches `first:stop`, at even distances: int64."""
         start, end = self.first_visit(first), self.first_visit(stop)
         return self.visits(start, end, max(1, (end - start) // n))
+
+    def announced(self, first: int, stop: int) -> np.ndarray | None:
+        """The rows, int64, that are to be read from the disk when the batches `first:stop` come
+        into reach; None: those of these batches."""
+        if not isinstance(self.order, BlockOrder):
+            return None
+        visits = slice(self.first_visit(first), self.first_visit(stop))
+        return self.order.announced(self.positions[visits])
 
     def visits(self, start: int = 0, stop: int | None = None, step: int = 1) -> np.ndarray:
         """Rows of the visits `start:stop:step`, across batches: int64."""

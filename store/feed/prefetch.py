@@ -133,8 +133,12 @@ class Readahead:
                 times = self.schedule(visits(current), visits(first))
             advice = None
             is_from_files = False
+            announced = self.batches.announced(first, last) if times is None else None
             with suppress(CorruptError):  # damage is left to the read, which reports it
-                if times is not None or not self._is_in_memory(first, last):
+                if announced is not None:
+                    asked = self._thread.submit(self.store.reader.advise, self.plan, announced)
+                    advice = None if first else asked  # later ones are for the next window
+                elif times is not None or not self._is_in_memory(first, last):
                     rows = self.unread(self.batches.rows_of(first, last))
                     is_from_files = self.store.reader.reads_files(self.plan, rows)
                     advice = self._thread.submit(

@@ -10,7 +10,9 @@ import numpy as np
 
 from store.errors import NotFoundError, SchemaError
 from store.feed.loader import Loader, Visited
+from store.feed.order import BlockOrder, EpochOrder
 from store.format.ranges import packed_offsets
+from store.format.values import is_integer
 from store.read.batch import as_numbers
 from store.read.joined import Stores
 from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
@@ -41,7 +43,10 @@ class TokenLoader(Loader):
         Tokens a batch; the last one may be smaller unless `drop_last`.
     shuffle
         Visit the tokens in a global random order, different in each epoch. Its memory does not
-        grow with the number of tokens.
+        grow with the number of tokens. "blocks", where they lie on a disk or in a bucket and do
+        not fit in memory: blocks of `block` tokens that lie together come in random order, and
+        `buffer` tokens are mixed, which are in the page cache twice over. Of two tokens that follow
+        each other, one in `buffer / block` is of the same block (see `BlockOrder` for the rest).
     tokens
         Those to visit: "all"; "prompt" or "answer", by the column `prompt_len` (of a trace where it
         is negative, all); a ragged column of numbers, for the tokens where it is above 0; or a
@@ -51,6 +56,8 @@ class TokenLoader(Loader):
         None.
     select
         Slices of item axes, see `TraceStore.read`; the tokens' axis is not among them.
+    block, buffer
+        Numbers of tokens, for `shuffle="blocks"`.
 
     Raises
     ------
@@ -59,13 +66,14 @@ class TokenLoader(Loader):
     """
 
     listed = -1  # none
+    shuffles = (False, True, "blocks")
 
     def __init__(
         self,
         store: Stores,
         columns: Sequence[str],
         batch_size: int = 4096,
-        shuffle: bool = False,
+        shuffle: bool | str = False,
         seed: int = 0,
         *,
         tokens: str | slice | RowRanges = "all",
@@ -80,7 +88,13 @@ class TokenLoader(Loader):
         rank: int | None = None,
         world_size: int | None = None,
         follow: bool = False,
+        block: int = 256,
+        buffer: int = 2**17,
     ) -> None:
+        if not (is_integer(block) and is_integer(buffer) and 0 < block <= buffer):
+            raise ValueError(f"expected 0 < block <= buffer, found {block!r} and {buffer!r}")
+        self.block = block
+        self.buffer = buffer
         self._tokens = tokens
         super().__init__(
             store,
@@ -116,7 +130,14 @@ class TokenLoader(Loader):
             "n_tokens": len(tokens),
             "tokens": tokens.digest,
         }
+        if self.shuffle == "blocks":
+            named |= {"block": self.block, "buffer": self.buffer}
         return Visited(len(tokens), plan._replace(tokens=tokens), named)
+
+    def order_of(self, n: int, epoch: int) -> EpochOrder:
+        if self.shuffle == "blocks":
+            return BlockOrder(n, self.seed, epoch, self.block, self.buffer)
+        return super().order_of(n, epoch)
 
 
 def _axis_of(store: TraceStore, plan: ReadPlan) -> str:

@@ -135,6 +135,10 @@ class RawArray(FileArray[RawShard]):
         self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`; what is short of an item is gathered, all by one call."""
+        if options.files is not None:
+            ranges = positions, positions + 1
+            if self.reads_files(*self.places(*ranges), select):
+                return self.read_ranges(*join_ranges(*ranges), select, options)
         layout = self.layout
         runs, width = self._runs_of(select)
         if not width or not len(positions):
@@ -308,11 +312,11 @@ class RawArray(FileArray[RawShard]):
         is_plain = self.layout.n_planes == 1 and not select
         if not is_plain or self.sums is not None:
             return False
+        starts, stops = join_ranges(starts, stops)
         n_items = int((stops - starts).sum())
         if not n_items or n_items * self.layout.item_bytes < len(starts) * FILE_BYTES:
             return False
-        first = int(starts[np.argmax(stops > starts)])
-        return self.shard(first // self.layout.shard_items).file.tells_cached
+        return self.shard(int(starts[0]) // self.layout.shard_items).file.tells_cached
 
     def _read_files(
         self,

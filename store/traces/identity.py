@@ -25,6 +25,8 @@ DIGEST = "_sha256"
 IN_WORDS = {  # key of the provenance -> what it means that its values differ
     "subset.of": "traces of another store",
     "subset.rows_sha256": "other traces",
+    "flat.store": "tokens of another store",
+    "flat.tokens": "other tokens",
 }
 
 

@@ -7,7 +7,7 @@ once more. A build that is stopped by an error or a signal first commits every w
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
@@ -19,11 +19,12 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
 from store.write.background import BackgroundWriter
+from store.write.blocks import Columns
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.rows import Row
-from store.write.source import Progress, Source
+from store.write.source import BlockSource, Progress, Source
 from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
 
@@ -43,12 +44,13 @@ __all__ = [
 SUFFIX = ".partial"
 # characters of a command that are kept: merged stores keep those of all their parts
 LONGEST_COMMAND = 16_000
+BLOCKS_AHEAD = 1  # that wait while one is written
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
 
 
 def build_store(
     path: str | Path,
-    source: Source,
+    source: Source | BlockSource,
     progress: Progress = lambda done: None,
     files: Files = DISK,
     *,
@@ -66,7 +68,7 @@ def build_store(
     traces and of bytes, until it has looked. `command`, the command line that goes on with this
     build, is kept in the provenance, under `COMMAND`. `background` has rows written by a thread,
     which then calls `progress` and `space` as well: for sources that take long to make a row;
-    others lose more by the change of threads than they gain.
+    others lose more by the change of threads than they gain. Blocks of rows always are.
 
     Raises SchemaError if something else is at `path`, or a stopped build of another source is
     beside it.
@@ -83,7 +85,10 @@ def build_store(
         writer.discard()
         return _finished(path, source)
     try:
-        _drain(source, writer, kept_command, progress, space, background)
+        if isinstance(source, BlockSource):
+            _drain_blocks(source, writer, kept_command, progress)
+        else:
+            _drain(source, writer, kept_command, progress, space, background)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -127,6 +132,25 @@ def _drain(
                 with signals.held():
                     put(trace_id, row, source.remarks)
     writer.provenance = described | source.remarks
+
+
+def _drain_blocks(
+    source: BlockSource, writer: StoreWriter, kept_command: dict[str, str], progress: Progress
+) -> None:
+    """Append all blocks that a source has left, in a thread that writes while it makes the next."""
+    writer.provenance = source.provenance | kept_command
+
+    def append(trace_ids: Sequence[str], columns: Columns) -> None:
+        writer.append_many(trace_ids, columns)
+        progress(len(writer))
+
+    with (
+        HeldSignals() as signals,
+        BackgroundWriter(BLOCKS_AHEAD).writing(append, signals.held) as put,
+    ):
+        for trace_ids, columns in source.blocks(start=len(writer)):
+            with signals.held():
+                put(trace_ids, columns)
 
 
 def _kept(partial: Path) -> str:
@@ -197,7 +221,7 @@ def command_line(begun: TraceStore) -> str:
     return command
 
 
-def _finished(path: Path, source: Source) -> TraceStore:
+def _finished(path: Path, source: Source | BlockSource) -> TraceStore:
     """The store at `path`, if it is what the source makes."""
     store = TraceStore.open(path)
     difference = _difference(store, source)
@@ -206,7 +230,12 @@ def _finished(path: Path, source: Source) -> TraceStore:
             f"{path}: expected a new path, or what the same command made, "
             f"found a store with {difference}; remove it or choose another"
         )
-    for trace_id, _ in source.rows(start=len(store)):
+    left: Iterable[str]
+    if isinstance(source, BlockSource):
+        left = (trace_id for ids, _ in source.blocks(start=len(store)) for trace_id in ids)
+    else:
+        left = (trace_id for trace_id, _ in source.rows(start=len(store)))
+    for trace_id in left:
         raise SchemaError(
             f"{path}: expected all traces of the source, found none of {trace_id!r}; "
             "choose another path"
@@ -215,7 +244,7 @@ def _finished(path: Path, source: Source) -> TraceStore:
 
 
 def _open_partial(
-    path: Path, source: Source, files: Files, kept_command: dict[str, str]
+    path: Path, source: Source | BlockSource, files: Files, kept_command: dict[str, str]
 ) -> StoreWriter:
     """The writer of a build that was stopped, or of a new one."""
     partial = partial_path(path)
@@ -246,7 +275,7 @@ def check_partial(partial: Path) -> None:
         )
 
 
-def _difference(begun: TraceStore, source: Source) -> str | None:
+def _difference(begun: TraceStore, source: Source | BlockSource) -> str | None:
     """In what a store differs from what a source makes; None if it may go on with it."""
     return difference_of_builds(begun.provenance, begun.schema, source.provenance, source.schema)
 

@@ -17,8 +17,9 @@ from typing import Protocol, runtime_checkable
 from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.read.trace import Trace
+from store.write.blocks import Columns
 
-__all__ = ["CopySource", "Progress", "Source"]
+__all__ = ["BlockSource", "CopySource", "Progress", "Source"]
 
 
 @runtime_checkable
@@ -44,6 +45,19 @@ class Source(Protocol):
         Ids are unique within the source. A row has one value per column of `schema`: an array of
         the column's dtype and shape, or an int, float or str.
         """
+        ...
+
+
+@runtime_checkable
+class BlockSource(Protocol):
+    """A `Source` that makes many small rows at once: their ids, and columns as
+    `StoreWriter.append_many` takes them."""
+
+    schema: Schema
+    provenance: dict[str, object]
+
+    def blocks(self, start: int = 0) -> Iterator[tuple[Sequence[str], Columns]]:
+        """Yield blocks of rows from row number `start` on, wherever the blocks before it ended."""
         ...
 
 

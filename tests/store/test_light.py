@@ -49,6 +49,7 @@ COMMANDS = [
     "derive a.zarr eigenscore",
     "project a.zarr --column hs_last --layer 1 --method pca --name map",
     "subset b.zarr a.zarr --ids ids.txt",
+    "tokens c.zarr a.zarr --column hidden_states,label --tokens answer --layers 2 --shuffle",
     "repair b.zarr",
 ]
 RUN = """

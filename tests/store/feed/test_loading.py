@@ -344,3 +344,29 @@ def test_cold_rows_are_the_same_read_from_files(tmp_path, monkeypatch, num_worke
         n_rows += len(batch)
     assert n_rows == 20
     assert len(found) > len(loader)  # of two columns
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("rows", [None, [*range(5, 300), *range(310, 700), 2]])
+def test_cold_neighbours_are_read_from_files(tmp_path, monkeypatch, num_workers, rows):
+    """Small rows in their order, across files and gaps, as long ranges."""
+    monkeypatch.setattr(RowReader, "is_cached", lambda *_: False)
+    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
+    values = np.random.default_rng(0).integers(0, 256, (700, 4096), np.uint8)
+    column = Column("uint8", (4096,), chunk_items=8, shard_items=160)
+    path = tmp_path / "s.zarr"
+    with StoreWriter.create(path, Schema({"x": column})) as writer:
+        writer.append_many(list(map(str, range(700))), {"x": values})
+    found = []
+    fill = FileReads.read
+
+    def read(files, ranges):
+        found.append(ranges)
+        fill(files, ranges)
+
+    monkeypatch.setattr(FileReads, "read", read)
+    loader = TraceLoader(path, ["x"], 100, rows=rows, num_workers=num_workers, arrays="numpy")
+    monkeypatch.setattr(loader, "_batches_together", lambda: 1)
+    for batch in loader:
+        np.testing.assert_array_equal(batch["x"], values[batch.rows])
+    assert len(found) > 5

@@ -264,3 +264,14 @@ def test_other_ranks_and_batch_sizes_go_on_from_any_position(n, hops):
 
 
 PINNED = [2, 4, 3, 6, 5, 0, 1, 7]
+
+
+@pytest.mark.parametrize("n", [1, 2, 17, 1000, 10**12])
+@pytest.mark.parametrize("options", [{}, {"listed": -1}, {"shuffle": False}])
+def test_positions_of_rows(n, options):
+    """The inverse of an order, whether it is a list or a keyed permutation."""
+    if n > 1000 and options == {}:
+        options = {"listed": 0}
+    order = EpochOrder(n, 3, 2, **options)
+    positions = range(max(0, n - 1000), n)
+    assert order.positions_of(order[positions]).tolist() == list(positions)

@@ -13,9 +13,9 @@ from oracle import SCHEMA
 from small import make_store, one_column
 from torch.utils.data import DataLoader, IterableDataset
 
-from store import Column, NotFoundError, SchemaError, TokenLoader, TraceStore
+from store import Column, NotFoundError, SchemaError, TokenLoader, TraceLoader, TraceStore
 from store.feed import prefetch
-from store.feed.order import EpochOrder
+from store.feed.order import BlockOrder, EpochOrder
 from store.read.plan import RowRanges
 from store.read.token_choice import TokenChoice
 
@@ -264,6 +264,11 @@ def test_the_order_is_the_one_written_down():
         assert found == [int(number) for number in numbers.split(", ")]
 
 
+def test_the_order_of_blocks_is_the_one_written_down():
+    (numbers,) = re.findall(r"^\| 10 tokens \| 2, 4 \| 0, 0 \| 0 to 9 \| ([^|]+) \|$", FORMAT, re.M)
+    assert BlockOrder(10, 0, 0, 2, 4)[range(10)].tolist() == list(map(int, numbers.split(", ")))
+
+
 N = 1_000_000
 
 
@@ -314,3 +319,69 @@ def test_several_workers_of_a_dataloader_are_refused(tmp_path):
     ]
     with pytest.raises(RuntimeError, match="one of 2 workers of a DataLoader"):
         list(DataLoader(AllOf(loader), batch_size=None, num_workers=2))
+
+
+def blocks_of(n, epoch=0, block=8, buffer=64):
+    return BlockOrder(n, 7, epoch, block, buffer)[range(n)]
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 64, 65, 517, 1000])
+def test_an_order_of_blocks_has_each_row_once(n):
+    """In any parts, whether or not the last block and the last window are full."""
+    order = blocks_of(n)
+    assert sorted(order) == list(range(n))
+    parts = [BlockOrder(n, 7, 0, 8, 64)[range(i, min(i + 13, n))] for i in range(0, n, 13)]
+    assert np.concatenate([[], *parts]).tolist() == order.tolist()
+    assert n < 7 or order.tolist() != blocks_of(n, epoch=1).tolist()
+
+
+def test_how_well_blocks_are_mixed():
+    """Neighbours of one block are as rare as stated, and means of batches vary as stated."""
+    n, block, buffer, size = 2**20, 64, 2**14, 512
+    order = blocks_of(n, block=block, buffer=buffer)
+    same = np.mean(order[1:] // block == order[:-1] // block)
+    assert same == pytest.approx(block / buffer, rel=0.05)
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.01
+    values = np.random.default_rng(0).normal(size=n // block).repeat(block)  # rho = 1
+    means = values[order].reshape(-1, size).mean(1)
+    stated = (1 + (size - 1) * block / buffer) / size
+    assert means.var() == pytest.approx(stated, rel=0.1)
+
+
+def test_windows_are_announced_one_window_ahead():
+    n, block, buffer = 1000, 8, 64
+    order = BlockOrder(n, 7, 0, block, buffer)
+    windows = [np.sort(order[range(i, min(i + buffer, n))]) for i in range(0, n, buffer)]
+    steps = [order.announced(range(i, min(i + 10, n))).tolist() for i in range(0, n, 10)]
+    found = [row for rows in steps for row in rows]
+    assert sorted(found) == list(range(n))
+    assert set(windows[0]) <= set(steps[0])
+    assert [len(rows) for rows in steps[1:6]] == [0] * 5
+    assert set(windows[2]) == set(steps[6])
+
+
+def test_tokens_in_blocks(tmp_path, store_path, rows):
+    """Each token once with its values, warm or cold, and exact states as of any shuffle."""
+    options = {"shuffle": "blocks", "block": 3, "buffer": 20}
+    loader = TokenLoader(store_path, COLUMNS, 7, num_workers=1, **options)
+    batches = list(loader)
+    assert sorted(key for batch in batches for key in keys(batch)) == all_tokens(rows)
+    for batch in batches:
+        assert_values(batch, rows)
+    store = small(tmp_path, [4, 3, 0, 5, 1, 40])
+    whole = values_of(store, **options)
+    assert sorted(whole) == list(range(53)) != whole != values_of(store, shuffle=True)
+    first = TokenLoader(store, ["x"], 5, **options)
+    parts = [x for _, batch in zip(range(4), first, strict=False) for x in batch["x"].tolist()]
+    for more in ({}, {"buffer": 21}):
+        second = TokenLoader(store, ["x"], 11, **options | more)
+        if more:
+            with pytest.raises(ValueError, match="expected buffer 21, found 20"):
+                second.load_state_dict(first.state_dict())
+            continue
+        second.load_state_dict(first.state_dict())
+        assert parts + [x for batch in second for x in batch["x"].tolist()] == whole
+    with pytest.raises(ValueError, match="expected 0 < block <= buffer, found 5 and 4"):
+        TokenLoader(store, ["x"], block=5, buffer=4)
+    with pytest.raises(ValueError, match="shuffle: expected one of False, True, found 'blocks'"):
+        TraceLoader(store, shuffle="blocks")
