@@ -21,6 +21,7 @@ from store.feed.cold_batches import kept_fraction
 from store.feed.epoch_reads import EpochReads
 from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
+from store.feed.shares import EpochShares, Shares
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
     MOST_SHARED_BYTES,
@@ -31,7 +32,7 @@ from store.feed.windows import (
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch, as_torch, check_arrays
-from store.read.joined import Stores, open_joined
+from store.read.joined import Stores, Weights, open_joined, read_weights, row_cuts
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
@@ -56,6 +57,11 @@ class Visited(NamedTuple):
     plan: ReadPlan
     named: dict[str, int | str]
     rows: np.ndarray | None = None
+    shares: Shares | None = None  # of the stores, in each epoch
+
+    def of_epoch(self, epoch: int) -> np.ndarray | EpochShares | None:
+        """What the order of an epoch permutes; None: the numbers themselves."""
+        return self.rows if self.shares is None else self.shares.of_epoch(epoch, self.rows)
 
 
 def check_alone() -> None:
@@ -98,6 +104,8 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         follow: bool = False,
+        weights: Weights | None = None,
+        replacement: bool = False,
     ) -> None:
         opened = open_joined(store, cache_bytes)
         given = None if rows is None else opened.check_rows(rows)
@@ -114,6 +122,12 @@ class Loader:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
         if follow and rows is not None:
             raise ValueError("follow: expected False with rows=..., found True")
+        if weights is not None and not shuffle:
+            raise ValueError("weights: expected shuffle=True with them, found False")
+        self._weights = None if weights is None else read_weights(opened, weights)
+        self._replacement = replacement
+        if weights is not None and given is not None:  # store by store
+            given = given[np.argsort(row_cuts(opened).searchsorted(given, "right"), kind="stable")]
         self.follow = follow
         self.prefetch_bytes = prefetch_bytes
         self.arrays = arrays
@@ -144,13 +158,29 @@ class Loader:
 
     def _open(self, store: TraceStore) -> None:
         self.store = store
-        self._all = self._look(len(store))
+        self._all = self._visited(len(store))
         self._now = self._all  # in this epoch
         self.__dict__.pop("_kept_fraction", None)
+
+    def _visited(self, n_rows: int) -> Visited:
+        """What is visited of the first rows of the store, with the shares of several."""
+        visited = self._look(n_rows)
+        if self._weights is None:
+            return visited
+        shares = Shares(self._cuts(visited), self._weights, self.seed, self._replacement)
+        named = visited.named | {"shares": str(shares)}
+        return visited._replace(n=len(shares), named=named, shares=shares)
 
     def _look(self, n_rows: int) -> Visited:
         """What is visited of the first rows of the store, or of the given ones."""
         raise NotImplementedError
+
+    def _cuts(self, visited: Visited) -> np.ndarray:
+        """Where what is visited of each store begins: int64 `(n_stores + 1,)`."""
+        cuts = row_cuts(self.store)
+        if visited.rows is None:
+            return cuts.clip(max=visited.n)
+        return (cuts.searchsorted(visited.rows, "right") - 1).searchsorted(np.arange(len(cuts)))
 
     def __len__(self) -> int:
         """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest."""
@@ -186,8 +216,8 @@ class Loader:
         n_rows = state.get("n_rows")
         visited = self._all
         if self._given is None and is_integer(n_rows) and 0 <= n_rows < len(self.store):
-            visited = self._look(n_rows)
-        for key, expected in self._identity(visited).items():
+            visited = self._visited(n_rows)
+        for key, expected in ({"shares": None} | self._identity(visited)).items():
             found = state.get(key, expected if key == "n_rows" else None)  # tokens' had none once
             if found != expected:
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
@@ -218,7 +248,13 @@ class Loader:
         order = self._order(epoch)
         ranks = current_rank(self.rank, self.world_size)
         return Batches(
-            order, self.batch_size, self.drop_last, self._now.rows, start, ranks, self.lends_rows
+            order,
+            self.batch_size,
+            self.drop_last,
+            self._now.of_epoch(epoch),
+            start,
+            ranks,
+            self.lends_rows,
         )
 
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
@@ -281,7 +317,8 @@ class Loader:
 
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
-        return Batches(self._order(epoch), 1, rows=self._now.rows, start=start).visits()
+        rows = self._now.of_epoch(epoch)
+        return Batches(self._order(epoch), 1, rows=rows, start=start).visits()
 
     def _refresh(self) -> None:
         """Take what was committed since, at the beginning of an epoch of a loader that follows."""
@@ -465,6 +502,14 @@ class TraceLoader(Loader):
         those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
     follow
         Each epoch has the rows that are committed when it begins; in one process, of all rows.
+    weights
+        Of each of several stores, above 0: in their order, or by their names, as
+        `{"squad": 0.7, "nq": 0.3}` of `squad.zarr` and `nq.zarr`. They are shares of the visits
+        of an epoch, and need `shuffle`. An epoch ends when one store has had all of its rows, and
+        the next ones go on with those of the others.
+    replacement
+        With `weights`, an epoch has as many visits as there are rows: the rows of a store that has
+        fewer than its share come several times, each as often as the others, to within one.
     """
 
     def _look(self, n_rows: int) -> Visited:

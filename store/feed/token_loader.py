@@ -12,7 +12,7 @@ from store.errors import NotFoundError, SchemaError
 from store.feed.loader import Loader, Visited
 from store.format.ranges import packed_offsets
 from store.read.batch import as_numbers
-from store.read.joined import Stores
+from store.read.joined import Stores, Weights
 from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
 from store.read.store import Rows, TraceStore
 from store.read.token_choice import TokenChoice
@@ -80,6 +80,8 @@ class TokenLoader(Loader):
         rank: int | None = None,
         world_size: int | None = None,
         follow: bool = False,
+        weights: Weights | None = None,
+        replacement: bool = False,
     ) -> None:
         self._tokens = tokens
         super().__init__(
@@ -99,6 +101,8 @@ class TokenLoader(Loader):
             rank=rank,
             world_size=world_size,
             follow=follow,
+            weights=weights,
+            replacement=replacement,
         )
 
     @property
@@ -117,6 +121,13 @@ class TokenLoader(Loader):
             "tokens": tokens.digest,
         }
         return Visited(len(tokens), plan._replace(tokens=tokens), named)
+
+    def _cuts(self, visited: Visited) -> np.ndarray:
+        tokens = visited.plan.tokens
+        assert tokens is not None
+        return tokens.cuts[
+            super()._cuts(visited._replace(n=len(tokens.cuts) - 1, rows=tokens.rows))
+        ]
 
 
 def _axis_of(store: TraceStore, plan: ReadPlan) -> str:
