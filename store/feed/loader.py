@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
 from store.read.store import Rows, TraceStore
 from store.reports import size_text
+
+if TYPE_CHECKING:
+    from store.feed.device import DeviceCopies
 
 __all__ = ["Loader", "TraceLoader"]
 
@@ -106,6 +109,7 @@ class Loader:
         follow: bool = False,
         weights: Weights | None = None,
         replacement: bool = False,
+        device: object = None,
     ) -> None:
         opened = open_joined(store, cache_bytes)
         given = None if rows is None else opened.check_rows(rows)
@@ -131,7 +135,8 @@ class Loader:
         self.follow = follow
         self.prefetch_bytes = prefetch_bytes
         self.arrays = arrays
-        self.pin_memory = pin_memory and _has_cuda()
+        self.copies = None if device is None else _copies_to(device, arrays)
+        self.pin_memory = self.copies is not None or (pin_memory and _has_cuda())
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
@@ -154,6 +159,11 @@ class Loader:
 
     @property
     def _n(self) -> int:
+        return self._now.n
+
+    @property
+    def n_visits(self) -> int:
+        """Rows or tokens that all ranks together visit in a whole epoch, as this one."""
         return self._now.n
 
     def _open(self, store: TraceStore) -> None:
@@ -351,7 +361,9 @@ class Loader:
         self._delivered = (epoch, self._start)
         self._start = 0
         n_forks = len(_forks)
-        for done, batch in enumerate(self._waited(self._read(batches)), start=1):
+        read = self._read(batches)
+        read = read if self.copies is None else self.copies.of(read)
+        for done, batch in enumerate(self._waited(read), start=1):
             self._delivered = (epoch, batches.position(done))
             if done == len(batches):  # before the last batch is out: more may never be asked for
                 self._end_epoch(epoch + 1)
@@ -502,6 +514,10 @@ class TraceLoader(Loader):
         those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
     follow
         Each epoch has the rows that are committed when it begins; in one process, of all rows.
+    device
+        A GPU, such as "cuda:0": batches are on it, but for `rows` and texts. They are copied from
+        page-locked memory on a stream of their own, one ahead of the one that is in use. A
+        ValueError without CUDA.
     weights
         Of each of several stores, above 0: in their order, or by their names, as
         `{"squad": 0.7, "nq": 0.3}` of `squad.zarr` and `nq.zarr`. They are shares of the visits
@@ -519,6 +535,14 @@ class TraceLoader(Loader):
             n_rows = len(self._given)
         plan = self.store.plan(self._columns, self._select)  # a wrong name fails here
         return Visited(n_rows, plan, {"n_rows": n_rows, "rows": rows}, self._given)
+
+
+def _copies_to(device: object, arrays: str) -> "DeviceCopies":
+    if arrays == "numpy":
+        raise ValueError('device: expected none with arrays="numpy", found one')
+    from store.feed.device import DeviceCopies, cuda_device
+
+    return DeviceCopies(cuda_device(device))
 
 
 def _has_cuda() -> bool:

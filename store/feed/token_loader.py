@@ -13,7 +13,15 @@ from store.feed.loader import Loader, Visited
 from store.format.ranges import packed_offsets
 from store.read.batch import as_numbers
 from store.read.joined import Stores, Weights
-from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
+from store.read.plan import (
+    ReadPlan,
+    RowRanges,
+    Select,
+    Span,
+    as_span,
+    check_ranges,
+    slice_ranges,
+)
 from store.read.store import Rows, TraceStore
 from store.read.token_choice import TokenChoice
 
@@ -82,6 +90,7 @@ class TokenLoader(Loader):
         follow: bool = False,
         weights: Weights | None = None,
         replacement: bool = False,
+        device: object = None,
     ) -> None:
         self._tokens = tokens
         super().__init__(
@@ -103,6 +112,7 @@ class TokenLoader(Loader):
             follow=follow,
             weights=weights,
             replacement=replacement,
+            device=device,
         )
 
     @property
@@ -167,6 +177,8 @@ def choose_tokens(
             runs, firsts, lengths = runs[kept], firsts[kept], np.diff(cuts)[kept]
             cuts = packed_offsets(0 * lengths, lengths)
         return TokenChoice(axis, offsets, cuts, runs, firsts)
+    if not isinstance(tokens, str):
+        check_ranges([as_span(tokens, axis, "tokens")], len(store), f"{store.location}: tokens")
     n = n_rows if rows is None else len(rows)
     firsts = np.empty(n, np.int64)
     cuts = np.zeros(n + 1, np.int64)

@@ -43,8 +43,9 @@ from store.read.union import (
     unite_columns,
 )
 
-__all__ = ["Stores", "Weights", "open_joined", "read_weights", "row_cuts"]
+__all__ = ["JOINED", "Stores", "Weights", "open_joined", "read_weights", "row_cuts"]
 
+JOINED = " + "  # between the places of stores
 Stores = str | Path | TraceStore | Sequence[str | Path | TraceStore]
 """One store, or several to be read as one, by path or address, or open."""
 Weights = Mapping[str, float] | Sequence[float]
@@ -132,7 +133,7 @@ class JoinedSource(LocalSource):
 
     @property
     def where(self) -> str:
-        return " + ".join(store.location for store in self.stores)
+        return JOINED.join(store.location for store in self.stores)
 
     @cached_property
     def schema(self) -> Schema:
