@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small import one_column
+from stopping import visits
 from torch.utils.data import DataLoader
 
 from store import Column, GlobalShuffleSampler, StoreWriter, TokenLoader, TraceDataset, TraceLoader
@@ -32,11 +33,6 @@ def stores(tmp_path_factory):
         ).path
         for name, n in SIZES.items()
     ]
-
-
-def visits(batch):
-    positions = batch.rows if batch.positions is None else batch.positions
-    return list(zip(batch.rows.tolist(), positions.tolist(), strict=True))
 
 
 @given(
@@ -174,7 +170,7 @@ def test_a_data_set_has_shares(stores):
     again = GlobalShuffleSampler(dataset, 3, weights=[6, 3, 1])
     again.load_state_dict(state)
     assert list(again) == wanted[10:]
-    with pytest.raises(ValueError, match="expected n_rows|expected shares"):
+    with pytest.raises(ValueError, match=r"expected (n_rows|shares)"):
         GlobalShuffleSampler(dataset, 3).load_state_dict(state)
     with pytest.raises(TypeError, match="expected a TraceDataset, found int"):
         GlobalShuffleSampler(5, weights=[1])
