@@ -83,6 +83,7 @@ JOBS = (
     Job("verify"),
     Job("imports"),
     Job("merge"),
+    Job("joined"),
     Job("remote", needs=("obstore", "nginx")),
     Job("mirrored", needs=("obstore", "nginx")),
     Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),

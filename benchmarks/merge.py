@@ -10,7 +10,7 @@ import shutil
 import statistics
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -20,6 +20,7 @@ from benchmarks.data import make_store, ragged_rows
 from benchmarks.harness import Epoch, alternate, parser, run
 from benchmarks.tables import GB, finish, median_ratio
 from store import Column, TraceLoader, TraceStore
+from store.read.joined import Stores
 from store.transform.merge import merge_stores
 
 SHARD_PER_PART = 1.02  # so that both stores have as many shards, as those of large parts have
@@ -32,7 +33,9 @@ def main(args: Namespace) -> None:
     for name, (row_bytes, item_bytes, batch_size) in READ.items():
         one, parts = make_rows(args, row_bytes, item_bytes)
         results += compare_merges(args, name, parts)
-        results += compare_reading(args, name, one, batch_size)
+        merged = TraceStore.open(args.dir / f"merged-{name.replace(' ', '')}-by.zarr")
+        stores = {"written as one": one, "merged by reference": merged}
+        results += compare_reading(args, name, stores, batch_size)
     named_by = ("what", "contender")
     finish("merge", args.results, results, "x_baseline", "x_baseline", named_by)
 
@@ -75,12 +78,13 @@ def compare_merges(args: Namespace, name: str, parts: Sequence[TraceStore]) -> l
     return _rows(f"merge, {name} rows", seconds, "copied")
 
 
-def compare_reading(args: Namespace, name: str, one: TraceStore, batch_size: int) -> list[dict]:
-    """Read both stores in the same shuffled order, batch by batch in turns."""
-    merged = TraceStore.open(args.dir / f"merged-{name.replace(' ', '')}-by.zarr")
+def compare_reading(
+    args: Namespace, name: str, stores: Mapping[str, Stores], batch_size: int
+) -> list[dict]:
+    """Read the same rows, of a store or of several as one, in the same shuffled order, batch by
+    batch in turns; the first is the baseline."""
     loaders = {
-        kind: TraceLoader(store, ["x"], batch_size, shuffle=True)
-        for kind, store in (("written as one", one), ("merged by reference", merged))
+        kind: TraceLoader(store, ["x"], batch_size, shuffle=True) for kind, store in stores.items()
     }
     for ours, theirs in zip(*loaders.values(), strict=True):
         same = torch.equal(ours["x"].values.view(torch.int16), theirs["x"].values.view(torch.int16))
@@ -90,8 +94,10 @@ def compare_reading(args: Namespace, name: str, one: TraceStore, batch_size: int
     for number in range(args.epochs):
         for kind, times in read_in_turns(loaders, number).items():
             seconds[kind] += times
-    n_bytes = one.n_items("x") * one.schema.columns["x"].item_bytes / len(loaders["written as one"])
-    return _rows(f"read a batch, {name} rows", seconds, "written as one", n_bytes)
+    baseline, loader = next(iter(loaders.items()))
+    item_bytes = loader.store.schema.columns["x"].item_bytes
+    n_bytes = loader.store.n_items("x") * item_bytes / len(loader)
+    return _rows(f"read a batch, {name} rows", seconds, baseline, n_bytes)
 
 
 def read_in_turns(loaders: dict[str, TraceLoader], epoch: int) -> dict[str, list[float]]:

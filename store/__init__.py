@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from store.feed.token_loader import TokenLoader
     from store.format.schema import Column, Schema
     from store.read.batch import Batch, Ragged, Row
+    from store.read.plan import RowRanges
     from store.read.store import TraceStore
     from store.read.trace import Trace
     from store.write.writer import StoreWriter
@@ -46,6 +47,7 @@ __all__ = [
     "Ragged",
     "RefusedError",
     "Row",
+    "RowRanges",
     "Schema",
     "SchemaError",
     "StoreError",
@@ -66,6 +68,7 @@ _WHERE = {
     "GlobalShuffleSampler": "store.feed.sampler",
     "Ragged": "store.read.batch",
     "Row": "store.read.batch",
+    "RowRanges": "store.read.plan",
     "Schema": "store.format.schema",
     "StoreWriter": "store.write.writer",
     "TokenLoader": "store.feed.token_loader",

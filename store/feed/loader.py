@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from store.feed.cold_batches import kept_fraction
 from store.feed.epoch_reads import EpochReads
 from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
+from store.feed.shares import EpochShares, Shares
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
     MOST_SHARED_BYTES,
@@ -31,12 +32,15 @@ from store.feed.windows import (
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch, as_torch, check_arrays
-from store.read.joined import Stores, open_joined
+from store.read.joined import Stores, Weights, open_joined, read_weights, row_cuts
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
 from store.read.store import Rows, TraceStore
 from store.reports import size_text
+
+if TYPE_CHECKING:
+    from store.feed.device import DeviceCopies
 
 __all__ = ["Loader", "TraceLoader"]
 
@@ -56,6 +60,11 @@ class Visited(NamedTuple):
     plan: ReadPlan
     named: dict[str, int | str]
     rows: np.ndarray | None = None
+    shares: Shares | None = None  # of the stores, in each epoch
+
+    def of_epoch(self, epoch: int) -> np.ndarray | EpochShares | None:
+        """What the order of an epoch permutes; None: the numbers themselves."""
+        return self.rows if self.shares is None else self.shares.of_epoch(epoch, self.rows)
 
 
 def check_alone() -> None:
@@ -99,6 +108,9 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         follow: bool = False,
+        weights: Weights | None = None,
+        replacement: bool = False,
+        device: object = None,
     ) -> None:
         opened = open_joined(store, cache_bytes)
         given = None if rows is None else opened.check_rows(rows)
@@ -118,10 +130,17 @@ class Loader:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
         if follow and rows is not None:
             raise ValueError("follow: expected False with rows=..., found True")
+        if weights is not None and shuffle is not True:
+            raise ValueError(f"weights: expected shuffle=True with them, found {shuffle!r}")
+        self._weights = None if weights is None else read_weights(opened, weights)
+        self._replacement = replacement
+        if weights is not None and given is not None:  # store by store
+            given = given[np.argsort(row_cuts(opened).searchsorted(given, "right"), kind="stable")]
         self.follow = follow
         self.prefetch_bytes = prefetch_bytes
         self.arrays = arrays
-        self.pin_memory = pin_memory and _has_cuda()
+        self.copies = None if device is None else _copies_to(device, arrays)
+        self.pin_memory = self.copies is not None or (pin_memory and _has_cuda())
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
@@ -146,15 +165,36 @@ class Loader:
     def _n(self) -> int:
         return self._now.n
 
+    @property
+    def n_visits(self) -> int:
+        """Rows or tokens that all ranks together visit in a whole epoch, as this one."""
+        return self._now.n
+
     def _open(self, store: TraceStore) -> None:
         self.store = store
-        self._all = self._look(len(store))
+        self._all = self._visited(len(store))
         self._now = self._all  # in this epoch
         self.__dict__.pop("_kept_fraction", None)
+
+    def _visited(self, n_rows: int) -> Visited:
+        """What is visited of the first rows of the store, with the shares of several."""
+        visited = self._look(n_rows)
+        if self._weights is None:
+            return visited
+        shares = Shares(self._cuts(visited), self._weights, self.seed, self._replacement)
+        named = visited.named | {"shares": str(shares)}
+        return visited._replace(n=len(shares), named=named, shares=shares)
 
     def _look(self, n_rows: int) -> Visited:
         """What is visited of the first rows of the store, or of the given ones."""
         raise NotImplementedError
+
+    def _cuts(self, visited: Visited) -> np.ndarray:
+        """Where what is visited of each store begins: int64 `(n_stores + 1,)`."""
+        cuts = row_cuts(self.store)
+        if visited.rows is None:
+            return cuts.clip(max=visited.n)
+        return (cuts.searchsorted(visited.rows, "right") - 1).searchsorted(np.arange(len(cuts)))
 
     def __len__(self) -> int:
         """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest."""
@@ -190,8 +230,8 @@ class Loader:
         n_rows = state.get("n_rows")
         visited = self._all
         if self._given is None and is_integer(n_rows) and 0 <= n_rows < len(self.store):
-            visited = self._look(n_rows)
-        for key, expected in self._identity(visited).items():
+            visited = self._visited(n_rows)
+        for key, expected in ({"shares": None} | self._identity(visited)).items():
             found = state.get(key, expected if key == "n_rows" else None)  # tokens' had none once
             if found != expected:
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
@@ -225,7 +265,13 @@ class Loader:
         order = self._order(epoch)
         ranks = current_rank(self.rank, self.world_size)
         return Batches(
-            order, self.batch_size, self.drop_last, self._now.rows, start, ranks, self.lends_rows
+            order,
+            self.batch_size,
+            self.drop_last,
+            self._now.of_epoch(epoch),
+            start,
+            ranks,
+            self.lends_rows,
         )
 
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
@@ -288,7 +334,8 @@ class Loader:
 
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
-        return Batches(self._order(epoch), 1, rows=self._now.rows, start=start).visits()
+        rows = self._now.of_epoch(epoch)
+        return Batches(self._order(epoch), 1, rows=rows, start=start).visits()
 
     def _refresh(self) -> None:
         """Take what was committed since, at the beginning of an epoch of a loader that follows."""
@@ -321,7 +368,9 @@ class Loader:
         self._delivered = (epoch, self._start)
         self._start = 0
         n_forks = len(_forks)
-        for done, batch in enumerate(self._waited(self._read(batches)), start=1):
+        read = self._read(batches)
+        read = read if self.copies is None else self.copies.of(read)
+        for done, batch in enumerate(self._waited(read), start=1):
             self._delivered = (epoch, batches.position(done))
             if done == len(batches):  # before the last batch is out: more may never be asked for
                 self._end_epoch(epoch + 1)
@@ -472,6 +521,18 @@ class TraceLoader(Loader):
         those of `torch.distributed` when an iteration begins; 0 and 1 are all rows, also there.
     follow
         Each epoch has the rows that are committed when it begins; in one process, of all rows.
+    device
+        A GPU, such as "cuda:0": batches are on it, but for `rows` and texts. They are copied from
+        page-locked memory on a stream of their own, one ahead of the one that is in use. A
+        ValueError without CUDA.
+    weights
+        Of each of several stores, above 0: in their order, or by their names, as
+        `{"squad": 0.7, "nq": 0.3}` of `squad.zarr` and `nq.zarr`. They are shares of the visits
+        of an epoch, and need `shuffle`. An epoch ends when one store has had all of its rows, and
+        the next ones go on with those of the others.
+    replacement
+        With `weights`, an epoch has as many visits as there are rows: the rows of a store that has
+        fewer than its share come several times, each as often as the others, to within one.
     """
 
     def _look(self, n_rows: int) -> Visited:
@@ -481,6 +542,14 @@ class TraceLoader(Loader):
             n_rows = len(self._given)
         plan = self.store.plan(self._columns, self._select)  # a wrong name fails here
         return Visited(n_rows, plan, {"n_rows": n_rows, "rows": rows}, self._given)
+
+
+def _copies_to(device: object, arrays: str) -> "DeviceCopies":
+    if arrays == "numpy":
+        raise ValueError('device: expected none with arrays="numpy", found one')
+    from store.feed.device import DeviceCopies, cuda_device
+
+    return DeviceCopies(cuda_device(device))
 
 
 def _has_cuda() -> bool:

@@ -11,7 +11,7 @@ arbitrary finite domains"). `docs/format.md` (section 15) defines both, with tes
 
 import math
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -209,6 +209,12 @@ def n_batches(n_rows: int, batch_size: int, drop_last: bool) -> int:
     return n_rows // batch_size if drop_last else -(-n_rows // batch_size)
 
 
+class RowsOfPlaces(Protocol):
+    """`rows[places]` are the rows that stand at places, both int64 `(n,)`: an array, or shares."""
+
+    def __getitem__(self, places: np.ndarray, /) -> np.ndarray: ...
+
+
 class Batches:
     """The rows of every batch of one rank, computed on access; all ranks have as many batches.
 
@@ -219,7 +225,7 @@ class Batches:
     the visits from `i * batch_size` on. Without a step before, or with one row a batch, `n_empty`
     ranks have an empty last batch.
 
-    The order permutes `rows`, int64 `(n,)`, or all rows.
+    The order permutes `rows`, or all rows.
     """
 
     def __init__(
@@ -227,7 +233,7 @@ class Batches:
         order: EpochOrder,
         batch_size: int,
         drop_last: bool = False,
-        rows: np.ndarray | None = None,
+        rows: RowsOfPlaces | None = None,
         start: int = 0,
         ranks: tuple[int, int] = (0, 1),
         lends: bool = True,

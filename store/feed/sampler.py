@@ -7,6 +7,9 @@ from typing import Any
 from torch.utils.data import DistributedSampler
 
 from store.feed.order import ORDER, EpochOrder, current_rank
+from store.feed.shares import Shares
+from store.read.joined import Weights, read_weights, row_cuts
+from store.read.store import TraceStore
 
 __all__ = ["GlobalShuffleSampler"]
 
@@ -32,6 +35,8 @@ class GlobalShuffleSampler(DistributedSampler):
     drop_last
         Of rows that the ranks cannot share evenly: True leaves out the last `n % world_size`, False
         gives some ranks a row more, and perhaps a batch; None is a ValueError.
+    weights, replacement
+        Of the stores of a `TraceDataset`, as `TraceLoader` has them.
 
     Examples
     --------
@@ -47,8 +52,16 @@ class GlobalShuffleSampler(DistributedSampler):
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool | None = None,
+        *,
+        weights: Weights | None = None,
+        replacement: bool = False,
     ) -> None:
-        self.n = data if isinstance(data, int) else len(data)
+        self._shares = None
+        if weights is not None:
+            store = _store_of(data)
+            self._shares = Shares(row_cuts(store), read_weights(store, weights), seed, replacement)
+        n_rows = data if isinstance(data, int) else len(data)
+        self.n = n_rows if self._shares is None else len(self._shares)
         self.seed = seed
         self.epoch = 0
         self._start = 0  # of the next iteration: a position of all ranks
@@ -62,11 +75,13 @@ class GlobalShuffleSampler(DistributedSampler):
 
     def __iter__(self) -> Iterator[int]:
         order = EpochOrder(self.n, self.seed, self.epoch)
+        shares = None if self._shares is None else self._shares.of_epoch(self.epoch)
         positions = self._positions()
         self._begun = self._position = self._start
         self._start = 0
         for i in range(0, len(positions), BLOCK_ROWS):
-            for row in order[positions[i : i + BLOCK_ROWS]].tolist():
+            rows = order[positions[i : i + BLOCK_ROWS]]
+            for row in (rows if shares is None else shares[rows]).tolist():
                 self._position += positions.step
                 yield row
 
@@ -76,7 +91,7 @@ class GlobalShuffleSampler(DistributedSampler):
             self.epoch = epoch
             self._start = self._position = 0
 
-    def state_dict(self, n_delivered: int | None = None) -> dict[str, int]:
+    def state_dict(self, n_delivered: int | None = None) -> dict[str, int | str]:
         """Return the position for `load_state_dict`: JSON, equal on all ranks after a step.
 
         Worker processes ask for rows ahead: with them, say how many rows of this iteration this
@@ -90,7 +105,7 @@ class GlobalShuffleSampler(DistributedSampler):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after the rows of a state; ranks may differ, number of rows and seed may not."""
-        for key, expected in self._identity().items():
+        for key, expected in ({"shares": None} | self._identity()).items():
             if state.get(key) != expected:
                 found = state.get(key)
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
@@ -101,8 +116,9 @@ class GlobalShuffleSampler(DistributedSampler):
         self.epoch = state["epoch"]
         self._start = self._position = state["position"]
 
-    def _identity(self) -> dict[str, int]:
-        return {"n_rows": self.n, "seed": self.seed, "order": ORDER}
+    def _identity(self) -> dict[str, int | str]:
+        shares = {} if self._shares is None else {"shares": str(self._shares)}
+        return {"n_rows": self.n, "seed": self.seed, "order": ORDER, **shares}
 
     def _positions(self) -> range:
         """The positions of this rank; raises ValueError for an uneven share without `drop_last`."""
@@ -119,3 +135,11 @@ class GlobalShuffleSampler(DistributedSampler):
             )
         stop = self.n - n_over if self._drop_last else self.n
         return range(self._start + rank, stop, world_size)
+
+
+def _store_of(data: Sized | int) -> TraceStore:
+    """The store of a `TraceDataset`; raises TypeError for anything else."""
+    store = getattr(data, "store", None)
+    if not isinstance(store, TraceStore):
+        raise TypeError(f"weights: expected a TraceDataset, found {type(data).__name__}")
+    return store

@@ -14,8 +14,16 @@ from store.feed.order import BlockOrder, EpochOrder
 from store.format.ranges import packed_offsets
 from store.format.values import is_integer
 from store.read.batch import as_numbers
-from store.read.joined import Stores
-from store.read.plan import ReadPlan, RowRanges, Select, Span, as_span, slice_ranges
+from store.read.joined import Stores, Weights
+from store.read.plan import (
+    ReadPlan,
+    RowRanges,
+    Select,
+    Span,
+    as_span,
+    check_ranges,
+    slice_ranges,
+)
 from store.read.store import Rows, TraceStore
 from store.read.token_choice import TokenChoice
 
@@ -90,6 +98,9 @@ class TokenLoader(Loader):
         follow: bool = False,
         block: int = 256,
         buffer: int = 2**17,
+        weights: Weights | None = None,
+        replacement: bool = False,
+        device: object = None,
     ) -> None:
         if not (is_integer(block) and is_integer(buffer) and 0 < block <= buffer):
             raise ValueError(f"expected 0 < block <= buffer, found {block!r} and {buffer!r}")
@@ -113,6 +124,9 @@ class TokenLoader(Loader):
             rank=rank,
             world_size=world_size,
             follow=follow,
+            weights=weights,
+            replacement=replacement,
+            device=device,
         )
 
     @property
@@ -138,6 +152,13 @@ class TokenLoader(Loader):
         if self.shuffle == "blocks":
             return BlockOrder(n, self.seed, epoch, self.block, self.buffer)
         return super().order_of(n, epoch)
+
+    def _cuts(self, visited: Visited) -> np.ndarray:
+        tokens = visited.plan.tokens
+        assert tokens is not None
+        return tokens.cuts[
+            super()._cuts(visited._replace(n=len(tokens.cuts) - 1, rows=tokens.rows))
+        ]
 
 
 def _axis_of(store: TraceStore, plan: ReadPlan) -> str:
@@ -177,6 +198,8 @@ def choose_tokens(
             runs, firsts, lengths = runs[kept], firsts[kept], np.diff(cuts)[kept]
             cuts = packed_offsets(0 * lengths, lengths)
         return TokenChoice(axis, offsets, cuts, runs, firsts)
+    if not isinstance(tokens, str):
+        check_ranges([as_span(tokens, axis, "tokens")], len(store), f"{store.location}: tokens")
     n = n_rows if rows is None else len(rows)
     firsts = np.empty(n, np.int64)
     cuts = np.zeros(n + 1, np.int64)

@@ -27,6 +27,13 @@ MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", "bfloat16", "utf8")
+FLATTENED = {  # what the name of a type begins with -> how its values are stored all the same
+    "float8": "store the bits: values.view(np.uint8) as uint8",
+    "complex64": "store two numbers: values[..., None].view(np.float32) as float32 items (..., 2)",
+    "complex128": "store two numbers: values[..., None].view(np.float64) as float64 items (..., 2)",
+    "bytes": "store np.frombuffer(value, np.uint8) as uint8 on a ragged axis of its own",
+    "list": "store a list of texts as utf8, with json.dumps(texts)",
+}
 _VERSION = re.compile(r"@[1-9][0-9]{0,18}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
@@ -128,7 +135,9 @@ class Column:
 
 def _check_column(column: Column) -> None:
     if column.dtype not in DTYPES:
-        raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
+        ways = [way for kind, way in FLATTENED.items() if str(column.dtype).startswith(kind)]
+        expected = f"dtype: expected one of {', '.join(DTYPES)}"
+        raise SchemaError("; ".join([f"{expected}, found {column.dtype!r}", *ways]))
     _check_item(column)
     _check_axes(column)
     if column.codec is not None:
@@ -159,6 +168,12 @@ def _check_axes(column: Column) -> None:
     """Names of axes are names, each item axis has one or none has, and `split` names some."""
     names = column.axis_names
     n_axes = len(column.item_shape)
+    if isinstance(column.axis, tuple | list):
+        raise SchemaError(
+            f"axis: expected one ragged axis, found {column.axis!r:.200}; store the items of a row "
+            "one after the other on an axis of their own, and how many each part has in another "
+            "column (maps of T x T: on an axis of T * T items)"
+        )
     if column.axis is not None:
         check_name(column.axis, "axis")
     if names and len(names) != n_axes:

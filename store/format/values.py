@@ -34,7 +34,12 @@ def is_integer(value: object) -> TypeGuard[int]:
 def encode_text(text: object, where: str) -> np.ndarray:
     """A string as UTF-8: uint8 `(n_bytes,)`."""
     if not isinstance(text, str):
-        raise SchemaError(f"{where}: expected a string, found {type(text).__name__}")
+        ways: dict[type, str] = {
+            list: "; json.dumps makes one of several",
+            bytes: "; decode it, or store uint8",
+        }
+        found = f"{type(text).__name__}{ways.get(type(text), '')}"
+        raise SchemaError(f"{where}: expected a string, found {found}")
     try:
         return np.frombuffer(text.encode(), np.uint8)
     except UnicodeEncodeError as error:

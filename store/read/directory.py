@@ -10,7 +10,9 @@ from urllib.parse import unquote
 from store.errors import CorruptError, SchemaError
 from store.format.manifest import GROUP_FILE
 
-__all__ = ["StoreDirectory", "check_outside", "local_path"]
+__all__ = ["PARTIAL", "StoreDirectory", "check_outside", "local_path"]
+
+PARTIAL = ".partial"  # behind the name of a store that is being built
 
 _FILE_SCHEME = re.compile(r"file:(//(localhost)?)?(?=/)", re.IGNORECASE)
 
@@ -33,7 +35,7 @@ class StoreDirectory:
 
     A repair puts another directory at the same path. A reader of the old one must not take a file
     of the new one for its own: it opens the file, and then asks here. Without an inode, no other
-    store can be there.
+    store can be there. A store that was opened while it was built is followed to its name.
     """
 
     path: Path
@@ -52,12 +54,26 @@ class StoreDirectory:
         """The directory of a mirror: its name says what is mirrored, also if it is made again."""
         return cls(path.absolute(), 0, None)
 
+    def now(self) -> Path:
+        """Where it is: a build that was finished since has its whole name."""
+        if self.path.name.endswith(PARTIAL):
+            whole = self.path.with_name(self.path.name.removesuffix(PARTIAL))
+            if self._is_at(whole):
+                return whole
+        return self.path
+
+    def _is_at(self, path: Path) -> bool:
+        with suppress(OSError):
+            status = path.stat()
+            return (status.st_dev, status.st_ino) == (self.device, self.inode)
+        return False
+
     def check(self) -> None:
         """Raise CorruptError if another directory has taken its place, or none is there."""
         if self.inode is None:
             return
         try:
-            status = self.path.stat()
+            status = self.now().stat()
         except FileNotFoundError as error:
             raise CorruptError(
                 f"{self.path}: the store is gone; open it where it is now"

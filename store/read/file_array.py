@@ -59,9 +59,12 @@ class FileArray(Array, Generic[ShardType]):
     def _open_shard(self, number: int) -> ShardType:
         items = self.array.items_of_shard(number)
         first, stop = items
+        place = self.directory.now()
         try:
-            shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
+            shard = self.shard_type(place, self.layout, number, stop - first)
         except (CorruptError, FileNotFoundError) as error:
+            if self.directory.now() != place:
+                return self._open_shard(number)
             self.directory.check()  # first: what is missing may be of another store
             raise DamagedItemsError(str(error), items) from error
         self.directory.check()

@@ -68,7 +68,7 @@ class IdTable:
 
         False if the runs are those of the manifest that was tried, or of another store.
         """
-        now = read_manifest(self.source.directory.path)
+        now = read_manifest(self.source.directory.now())
         if now.uuid == self.manifest.uuid:
             self.manifest = now
         return self.manifest.runs != tried.runs  # another thread may have taken them

@@ -6,9 +6,10 @@ stores, and no byte is copied twice. Of other columns each store reads its own p
 are put in order. Offsets and the table of ids are held in memory: 8 bytes a row and axis.
 """
 
+import math
 import uuid
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -42,10 +43,14 @@ from store.read.union import (
     unite_columns,
 )
 
-__all__ = ["Stores", "open_joined"]
+__all__ = ["JOINED", "Stores", "Weights", "open_joined", "read_weights", "row_cuts"]
 
+JOINED = " + "  # between the places of stores
 Stores = str | Path | TraceStore | Sequence[str | Path | TraceStore]
 """One store, or several to be read as one, by path or address, or open."""
+Weights = Mapping[str, float] | Sequence[float]
+"""A number above 0 of each store, in their order, or by their names: those of their directories,
+with or without what follows a dot, or their whole paths or addresses."""
 
 
 def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
@@ -71,6 +76,54 @@ def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
     return TraceStore(source, source.manifest, cache_bytes)
 
 
+def parts_of(store: TraceStore) -> list[TraceStore]:
+    """The stores that `open_joined` made one of, or the one that it opened."""
+    return store.source.stores if isinstance(store.source, JoinedSource) else [store]
+
+
+def row_cuts(store: TraceStore) -> np.ndarray:
+    """Where the rows of each store of `open_joined` begin: int64 `(n_stores + 1,)`."""
+    return np.cumsum([0, *map(len, parts_of(store))])
+
+
+def read_weights(store: TraceStore, weights: Weights) -> list[float]:
+    """The weight of each store of `open_joined`.
+
+    Raises ValueError unless each store has one weight, a finite number above 0.
+    """
+    places = [part.location.rstrip("/") for part in parts_of(store)]
+    if isinstance(weights, Mapping):
+        weights = _in_order(places, weights)
+    if len(weights) != len(places):
+        raise ValueError(f"weights: expected {len(places)}, one a store, found {len(weights)}")
+    for place, weight in zip(places, weights, strict=True):
+        if not 0 < weight < math.inf:
+            raise ValueError(f"weights: expected a number above 0 for {place}, found {weight!r}")
+    return list(map(float, weights))
+
+
+def _in_order(places: list[str], weights: Mapping[str, float]) -> list[float]:
+    """Weights by name in the order of the stores."""
+    owners = {}
+    for name in weights:
+        of_name = [i for i, place in enumerate(places) if name.rstrip("/") in _names_of(place)]
+        if len(of_name) != 1 or of_name[0] in owners:
+            raise ValueError(
+                f"weights: expected names that mean one of {', '.join(places)} each, found "
+                f"{name!r}; give whole paths, or a list of weights"
+            )
+        owners[of_name[0]] = weights[name]
+    missing = [place for i, place in enumerate(places) if i not in owners]
+    if missing:
+        raise ValueError(f"weights: expected one of each store, found none of {missing[0]}")
+    return [owners[i] for i in range(len(places))]
+
+
+def _names_of(place: str) -> set[str]:
+    name = place.rpartition("/")[2]
+    return {place, name, name.partition(".")[0]}
+
+
 class JoinedSource(LocalSource):
     """Opens arrays of several stores as one."""
 
@@ -80,7 +133,7 @@ class JoinedSource(LocalSource):
 
     @property
     def where(self) -> str:
-        return " + ".join(store.location for store in self.stores)
+        return JOINED.join(store.location for store in self.stores)
 
     @cached_property
     def schema(self) -> Schema:

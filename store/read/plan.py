@@ -14,18 +14,35 @@ from store.read.token_choice import TokenChoice
 from store.traces.layers import LAYERS_AXIS, choose_layers, layer_numbers
 
 __all__ = ["ColumnPart", "ReadPlan", "RowRanges", "Select", "Span", "plan_read", "runs"]
-__all__ += ["as_span", "slice_ranges"]
+__all__ += ["as_span", "check_ranges", "slice_ranges"]
 
 
 @dataclass(frozen=True, eq=False)
 class RowRanges:
-    """Items of each row of the store: `row[start:stop]`, both int64 `(n_rows,)`.
+    """Items of each row of the store: `row[start:stop]`, both integers `(n_rows,)`.
 
-    Columns of one axis that are to share their offsets are given the same object.
+    Ends are those of Python's slices: negative ones count from the end of the row, and what is
+    beyond it is left out. Columns of one axis that are to share their offsets are given the same
+    object. Raises ValueError for anything but two arrays of whole numbers, as long as each other.
     """
 
     starts: np.ndarray
     stops: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "stops"):
+            found = np.asarray(getattr(self, name))
+            if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+                raise ValueError(
+                    f"RowRanges: {name}: expected integers (n_rows,), found {found.dtype} "
+                    f"{found.shape}"
+                )
+            object.__setattr__(self, name, found.astype(np.int64, copy=False))
+        if len(self.starts) != len(self.stops):
+            raise ValueError(
+                f"RowRanges: expected as many stops as starts, {len(self.starts)}, found "
+                f"{len(self.stops)}"
+            )
 
 
 AxisPart = slice | int | str | RowRanges
@@ -159,6 +176,16 @@ def runs(positions: Sequence[int]) -> list[AxisPart]:
         n += 1
     run = slice(first, positions[n - 1] + 1, step)
     return [run, *(runs(positions[n:]) if n < len(positions) else [])]
+
+
+def check_ranges(spans: Sequence[Span], n_rows: int, where: str) -> None:
+    """Raise ValueError unless ranges of rows have one for each row of the store."""
+    for span in spans:
+        if span.rows is not None and len(span.rows.starts) != n_rows:
+            raise ValueError(
+                f"{where}: RowRanges of axis {span.axis!r}: expected one for each of its {n_rows} "
+                f"rows, found {len(span.rows.starts)}"
+            )
 
 
 def slice_ranges(

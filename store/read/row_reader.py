@@ -295,7 +295,7 @@ class RowReader:
 
     def _change_hint(self) -> str:
         """What to do first if the store is no longer what was opened."""
-        path = self.source.directory.path
+        path = self.source.directory.now()
         try:
             written = (path / GROUP_FILE).stat().st_mtime_ns
         except OSError:  # what was read says so

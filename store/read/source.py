@@ -53,7 +53,7 @@ class LocalSource:
     @property
     def where(self) -> str:
         """What messages name: the path, or the address."""
-        return str(self.directory.path)
+        return str(self.directory.now())
 
     def open_array(
         self,
@@ -87,12 +87,12 @@ class LocalSource:
 
     def file_bytes(self, path: str = "") -> int:
         """What the files below a path in the store take on the disk; or its objects."""
-        files = (file for file in (self.directory.path / path).rglob("*") if file.is_file())
+        files = (file for file in (self.directory.now() / path).rglob("*") if file.is_file())
         return sum(file.stat().st_blocks * 512 for file in files)
 
     def committed(self) -> "tuple[LocalSource, Manifest]":
         """The source as it is now, and what is committed there."""
-        return open_directory(self.directory.path)
+        return open_directory(self.directory.now())
 
 
 def address_of(path: object) -> str | None:

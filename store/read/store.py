@@ -22,7 +22,7 @@ from store.read.batch import Batch, as_tensor, as_torch, check_arrays
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, Tabular
 from store.read.filters import filter_rows
-from store.read.plan import ReadPlan, Select, plan_read
+from store.read.plan import ReadPlan, Select, check_ranges, plan_read
 from store.read.read_options import ReadOptions
 from store.read.row_reader import RowReader
 from store.read.rows import ManyRows, Rows, is_many, row_numbers
@@ -370,7 +370,9 @@ class TraceStore(Tabular):
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
-        return plan_read(self.schema, columns, select, self.location, self.provenance)
+        plan = plan_read(self.schema, columns, select, self.location, self.provenance)
+        check_ranges(plan.spans, len(self), self.location)
+        return plan
 
     def read_batch(
         self,

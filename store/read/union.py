@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from store.errors import SchemaError
 from store.format.manifest import Manifest
 from store.format.schema import Column, Schema
@@ -27,6 +29,7 @@ from store.traces.origin import (
 )
 
 __all__ = [
+    "check_ids",
     "check_origin",
     "has_one_layout",
     "have_dtype",
@@ -115,6 +118,23 @@ def check_origin(stores: Sequence[TraceStore]) -> None:
                         f"{found!r:.80}; traces of different models, layers or prompts are not "
                         "comparable (--mixed merges them all the same)"
                     )
+
+
+def check_ids(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
+    parts = [part for store in stores for part in store.reader.id_table.hashes()]
+    hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
+    for hashed in hashes[counts > 1]:
+        owners: dict[str, TraceStore] = {}
+        for store in stores:
+            for row in store.reader.id_table.rows_with_hash(hashed):
+                trace_id = store[row].id
+                if trace_id in owners:
+                    raise SchemaError(
+                        f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
+                        f"found {trace_id!r} in both"
+                    )
+                owners[trace_id] = store
 
 
 def _records(store: TraceStore, key: str) -> bool:

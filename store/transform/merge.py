@@ -6,13 +6,11 @@ Fields may differ: where a store lacks one, texts are empty and numbers NaN.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
 from store.read.directory import check_outside
 from store.read.store import TraceStore
-from store.read.union import check_origin, joined_provenance, unite_columns
+from store.read.union import check_ids, check_origin, joined_provenance, unite_columns
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.traces.identity import identity
 from store.traces.label_keys import without_labelling
@@ -68,7 +66,7 @@ def merge_stores(
     if _are_parts(stores):
         renamed = _renumber(stores)
     else:
-        _check_ids(stores)
+        check_ids(stores)
     parts = [(store, range(len(store))) for store in stores]
     source = CopySource(parts, joined_provenance(stores), renamed, schema)
     begun = open_begun(path)
@@ -155,20 +153,3 @@ def _lack_graphs(store: TraceStore) -> list[bool]:
         if column.axis is not None:
             return (store.lengths(name) == 0).tolist()
     return [False] * len(store)
-
-
-def _check_ids(stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
-    parts = [part for store in stores for part in store.reader.id_table.hashes()]
-    hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
-    for hashed in hashes[counts > 1]:
-        owners: dict[str, TraceStore] = {}
-        for store in stores:
-            for row in store.reader.id_table.rows_with_hash(hashed):
-                trace_id = store[row].id
-                if trace_id in owners:
-                    raise SchemaError(
-                        f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
-                        f"found {trace_id!r} in both"
-                    )
-                owners[trace_id] = store

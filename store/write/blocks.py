@@ -62,17 +62,23 @@ def _by_name(columns: Columns) -> dict[str, Any]:
 
 def _encode(values: Any, column: Column, where: str) -> tuple[np.ndarray, np.ndarray | None]:
     """The items of a column and, of a ragged one or texts, the length of each row."""
-    if is_arrow(values):
+    none = None
+    if is_arrow(values):  # in which no lists do not say how long the lists of items are
         values = _from_arrow(values, column, where)
+        none = np.empty((0, *column.item_shape), column.storage_dtype)
     if column.is_text:
         return _join_texts(values, where)
     if column.axis is None:
-        return encode_items(values, column, where), None
+        return _items(values, column, where, none), None
     if not isinstance(values, Ragged):
         found = type(values).__name__
         raise SchemaError(f"{where}: expected Ragged(values, offsets), found {found}")
-    items = encode_items(values.values, column, where)
+    items = _items(values.values, column, where, none)
     return items, _lengths(values.offsets, len(items), where)
+
+
+def _items(values: Any, column: Column, where: str, none: np.ndarray | None) -> np.ndarray:
+    return encode_items(values, column, where) if none is None or len(values) else none
 
 
 def _from_arrow(values: Any, column: Column, where: str) -> Any:

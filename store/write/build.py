@@ -15,6 +15,7 @@ from types import FrameType
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE
+from store.read.directory import PARTIAL
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
@@ -41,7 +42,6 @@ __all__ = [
     "unfinished",
 ]
 
-SUFFIX = ".partial"
 # characters of a command that are kept: merged stores keep those of all their parts
 LONGEST_COMMAND = 16_000
 BLOCKS_AHEAD = 1  # that wait while one is written
@@ -179,12 +179,12 @@ def check_new(path: Path) -> None:
 
 def partial_path(path: Path) -> Path:
     """Where the store at `path` grows until it is whole."""
-    return path.with_name(path.name + SUFFIX)
+    return path.with_name(path.name + PARTIAL)
 
 
 def is_partial(path: Path) -> bool:
     """Whether a path is where a store grows until it is whole."""
-    return path.name.endswith(SUFFIX)
+    return path.name.endswith(PARTIAL)
 
 
 def open_begun(path: Path) -> TraceStore | None:

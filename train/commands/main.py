@@ -72,15 +72,15 @@ def train(arguments: Arguments) -> None:
     from train.report.console import OutputConsole, print_results
 
     config = arguments.config
-    path = EXAMPLE_STORE if config.store is None else Path(config.store)
-    output_dir = Path("runs") / path.resolve().stem
+    stores = config.stores or [EXAMPLE_STORE]
+    output_dir = Path("runs") / "+".join(store.resolve().stem for store in stores)
     if config.output_dir is not None:
         output_dir = Path(config.output_dir)
     with launched(config) as fabric, store_errors():
         if config.store is None and fabric.is_global_zero:
             build_example(EXAMPLE_STORE)
         fabric.barrier()
-        run = fit(arguments, fabric, path, output_dir, progress=True)
+        run = fit(arguments, fabric, stores, output_dir, progress=True)
     if run is None:  # the first process writes for all
         return
     print_results(run.results, OutputConsole())

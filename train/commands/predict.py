@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from store.cli.arguments import path, program
 from store.reports import count, say
 from train.config import Parser, add_scoring_options, scoring_options
-from train.errors import store_errors
+from train.errors import ConfigError, store_errors
 from train.files import check_output
 
 __all__ = ["build_parser", "main"]
@@ -42,9 +42,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--store",
         type=path,
+        nargs="+",
         required=True,
         metavar="STORE",
-        help="store of the traces; labels are not needed",
+        help="store of the traces, or several, which are read as one; labels are not needed",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -69,6 +70,8 @@ def main(argv: Sequence[str]) -> None:
     """Read the run, score the store and write; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
     check_output(options.output)
+    if options.to_store and len(options.store) > 1:
+        raise ConfigError("--to-store: expected one --store with it, found several")
     from train.commands.predictions import (
         describe_columns,
         names_with_tokens,

@@ -72,6 +72,7 @@ def scoring_settings(
         batch_size=config.batch_size if batch_size is None else batch_size,
         amp=True,
         precision="32",
+        follow=False,
     )
     check_config(config)
     return config
@@ -97,11 +98,28 @@ def check_config(config: Config) -> None:
             f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
         )
     check_split(config)
+    check_stores(config)
     if not config.detectors:
         raise ConfigError(
             "expected a detector to train, found all of them switched off; name one with --models, "
             "or leave out a --no-run- flag"
         )
+
+
+def check_stores(config: Config) -> None:
+    """Raise ConfigError for settings of several or growing stores that contradict each other."""
+    if config.replacement and config.weights is None:
+        raise ConfigError("--replacement: expected --weights with it, found none")
+    if not config.follow:
+        return
+    if config.schedule != "constant":
+        raise ConfigError(
+            "--follow: expected --schedule constant with it, as nobody knows how many steps there "
+            f"will be, found {config.schedule}"
+        )
+    for name in ("on_top_of", "max_traces"):
+        if getattr(config, name) is not None:
+            raise ConfigError(f"--follow: not allowed with {flag_of(name)}")
 
 
 def check_split(config: Config) -> None:

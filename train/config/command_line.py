@@ -32,6 +32,10 @@ EXAMPLES = """examples:
       the embedded example: four detectors and the baselines
   python -m train --store traces.zarr --seeds 5
       three seeds on one split: mean and spread
+  python -m train --store squad.zarr nq.zarr --weights squad=0.7,nq=0.3
+      two stores as one, with shares of each epoch
+  python -m train --store traces.zarr --follow --schedule constant
+      while it is written: each epoch has what is committed then
   python -m train --store traces.zarr --models all
       every detector and probe whose columns the store has
   python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8-24
@@ -149,7 +153,8 @@ def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
     elif choices:
         parser.add_argument(flag, choices=choices, help=text)
     elif setting.name in PATHS:
-        parser.add_argument(flag, type=expand, metavar="PATH", help=text)
+        count = "+" if "list" in kind else None
+        parser.add_argument(flag, type=expand, nargs=count, metavar="PATH", help=text)
     else:
         convert = {"int": int, "float": float, "str": str}[kind]
         parser.add_argument(flag, type=convert, metavar=kind.upper(), help=text)
@@ -171,6 +176,8 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         load_methods(in_file.get("models") or "", files=False)
     given = vars(build_parser().parse_args(argv))
     given |= models
+    if len(given.get("store", [])) == 1:
+        (given["store"],) = given["store"]
     resume = given.pop("resume", False)
     overwrite = given.pop("overwrite", False)
     given.pop("config", None)

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from models import DETECTORS, PROBES, REFERENCES
@@ -32,8 +33,11 @@ OUTSIDE = "outside"  # a field without a flag
 EACH = "each"  # value of the column, of --hold-out
 STEPS = r"[1-9]\d{0,8}"
 MINUTES = r"\d{1,6}(\.\d{1,6})?min"
+WEIGHT = r"(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"
+NAMED = f"[^,=]+={WEIGHT}"
 FORMS = {  # setting -> pattern of its text, example
     "columns": (r"\w+=\w+(,\w+=\w+)*", "hs_last=MY_STATES"),
+    "weights": (f"{WEIGHT}(,{WEIGHT})*|{NAMED}(,{NAMED})*", "squad=0.7,nq=0.3"),
     "save_every": (f"{STEPS}|{MINUTES}|{STEPS},{MINUTES}", "500, 10min or 500,10min"),
 }
 
@@ -74,6 +78,9 @@ def violated_rule(setting: Field, value: Any) -> str | None:
     """What is expected of a value and is not so; None if it may be used."""
     if value is None or setting.name == OUTSIDE:  # each method checks its own
         return None
+    if isinstance(value, list):  # of stores
+        broken = [violated_rule(setting, one) if isinstance(one, str) else "texts" for one in value]
+        return next(filter(None, broken), None if value else "one or more")
     if not isinstance(value, str):
         return _violated_range(value, *setting.metadata["range"])
     if not value.isprintable():
@@ -128,9 +135,24 @@ def layer_of(reader: str, default: str = "chosen on validation") -> Any:
 class Config:
     """All settings of a run, in the order of `--help`."""
 
-    store: str | None = option(
-        "trace store to train on (default: the embedded example, built once under data/)",
+    store: str | list | None = option(  # noqa: RUF009 - as all fields
+        "trace store to train on, or several, which are read as one; or their addresses (default: "
+        "the embedded example, built once under data/)",
         free=True,
+    )
+    weights: str | None = option(
+        "shares of several stores in each epoch of the detectors, in their order or by name, as "
+        "squad=0.7,nq=0.3; an epoch ends when one store has had all of its training rows (default: "
+        "every row of all stores once an epoch)"
+    )
+    replacement: bool = option(
+        "with --weights: rows of a store come several times in an epoch rather than the epoch ends",
+        False,
+    )
+    follow: bool = option(
+        "each epoch of the detectors begins with what is committed then, also of a store that is "
+        "still being built; val and test stay as they were at first",
+        False,
     )
     output_dir: str | None = option(
         "directory of the results (default: runs/NAME_OF_STORE)", free=True
@@ -415,6 +437,21 @@ class Config:
 
     # of each method from outside: where it came from, and the values of its own options
     outside: dict | None = option("has no flag", free=True)  # noqa: RUF009 - as all fields
+
+    @property
+    def stores(self) -> list[Path]:
+        """Paths or addresses of what to train on; none for the embedded example."""
+        given = self.store if isinstance(self.store, list) else [self.store]
+        return [Path(one) for one in given if one is not None]
+
+    @property
+    def shares(self) -> dict[str, float] | list[float] | None:
+        """The weights of the stores, by name or in their order."""
+        if self.weights is None:
+            return None
+        pairs = [one.rpartition("=")[::2] for one in self.weights.split(",")]
+        by_name = {name: float(weight) for name, weight in pairs}
+        return by_name if all(by_name) else [float(weight) for _, weight in pairs]
 
     @property
     def detectors(self) -> list[str]:

@@ -18,7 +18,7 @@ from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
 from train.data.features import FeatureCache
-from train.data.splits import Splits
+from train.data.splits import Splits, label_column
 
 __all__ = ["TrainingData"]
 
@@ -98,6 +98,13 @@ class TrainingData:
         by_rows = ROWS_OF_TRAINING // max(1, len(self.splits.train))
         return self.config.epochs or min(max(by_rows, FEWEST_EPOCHS), MOST_EPOCHS)
 
+    @property
+    def n_visits(self) -> int:
+        """Training rows of an epoch of a detector, those that come again counted again."""
+        if self.config.weights is None:
+            return len(self.splits.train)
+        return self.loader("train", [label_column(self.config)], shuffle=True).n_visits
+
     def with_settings(self, **changes: Any) -> "TrainingData":
         """The same rows, read with other settings."""
         return replace(self, config=replace(self.config, **changes))
@@ -144,6 +151,7 @@ class TrainingData:
         device. With `kept`, features instead of columns, which it keeps.
         """
         config = self.config
+        weights = config.shares if shuffle else None
         rank = fabric.global_rank if fabric else 0
         world_size = fabric.world_size if fabric else 1
         return RoleLoader(
@@ -160,6 +168,8 @@ class TrainingData:
             pin_memory=fabric is not None and fabric.device.type == "cuda",
             rank=rank,
             world_size=world_size,
+            weights=weights,
+            replacement=config.replacement,
         )
 
     def read(self, rows: Sequence[int] | NDArray[np.int64], roles: Sequence[str]) -> Batch:

@@ -1,7 +1,7 @@
 """What a run requires of a store and of its settings, checked before the first file is written."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES, find
 from store import StoreError, TraceStore
 from store.errors import closest
+from store.read.joined import open_joined
+from store.read.union import check_ids
 from store.reports import count, first_ids
 from store.traces.columns import BY_HAND, TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, recorded_layers
@@ -19,7 +21,7 @@ from store.traces.origin import origins_of
 from store.traces.question_split import SPLITS
 from store.traces.states import DERIVED
 from store.transform.samples.names import NEEDS, NLI, STATES
-from store.write.build import unfinished
+from store.write.build import partial_path, unfinished
 from train.config import EACH, Config, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
 from train.data.metadata import NO_METADATA, metadata_columns
@@ -53,6 +55,7 @@ __all__ = [
     "names_to_train",
     "open_data",
     "open_store",
+    "open_stores",
     "reader_of",
     "roles_of",
     "settings_for",
@@ -97,13 +100,13 @@ class Work:
         return [name for name in self.names if name not in DETECTORS]
 
 
-def open_data(config: Config, path: Path) -> Work:
-    """Open the store and split it, once for each seed of a split.
+def open_data(config: Config, paths: Sequence[Path]) -> Work:
+    """Open the store, or several as one, and split it, once for each seed of a split.
 
     Raises StoreError, ConfigError or DataError if the store or the settings do not allow the run;
     nothing has been written then.
     """
-    store = open_store(path, config)
+    store = open_stores(paths, config)
     unsplit = TrainingData(store, all_as_test(store), config)
     names = names_to_train(unsplit)
     for name in names:
@@ -115,6 +118,8 @@ def open_data(config: Config, path: Path) -> Work:
     check_columns(unsplit, "the split", needed, "or add it to the store")
     parts, remarks = read_parts(store, config, names)
     data = parts[0]
+    for part in parts:
+        check_weights(part)
     if config.strata is not None:
         read_values(store, config.strata, "--strata", data.splits.test)
     read_second_labels(store, config.second_label, data.splits.test)
@@ -175,10 +180,31 @@ def check_to_train(name: str, data: TrainingData) -> None:
         check_threshold(data)
 
 
+def check_weights(data: TrainingData) -> None:
+    """Raise ConfigError for weights that do not fit the stores, or their training rows."""
+    if data.config.weights is None:
+        return
+    try:
+        data.loader("train", [label_column(data.config)], shuffle=True)
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from error
+
+
+def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
+    """Open a store, or several as one; raises SchemaError for ids that several have."""
+    stores = [open_store(path, config) for path in paths]
+    if len(stores) > 1:
+        check_ids(stores)
+    return open_joined(stores)
+
+
 def open_store(path: Path, config: Config) -> TraceStore:
-    """Open a store; raises DataError where only an unfinished build of it is there."""
+    """Open a store; raises DataError where only an unfinished build of it is there, unless its
+    commits are followed."""
     build = unfinished(path)
-    if build is not None:
+    if build is not None and config.follow:
+        path = partial_path(path)
+    elif build is not None:
         raise DataError(build)
     try:
         return TraceStore.open(path, config.cache_size)

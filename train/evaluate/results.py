@@ -10,11 +10,13 @@ import json
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import NoneType
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from store.read.joined import JOINED
 from train.files import Json
 
 __all__ = [
@@ -194,6 +196,7 @@ class TrainingFacts:
     settings: dict[str, Choice] = field(default_factory=dict)
     layer: int | None = None
     warning: str | None = None
+    last_rows: int | None = None  # training traces of the last epoch, of a store that is followed
 
     @property
     def least(self) -> Epoch:
@@ -357,6 +360,16 @@ class StoreRecord:
     rows: int
     origins: list[Json]
     layers_recorded: bool
+
+    @property
+    def paths(self) -> list[str]:
+        """Those of the stores that were read as one."""
+        return self.path.split(JOINED)
+
+    @property
+    def name(self) -> str:
+        """What the stores are called, without where they are."""
+        return JOINED.join(Path(one).name for one in self.paths)
 
 
 @dataclass

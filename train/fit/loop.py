@@ -36,6 +36,7 @@ from store import Batch
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.features import FeatureCache
+from train.data.growing import take_new_rows
 from train.errors import ConfigError, DataError
 from train.evaluate.metrics import Labels, Scores, auroc, refined_losses
 from train.evaluate.results import Epoch
@@ -66,6 +67,7 @@ class Pending(NamedTuple):
     total: Tensor  # sum over the rows of all processes
     logits: Tensor  # (B,)
     rows: Tensor  # (B,)
+    n_rows: int  # of all processes
 
 
 class Hooks:
@@ -121,12 +123,10 @@ class Training:
 
         # of this process; the processes share the bytes
         n_bytes = config.image_cache // fabric.world_size
+        n_bytes = 0 if config.follow else n_bytes
         self.kept = FeatureCache(detector, len(data.store), n_bytes) if n_bytes else None
         self.columns = (*detector.columns, *detector.targets)
-        self.batches = data.loader("train", self.columns, fabric, shuffle=True, kept=self.kept)
-        self.n_rows = len(data.splits.train)
-        self.n_batches = math.ceil(self.n_rows / config.batch_size)
-        self.labels = torch.from_numpy(data.splits.labels)
+        self._feed(data)
         self.base_margin: Tensor | None = None
         if data.base_margin is not None:
             self.base_margin = torch.from_numpy(data.base_margin).float()
@@ -167,6 +167,8 @@ class Training:
     def run_epoch(self) -> None:
         """Make one pass over the training rows, or the rest of one, and validate."""
         number = len(self.history)
+        if self.config.follow and number:
+            self._feed(take_new_rows(self.data).reading(self.detector))
         self.batches.set_epoch(number)
         self.model.train()
         for i, batch, n_counted in self._shares():
@@ -183,6 +185,14 @@ class Training:
         self.hooks.on_epoch(epoch)
         if is_best or self._save_is_due():
             self._save()
+
+    def _feed(self, data: TrainingData) -> None:
+        """Train on the rows of train of these data from here on."""
+        self.data = data
+        self.batches = data.loader("train", self.columns, self.fabric, shuffle=True, kept=self.kept)
+        self.n_rows = self.batches.n_visits
+        self.n_batches = math.ceil(self.n_rows / self.config.batch_size)
+        self.labels = torch.from_numpy(data.splits.labels)
 
     def prepare(self) -> None:
         """Show the detector the same sample of training traces on every process."""
@@ -271,8 +281,9 @@ class Training:
 
         self._read_loss()  # of the batch before
         total = cast(Tensor, fabric.all_reduce(loss.detach() * n_counted, reduce_op="sum"))
-        self._pending = Pending(loss.detach(), total, logits.detach(), batch.rows)
-        self.step = epoch * self.n_batches + i + 1
+        n_rows = min(config.batch_size, self.n_rows - i * config.batch_size)
+        self._pending = Pending(loss.detach(), total, logits.detach(), batch.rows, n_rows)
+        self.step += 1
         if is_optimizer_step and not is_last and self._save_is_due():
             self._save()
 
@@ -309,10 +320,8 @@ class Training:
                 "message names the traces"
             )
         self.loss_total += total
-        first = (self.step - 1) % self.n_batches * self.config.batch_size
-        n_rows = min(self.config.batch_size, self.n_rows - first)
         lr = float(self.schedule.get_last_lr()[0])
-        self.hooks.on_step(self.step, n_rows, total / n_rows, lr)
+        self.hooks.on_step(self.step, pending.n_rows, total / pending.n_rows, lr)
 
     def _save_is_due(self) -> bool:
         seconds = time.perf_counter() - self._saved_at

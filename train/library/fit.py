@@ -84,7 +84,7 @@ def moved(experiment: Experiment, place: Path) -> Experiment:
 
 
 def fit_detectors(
-    store: str | Path,
+    store: str | Path | Sequence[str | Path],
     models: str | Sequence[str] | None = None,
     *,
     progress: bool = False,
@@ -99,7 +99,7 @@ def fit_detectors(
     Parameters
     ----------
     store
-        Path of the store.
+        Path or address of the store, or of several, which are read as one.
     models
         Names as of `--models`: detectors and probes, "all", FILE.py:CLASS, whose file is run.
     progress
@@ -118,7 +118,8 @@ def fit_detectors(
     if models is not None:
         names = models if isinstance(models, str) else ",".join(models)
         settings["models"] = load_methods(names)
-    config = make_config(settings | {"store": str(store)})
+    stores = str(store) if isinstance(store, str | Path) else [str(one) for one in store]
+    config = make_config(settings | {"store": stores})
     with launched(config) as fabric, store_errors():
         if fabric.world_size > 1:
             raise ConfigError(
@@ -127,7 +128,7 @@ def fit_detectors(
             )
         arguments = Arguments(config, resume, overwrite)
         output_dir = None if config.output_dir is None else Path(config.output_dir)
-        run = fit(arguments, fabric, Path(store), output_dir, progress=progress)
+        run = fit(arguments, fabric, config.stores, output_dir, progress=progress)
     assert run is not None  # of the first process
     return run
 
@@ -135,7 +136,7 @@ def fit_detectors(
 def fit(
     arguments: Arguments,
     fabric: Fabric,
-    store: Path,
+    stores: Sequence[Path],
     output_dir: Path | None,
     *,
     progress: bool,
@@ -145,13 +146,18 @@ def fit(
     With an `output_dir` everything is written there, checkpoints as soon as there are some. Raises
     TrainError or StoreError for a mistake.
     """
-    work = open_data(arguments.config, store)
+    if arguments.config.follow and (arguments.resume or fabric.world_size > 1):
+        found = "--resume" if arguments.resume else f"{fabric.world_size} processes"
+        raise ConfigError(f"--follow: expected one process that begins, found {found}")
+    work = open_data(arguments.config, stores)
     lock: AbstractContextManager[None] = nullcontext()
     if output_dir is not None:
-        if output_dir.resolve().is_relative_to(store.resolve()):
-            raise ConfigError(
-                f"--output-dir: expected a directory outside the store {store}, found {output_dir}"
-            )
+        for store in stores:
+            if output_dir.resolve().is_relative_to(store.resolve()):
+                raise ConfigError(
+                    f"--output-dir: expected a directory outside the store {store}, found "
+                    f"{output_dir}"
+                )
         make_directory(output_dir)
         lock = lock_directory(output_dir) if fabric.is_global_zero else lock
     with lock:

@@ -61,9 +61,9 @@ class Guard:
         Parameters
         ----------
         traces
-            A store or its path; traces of one (`store[5:9]`); a `Batch`; or arrays by column:
-            (n_traces, ...), a list of one for each trace where they have tokens, a list of texts.
-            In memory there are the layers that the run read, and no others.
+            A store or its path, or a list of paths; traces of one (`store[5:9]`); a `Batch`; or
+            arrays by column: (n_traces, ...), a list of one for each trace where they have tokens,
+            a list of texts. In memory there are the layers that the run read, and no others.
         force
             Score traces of another model, other layers or other prompts all the same.
 

@@ -68,7 +68,7 @@ def write_split(experiment: Experiment, path: Path) -> None:
 
 def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None) -> None:
     """Write the figures, in another format as well if it is named, and the pages and the table."""
-    title = f"Hallucination detectors on {clean_text(Path(evidence.results.store.path).name)}"
+    title = f"Hallucination detectors on {clean_text(evidence.results.store.name)}"
     sections = build_sections(evidence)
     write_figures(sections, output_dir / FOLDER, figures)
     write_text(output_dir / "report.md", render_markdown(title, sections, FOLDER))

@@ -382,10 +382,9 @@ def build_mistakes(evidence: Evidence, name: str, n: int = 20) -> Table | None:
         trace_id = evidence.frame.test.trace_ids[mistake.position]
         shown = [clean_text(column[i]) for column in texts.values()]
         rows.append((clean_text(trace_id), LABELS[mistake.label], short(mistake.score), *shown))
-        command = evidence.directory and view_command(
-            evidence.results.store.path, evidence.directory, trace_id
-        )
-        if command:
+        paths = evidence.results.store.paths
+        command = evidence.directory and view_command(paths[0], evidence.directory, trace_id)
+        if command and len(paths) == 1:
             commands[i] = command
     header = ("trace", "label", "score", *texts)
     return Table(header, rows, n_left=3 + len(texts), commands=commands)

@@ -76,7 +76,7 @@ def short_results(models: TrainedModels, names: Sequence[str]) -> Results:
         models={name: one for name, one in results.models.items() if name in needed},
         baselines={name: one for name, one in results.baselines.items() if name in needed},
         config=config,
-        store=replace(results.store, path=Path(results.store.path).name),
+        store=replace(results.store, path=results.store.name),
         comparisons=[],
         verdict=None,
         strata=None,

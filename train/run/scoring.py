@@ -23,7 +23,7 @@ from train.data.requirements import (
     check_reader,
     columns_of,
     has_numbers,
-    open_store,
+    open_stores,
     reader_of,
     roles_of,
 )
@@ -148,12 +148,15 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
 def read_data(traces: Any, names: Sequence[str], models: TrainedModels) -> TrainingData:
     """Traces as the test split; raises DataError where a column is missing.
 
-    They are a store, its path, some traces of one, or in memory (`data_in_memory`).
+    They are a store, its path, those of several, some traces of one, or in memory
+    (`data_in_memory`).
     """
     config = models.config
     some = [traces] if isinstance(traces, Trace) else traces
     if isinstance(some, str | Path):
-        some = open_store(Path(some), config)
+        some = [some]
+    if isinstance(some, list) and some and all(isinstance(one, str | Path) for one in some):
+        some = open_stores(list(map(Path, some)), config)
     if isinstance(some, TraceStore):
         data = TrainingData(some, all_as_test(some, config.seed), config)
     elif isinstance(some, Sequence) and some and all(isinstance(one, Trace) for one in some):

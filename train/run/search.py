@@ -119,7 +119,8 @@ def for_trials(data: TrainingData) -> TrainingData:
     rng = np.random.default_rng([data.config.seed, N_TRACES])
     splits = data.splits
     train, val = (np.sort(rng.permutation(rows)[:N_TRACES]) for rows in (splits.train, splits.val))
-    return replace(data, splits=replace(splits, train=train, val=val))
+    few = replace(data, splits=replace(splits, train=train, val=val))
+    return few.with_settings(weights=None, replacement=False, follow=False)
 
 
 def describe_settings(name: str, data: TrainingData, chosen: Choices) -> Choices:

@@ -275,6 +275,8 @@ class Trainer:
             settings=settings or {},
             best_epoch=training.best.epoch.epoch,
         )
+        if data.config.follow:
+            facts.last_rows = training.n_rows
         if data.base_margin is not None:
             facts.start_val_auroc = training.start.val_auroc
         shapes = {role: list(shape) for role, shape in data.item_shapes(detector.columns).items()}
@@ -295,7 +297,7 @@ class Trainer:
         if not self.fabric.is_global_zero:
             yield Hooks()
             return
-        n_rows = len(data.splits.train)
+        n_rows = data.n_visits
         batch_size = data.config.batch_size
         n_epochs = len(state["history"]) if state else 0
         position = state["batches"]["position"] if state else 0

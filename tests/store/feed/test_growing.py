@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from small import one_column
+from stopping import visits
 from torch.utils.data import DataLoader
 
 from store import (
@@ -35,6 +36,8 @@ with StoreWriter.open(sys.argv[1]) as writer:
             time.sleep(0.005)
 """
 
+GROWING = WRITER.replace("range(20, 100000)", "range(len(writer), 100000)")
+
 
 def make(path, n):
     return one_column(path, "x", RAGGED, [np.full(3, i, np.int32) for i in range(n)])
@@ -44,11 +47,6 @@ def grow(store, n):
     with StoreWriter.open(store.path) as writer:
         for i in range(len(store), n):
             writer.append(f"t{i}", {"x": np.full(3, i, np.int32)})
-
-
-def visits(batch):
-    positions = batch.rows if batch.positions is None else batch.positions
-    return list(zip(batch.rows.tolist(), positions.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
@@ -150,3 +148,36 @@ def test_a_plain_data_loader_resumes(stop):
     assert list(again) == order
     with pytest.raises(ValueError, match="state_dict: expected n_rows 24, found 23"):
         GlobalShuffleSampler(24).load_state_dict(state)
+
+
+@pytest.mark.parametrize("n_kills", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_loader_follows_writers_that_are_killed_at_any_moment(tmp_path, n_kills):
+    """Each writer goes on where the last commit is; every value that is read is that of its row."""
+    path = make(tmp_path / "s", 20).path
+    rng = np.random.default_rng(0)
+    sizes = []
+    loader = TraceLoader(path, ["x"], 5, True, follow=True, num_workers=2)
+    for _ in range(n_kills):
+        writer = subprocess.Popen([sys.executable, "-c", GROWING, str(path)])
+        try:
+            n = len(TraceStore.open(path))
+            while len(TraceStore.open(path)) == n:
+                time.sleep(0.01)
+            stop = time.monotonic() + rng.random() / 2
+            while time.monotonic() < stop or not loader.epoch:
+                epoch = loader.epoch
+                rows = []
+                for batch in loader:
+                    numbers = batch.rows.numpy()
+                    assert batch["x"].values.tolist() == np.repeat(numbers, 3).tolist()
+                    rows += numbers.tolist()
+                    if writer.poll() is None and time.monotonic() > stop:
+                        writer.send_signal(signal.SIGKILL)
+                sizes.append(len(rows))
+                assert rows == permutation(len(rows), 0, epoch).tolist()
+        finally:
+            writer.kill()
+            writer.wait()
+    list(loader)
+    assert sum(map(len, loader)) == len(TraceStore.open(path)) > 20
+    assert sizes == sorted(sizes)

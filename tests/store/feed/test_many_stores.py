@@ -1,6 +1,5 @@
 """Several stores as one: values, one global order, exact resume; and what is refused."""
 
-import json
 import pickle
 from itertools import pairwise
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from oracle import SCHEMA, assert_batch, assert_same_row, bits, write_store
 from small import make_store, one_column
+from stopping import check_stops
 from torch.utils.data import DataLoader
 
 from store import (
@@ -113,44 +113,14 @@ def test_a_data_set_of_several(parts, rows, num_workers):
 
 
 @pytest.mark.filterwarnings("ignore:.* get an empty last batch")
-def test_resume_at_random_stops(parts):
+@pytest.mark.parametrize("n_stops", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("weights", [None, [3, 2, 1]])
+def test_resume_at_random_stops(parts, n_stops, weights):
     """Batch sizes, ranks and threads change at every stop."""
-    rng = np.random.default_rng(3)
-    for kind, option in ((TraceLoader, {}), (TokenLoader, {"tokens": slice(0, 3)})):
-        whole = next(iter(kind(parts, ["tokens"], 10**6, True, 3, **option)))
-        wanted = keys(whole, range(len(whole)))
-        for _ in range(15):
-            found, state = [], None
-            while len(found) < len(wanted):
-                world_size = int(rng.integers(1, 4))
-                size = int(rng.integers(2, 12))
-                options = option | {
-                    "num_workers": int(rng.integers(0, 3)),
-                    "world_size": world_size,
-                }
-                loaders = [
-                    kind(parts, ["tokens"], size, True, 3, rank=rank, **options)
-                    for rank in range(world_size)
-                ]
-                for loader in loaders if state else ():
-                    loader.load_state_dict(json.loads(state))
-                steps = [iter(loader) for loader in loaders]
-                for _ in range(int(rng.integers(1, 1 + len(loaders[0])))):
-                    shares = [next(step) for step in steps]
-                    longest = max(map(len, shares))
-                    for i in range(longest):
-                        for share in shares:
-                            found += keys(share, [i]) if i < len(share) else []
-                (state,) = {json.dumps(loader.state_dict()) for loader in loaders}
-                for step in steps:
-                    step.close()
-            assert found == wanted
-            assert json.loads(state)["epoch"] == 1
-
-
-def keys(batch, places):
-    positions = batch.rows if batch.positions is None else batch.positions
-    return [(int(batch.rows[i]), int(positions[i])) for i in places]
+    stores = [path for i, path in enumerate(parts) if i != 1]  # which is empty
+    options = {} if weights is None else {"weights": weights, "replacement": True}
+    check_stops(TraceLoader, stores, n_stops, **options)
+    check_stops(TokenLoader, stores, n_stops, tokens=slice(0, 3), **options)
 
 
 def test_other_stores_are_refused(tmp_path):

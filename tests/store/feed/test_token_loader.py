@@ -13,10 +13,17 @@ from oracle import SCHEMA
 from small import make_store, one_column
 from torch.utils.data import DataLoader, IterableDataset
 
-from store import Column, NotFoundError, SchemaError, TokenLoader, TraceLoader, TraceStore
+from store import (
+    Column,
+    NotFoundError,
+    RowRanges,
+    SchemaError,
+    TokenLoader,
+    TraceLoader,
+    TraceStore,
+)
 from store.feed import prefetch
 from store.feed.order import BlockOrder, EpochOrder
-from store.read.plan import RowRanges
 from store.read.token_choice import TokenChoice
 
 COLUMNS = ["tokens", "hidden_states", "zipped", "label", "states", "question", "flag"]

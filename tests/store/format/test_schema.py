@@ -24,7 +24,14 @@ def test_chosen_chunks_are_whole_in_a_shard_and_small_enough():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"dtype": "complex64"}, "expected one of bool"),
+        ({"dtype": "float12"}, "expected one of bool.*'float12'$"),
+        ({"dtype": "float8_e4m3fn"}, r"'float8_e4m3fn'; store the bits: values.view\(np.uint8\)"),
+        ({"dtype": "float8_e5m2"}, "store the bits"),
+        ({"dtype": "complex64"}, r"values\[..., None\].view\(np.float32\) as float32 items"),
+        ({"dtype": "complex128"}, r"view\(np.float64\)"),
+        ({"dtype": "bytes"}, "as uint8 on a ragged axis of its own"),
+        ({"dtype": "list[str]"}, "as utf8, with json.dumps"),
+        ({"dtype": "int8", "axis": ("queries", "keys")}, "expected one ragged axis.* T x T"),
         ({"dtype": "float16", "item_shape": (0,)}, "positive integers"),
         ({"dtype": "float16", "item_shape": (True,)}, "positive integers"),
         ({"dtype": "float64", "item_shape": (2**20, 2**20)}, "an item of at most"),

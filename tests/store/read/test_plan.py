@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from oracle import SCHEMA, assert_same_row
 from torch.utils.data import DataLoader
 
-from store import Column, NotFoundError, Schema, StoreWriter, TraceDataset, TraceStore
-from store.read.plan import RowRanges, Span, plan_read, runs, slice_ranges
+from store import (
+    Column,
+    NotFoundError,
+    RowRanges,
+    Schema,
+    StoreWriter,
+    TokenLoader,
+    TraceDataset,
+    TraceStore,
+)
+from store.read.plan import Span, plan_read, runs, slice_ranges
 
 ENDS = [None, *range(-5, 6)]
 
@@ -74,6 +83,27 @@ def test_each_row_may_have_a_range_of_its_own(store_path, rows):
         assert np.array_equal(found["tokens"].numpy(), rows[row][1]["tokens"][part])
         expected = rows[row][1]["hidden_states"][part][:, [0, 2]]
         assert np.array_equal(found["hidden_states"].numpy(), expected)
+
+
+def test_ranges_that_are_refused(store_path):
+    """Other arrays, and one for more or fewer rows than the store has."""
+    whole = np.arange(40)
+    for starts, stops, message in (
+        (whole.astype(float), whole, r"starts: expected integers \(n_rows,\), found float64"),
+        (whole, whole.reshape(5, 8), "stops: expected integers"),
+        (3, whole, "starts: expected integers"),
+        (whole, whole[:-1], "expected as many stops as starts, 40, found 39"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RowRanges(starts, stops)
+    assert RowRanges([0, 1], np.array([1, 2], np.uint8)).stops.dtype == np.int64
+    store = TraceStore.open(store_path)
+    short = RowRanges(whole[:39], whole[:39])
+    expected = "axis 'tokens': expected one for each of its 40 rows, found 39"
+    with pytest.raises(ValueError, match=expected):
+        store.read([0], ["tokens"], {"tokens": {"tokens": short}})
+    with pytest.raises(ValueError, match=expected):
+        TokenLoader(store, ["tokens"], tokens=short)
 
 
 @pytest.mark.parametrize("token", [0, 2, -1, -3])

@@ -1,5 +1,7 @@
 """Many rows in one call: the same bytes as row by row, all of them or none."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -65,6 +67,50 @@ def test_an_arrow_table_is_appended(tmp_path):
     assert [row["x"].tolist() for row in rows] == [[0, 1], [], [2, 3, 4]]
     assert [row["y"].tolist() for row in rows] == [[1, 2], [3, 4], [5, 6]]
     assert [row["text"] for row in rows] == ["a", "", "é"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_empty_lists_of_an_arrow_table_have_the_shape_of_the_column(tmp_path, dtype):
+    """Of no lists nobody knows how long they are, nor of what."""
+    schema = Schema({"x": Column(dtype, (2, 3), "t")})
+    for i, kind in enumerate([pa.list_(pa.list_(pa.list_(pa.int32()))), pa.list_(pa.null()), None]):
+        table = pa.table({"x": pa.array([[], []], *filter(None, [kind]))})
+        with StoreWriter.create(tmp_path / f"{i}.zarr", schema) as writer:
+            writer.append_many(["a", "b"], table)
+            writer.append_many([], table.slice(2))
+        store = TraceStore.open(tmp_path / f"{i}.zarr")
+        assert len(store) == 2
+        assert store["b"]["x"].shape == (0, 2, 3)
+
+
+FLATTENED = {
+    "bits": (np.arange(5, dtype=np.uint8), Column("uint8", axis="t")),  # of float8
+    "pairs": (
+        np.array([1 + 2j, 3j], np.complex64)[..., None].view(np.float32),
+        Column("float32", (2,), "u"),
+    ),
+    "data": (np.frombuffer(b"\xff\0", np.uint8), Column("uint8", axis="data")),
+    "texts": (json.dumps(["a", "é"]), Column("utf8")),
+    "maps": (np.arange(9, dtype=np.float32).reshape(9), Column("float32", axis="squares")),
+}
+
+
+def test_what_is_refused_is_stored_in_the_way_that_the_error_says(tmp_path):
+    schema = Schema({name: column for name, (_, column) in FLATTENED.items()})
+    row = {name: value for name, (value, _) in FLATTENED.items()}
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        writer.append("a", row)
+        with pytest.raises(SchemaError, match=r"found list; json.dumps makes one of several"):
+            writer.append("b", row | {"texts": ["a", "é"]})
+        with pytest.raises(SchemaError, match=r"found bytes; decode it, or store uint8"):
+            writer.append("b", row | {"texts": b"a"})
+        with pytest.raises(SchemaError, match="expected float32, found complex64"):
+            writer.append("b", row | {"pairs": np.zeros((1, 2), np.complex64)})
+    found = TraceStore.open(tmp_path / "s.zarr")["a"]
+    assert found["pairs"].numpy().view(np.complex64)[:, 0].tolist() == [1 + 2j, 3j]
+    assert json.loads(found["texts"]) == ["a", "é"]
+    assert found["data"].numpy().tobytes() == b"\xff\0"
+    assert found["maps"].reshape(3, 3)[1, 2] == 5
 
 
 LISTS = pa.array([[1], None, [2]], pa.list_(pa.int32()))

@@ -68,6 +68,22 @@ def background(request):
     return request.param and BackgroundWriter(request.param)
 
 
+@pytest.mark.parametrize("has_read", [False, True])
+def test_a_reader_of_a_build_follows_it_to_its_name(path, whole, has_read):
+    """Its maps stay good, and what it opens later is found; another store there is refused."""
+    begin(path, 5)
+    partial = TraceStore.open(partial_path(path))
+    if has_read:
+        content_of(partial)
+    build_store(path, Numbers())
+    assert content_of(partial) == dict(islice(whole.items(), 5))
+    assert partial.location == str(path)
+    assert partial.row_of("t3") == 3
+    now = partial.refresh()
+    assert content_of(now) == whole
+    assert now.uuid == partial.uuid
+
+
 ERRORS = (KeyboardInterrupt, ValueError, SchemaError, OSError)
 
 

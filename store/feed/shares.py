@@ -1,0 +1,106 @@
+"""Shares of an epoch: how often each of several stores is visited, and which of its rows then.
+
+An epoch with shares has places instead of rows: the first `counts[0]` are of store 0, and so on.
+The order of the epoch permutes the places; here each place has its row, or its token. Index
+arithmetic as in `order.py`, and as little memory: `docs/format.md` (section 15) defines it.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from store.feed.order import ROUNDS, keyed_rows
+
+__all__ = ["EpochShares", "Shares"]
+
+
+class Shares:
+    """The visits of each store in an epoch.
+
+    Without `replacement` no row comes twice in an epoch, which ends when one store has had all of
+    its rows. With it, an epoch has as many visits as there are rows, and the rows of a store whose
+    share is larger than the store come several times, each as often as the others, to within one.
+
+    Parameters
+    ----------
+    cuts
+        int64 `(n_stores + 1,)`: store i has the rows, or tokens, from `cuts[i]` to `cuts[i + 1]`.
+    weights
+        Of each store, above 0; what they sum to does not matter.
+
+    Raises
+    ------
+    ValueError
+        A store has nothing to visit.
+    """
+
+    def __init__(
+        self, cuts: np.ndarray, weights: Sequence[float], seed: int, replacement: bool = False
+    ) -> None:
+        self.cuts = cuts
+        self.seed = seed
+        sizes = np.diff(cuts).tolist()
+        if not all(sizes):
+            raise ValueError(
+                f"weights: expected rows of every store, found none of store {sizes.index(0)}; "
+                "leave it out"
+            )
+        largest = min(n / weight for n, weight in zip(sizes, weights, strict=True))
+        scale = sum(sizes) / sum(weights) if replacement else largest
+        wanted = [max(1, math.floor(weight * scale + 0.5)) for weight in weights]
+        self.counts = wanted if replacement else list(map(min, wanted, sizes))
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.counts))
+
+    def of_epoch(self, epoch: int, rows: np.ndarray | None = None) -> "EpochShares":
+        """The shares of one epoch; `rows`, int64 `(n,)`, are what is numbered, if not all are."""
+        return EpochShares(self, epoch, rows)
+
+
+class EpochShares:
+    """`shares[places]` are the rows or tokens of places, both int64 `(k,)`.
+
+    A store is passed through in one order after another. Epochs follow each other in one of these
+    passes, as many as it has rows for; or several passes are in one epoch.
+    """
+
+    def __init__(self, shares: Shares, epoch: int, rows: np.ndarray | None) -> None:
+        self._shares = shares
+        self._epoch = epoch
+        self._rows = rows
+        self._firsts = np.cumsum([0, *shares.counts])
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        numbers = np.empty(len(places), np.int64)
+        stores = self._firsts.searchsorted(places, "right") - 1
+        for store in np.unique(stores).tolist():
+            here = np.flatnonzero(stores == store)
+            numbers[here] = self._of_store(store, places[here] - self._firsts[store])
+        return numbers if self._rows is None else self._rows[numbers]
+
+    def _of_store(self, store: int, visits: np.ndarray) -> np.ndarray:
+        """The rows of visits of a store, which are counted from the beginning of the epoch."""
+        first, stop = self._shares.cuts[store : store + 2].tolist()
+        n = stop - first
+        count = self._shares.counts[store]
+        n_epochs, n_passes = max(1, n // count), -(-count // n)
+        before, later = divmod(self._epoch, n_epochs)
+        passes, positions = np.divmod(later * count + visits, n)
+        passes += before * n_passes
+        rows = np.empty(len(visits), np.int64)
+        for number in np.unique(passes).tolist():
+            here = np.flatnonzero(passes == number)
+            rows[here] = keyed_rows(positions[here], n, _keys(self._shares.seed, number, store))
+        return first + rows
+
+
+@lru_cache(maxsize=1024)
+def _keys(seed: int, number: int, store: int) -> np.ndarray:
+    """The keys of a pass through a store, uint64 `(rounds,)`."""
+    return np.random.SeedSequence([seed, number, store + 1]).generate_state(ROUNDS, np.uint64)

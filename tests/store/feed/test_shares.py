@@ -1,0 +1,217 @@
+"""Weights of stores: how often each is visited, each row's turn, and resume at any step."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import one_column
+from stopping import visits
+from torch.utils.data import DataLoader
+
+from store import Column, GlobalShuffleSampler, StoreWriter, TokenLoader, TraceDataset, TraceLoader
+from store.feed.order import EpochOrder
+from store.feed.shares import Shares
+
+FORMAT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
+RAGGED = Column("int32", axis="tokens")
+SIZES = {"squad": 30, "nq": 11, "coqa": 5}
+WEIGHTS = {"coqa": 0.1, "squad": 0.6, "nq": 0.3}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Row i of a store has i % 3 tokens, so that every third one has none."""
+    folder = tmp_path_factory.mktemp("shares")
+    return [
+        one_column(
+            folder / f"{name}.zarr", "x", RAGGED, [np.full(i % 3, i, np.int32) for i in range(n)]
+        ).path
+        for name, n in SIZES.items()
+    ]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    data=st.data(),
+    replacement=st.booleans(),
+    seed=st.integers(0, 2**40),
+)
+def test_each_store_has_its_share_and_each_row_its_turn(sizes, data, replacement, seed):
+    one = st.floats(0.05, 20)
+    weights = data.draw(st.lists(one, min_size=len(sizes), max_size=len(sizes)))
+    cuts = np.cumsum([0, *sizes])
+    shares = Shares(cuts, weights, seed, replacement)
+    n = len(shares)
+    scale = sum(sizes) / sum(weights)
+    if not replacement:
+        scale = min(size / weight for size, weight in zip(sizes, weights, strict=True))
+        assert all(count <= size for count, size in zip(shares.counts, sizes, strict=True))
+    for count, weight in zip(shares.counts, weights, strict=True):
+        assert abs(count - max(1, weight * scale)) <= 0.5 + 1e-6
+    total = Counter()
+    for epoch in range(4):
+        rows = shares.of_epoch(epoch)[EpochOrder(n, seed, epoch)[range(n)]]
+        found = Counter(rows.tolist())
+        total += found
+        for i, (size, count) in enumerate(zip(sizes, shares.counts, strict=True)):
+            of_store = [found[row] for row in range(cuts[i], cuts[i + 1])]
+            assert sum(of_store) == count
+            assert max(of_store) <= -(-count // size)
+            assert min(of_store) >= count // size
+            if epoch < max(1, size // count):  # within the first pass
+                assert max(total[row] for row in range(cuts[i], cuts[i + 1])) <= max(
+                    1, -(-count // size)
+                )
+
+
+VECTORS = re.findall(
+    r"^\| ([\d, ]+, [\d, ]+) \| ([\d., ]+) \| (\w+) \| (\d+), (\d+) \| ([^|]+) \| ([^|]+) \|$",
+    FORMAT,
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("sizes, weights, replacement, seed, epoch, counts, rows", VECTORS)
+def test_the_vectors_of_the_document(sizes, weights, replacement, seed, epoch, counts, rows):
+    cuts = np.cumsum([0, *map(int, sizes.split(", "))])
+    shares = Shares(cuts, list(map(float, weights.split(", "))), int(seed), replacement == "with")
+    assert shares.counts == [int(count) for count in counts.split(", ")]
+    places = EpochOrder(len(shares), int(seed), int(epoch))[range(len(shares))]
+    found = shares.of_epoch(int(epoch))[places].tolist()
+    assert found == [int(row) for row in rows.split(", ")]
+
+
+def test_there_are_vectors():
+    assert len(VECTORS) == 4
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_loader_visits_the_shares_of_stores(stores, replacement):
+    loader = TraceLoader(
+        stores, ["x"], 7, True, weights=WEIGHTS, replacement=replacement, num_workers=2
+    )
+    again = TraceLoader(
+        stores, ["x"], 5, True, weights=[6, 3, 1], replacement=replacement, arrays="numpy"
+    )
+    wanted = [28, 14, 5] if replacement else [30, 15, 5]
+    wanted = wanted if replacement else [22, 11, 4]
+    for _ in range(3):
+        batches = list(loader)
+        found = [row for batch in batches for row in batch.rows.tolist()]
+        owners = np.searchsorted([30, 41], found, "right")
+        assert np.bincount(owners).tolist() == wanted
+        assert found == [row for batch in again for row in batch.rows.tolist()]
+        for batch in batches:
+            for row, one in zip(batch.rows.tolist(), batch, strict=True):
+                own = row - [0, 30, 41][np.searchsorted([30, 41], row, "right")]
+                assert one["x"].tolist() == [own] * (own % 3)
+    assert replacement or len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_tokens_are_shared_too(stores, replacement):
+    """The shares are of tokens; a mask chooses them by runs."""
+    rows = np.r_[40:20:-1, 45:40:-1, 0:20]
+    for options in ({}, {"tokens": "x"}, {"rows": rows}, {"tokens": slice(0, 1), "rows": rows}):
+        loader = TokenLoader(stores, ["x"], 8, True, replacement=replacement, **options)
+        every = sorted(visit for batch in loader for visit in visits(batch))
+        sizes = np.bincount(np.searchsorted([30, 41], [row for row, _ in every], "right"))
+        loader = TokenLoader(
+            stores, ["x"], 8, True, weights=WEIGHTS, replacement=replacement, **options
+        )
+        found = [visit for batch in loader for visit in visits(batch)]
+        counts = np.bincount(np.searchsorted([30, 41], [row for row, _ in found], "right"))
+        shares = Shares(np.cumsum([0, *sizes]), [0.6, 0.3, 0.1], 0, replacement)
+        assert counts.tolist() == shares.counts
+        assert set(found) <= set(every)
+        assert replacement or len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("kind", [TraceLoader, TokenLoader])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_ranks_share_an_epoch_and_go_on_after_any_step(stores, kind, replacement):
+    options = {"weights": WEIGHTS, "replacement": replacement}
+    whole = kind(stores, ["x"], 10**6, True, 4, **options)
+    whole.set_epoch(2)
+    (batch,) = whole
+    wanted = visits(batch)
+    for stop in range(len(wanted) // 6):
+        ranks = [
+            kind(stores, ["x"], 3, True, 4, rank=rank, world_size=2, **options) for rank in range(2)
+        ]
+        found = []
+        for loader in ranks:
+            loader.set_epoch(2)
+        steps = list(map(iter, ranks))
+        for _ in range(stop):
+            shares = [visits(next(step)) for step in steps]
+            found += [share[i] for i in range(3) for share in shares]
+        (state,) = {json.dumps(loader.state_dict()) for loader in ranks}
+        rest = kind(stores, ["x"], 5, True, 4, num_workers=stop % 3, **options)
+        rest.load_state_dict(json.loads(state))
+        found += [visit for batch in rest for visit in visits(batch)]
+        assert found == wanted
+
+
+def test_a_data_set_has_shares(stores):
+    dataset = TraceDataset(stores)
+    sampler = GlobalShuffleSampler(dataset, 3, weights=WEIGHTS)
+    loader = TraceLoader(stores, shuffle=True, seed=3, weights=WEIGHTS)
+    wanted = [row for batch in loader for row in batch.rows.tolist()]
+    assert len(sampler) == 37
+    assert [row for batch in DataLoader(dataset, 4, sampler=sampler) for row in batch.rows.tolist()]
+    assert list(sampler) == wanted
+    state = json.loads(json.dumps(sampler.state_dict(10)))
+    again = GlobalShuffleSampler(dataset, 3, weights=[6, 3, 1])
+    again.load_state_dict(state)
+    assert list(again) == wanted[10:]
+    with pytest.raises(ValueError, match=r"expected (n_rows|shares)"):
+        GlobalShuffleSampler(dataset, 3).load_state_dict(state)
+    with pytest.raises(TypeError, match="expected a TraceDataset, found int"):
+        GlobalShuffleSampler(5, weights=[1])
+
+
+def test_a_store_that_grew_has_its_share_in_the_next_epoch(stores, tmp_path):
+    last = one_column(
+        tmp_path / "new.zarr", "x", RAGGED, [np.full(1, i, np.int32) for i in range(8)]
+    )
+    both = [stores[0], last.path]
+    loader = TraceLoader(both, ["x"], 4, True, weights={"squad": 1, "new": 1})
+    wanted = [row for batch in loader for row in batch.rows.tolist()]
+    loader = TraceLoader(both, ["x"], 4, True, weights={"squad": 1, "new": 1})
+    steps = iter(loader)
+    found = [row for _ in range(2) for row in next(steps).rows.tolist()]
+    state = loader.state_dict()
+    with StoreWriter.open(last.path) as writer:
+        for i in range(8, 20):
+            writer.append(f"t{i}", {"x": np.full(1, i, np.int32)})
+    for follow in (False, True):
+        loader = TraceLoader(both, ["x"], 4, True, weights=[1, 1], follow=follow)
+        loader.load_state_dict(state)
+        assert found + [row for batch in loader for row in batch.rows.tolist()] == wanted
+        assert sum(map(len, loader)) == 40
+
+
+def test_what_is_refused(stores, tmp_path):
+    for weights, message in (
+        ([1, 2], "expected 3, one a store, found 2"),
+        ([1, 2, 0], "expected a number above 0 for .*coqa.zarr, found 0"),
+        ([1, 2, float("nan")], "above 0"),
+        ({"squad": 1, "nq": 1}, "expected one of each store, found none of .*coqa.zarr"),
+        ({**WEIGHTS, "hotpot": 1}, "found 'hotpot'; give whole paths"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TraceLoader(stores, shuffle=True, weights=weights)
+    with pytest.raises(ValueError, match="expected shuffle=True"):
+        TraceLoader(stores, weights=WEIGHTS)
+    with pytest.raises(ValueError, match="found none of store 2"):
+        TraceLoader(stores, shuffle=True, rows=range(41), weights=WEIGHTS)
+    state = TraceLoader(stores, shuffle=True, weights=WEIGHTS).state_dict()
+    for other in ({}, {"weights": [1, 1, 1]}, {"weights": WEIGHTS, "replacement": True}):
+        with pytest.raises(ValueError, match="state_dict: expected shares"):
+            TraceLoader(stores, shuffle=True, **other).load_state_dict(state)

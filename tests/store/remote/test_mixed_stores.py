@@ -1,0 +1,70 @@
+"""Stores here and at addresses, read as one: values, one order, resume at random stops."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from oracle import SCHEMA, assert_batch, write_store
+from stopping import check_stops
+from torch.utils.data import DataLoader
+from web_server import WebServer
+
+from store import GlobalShuffleSampler, TokenLoader, TraceDataset, TraceLoader, permutation
+from store.read.joined import open_joined
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'"),
+    pytest.mark.filterwarnings("ignore:.* get an empty last batch"),
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory, rows):
+    """The forty rows: seven here, twenty-three at an address, ten here."""
+    folder = tmp_path_factory.mktemp("mixed")
+    parts = [rows[:7], rows[7:30], rows[30:]]
+    paths = [write_store(folder / f"{i}.zarr", SCHEMA, part, 1 + i) for i, part in enumerate(parts)]
+    server = WebServer(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACE_STORE_CACHE_DIR", str(folder / "cache"))
+        patch.setenv("TRACE_STORE_CACHE_BYTES", "100MB")
+        yield [paths[0], f"{server.url}/files/1.zarr", paths[2]]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_one_order_over_all(mixed, rows, num_workers):
+    loader = TraceLoader(mixed, None, 7, True, 5, num_workers=num_workers)
+    found = []
+    for batch in loader:
+        assert_batch(batch, [rows[row][1] for row in batch.rows.tolist()])
+        found += batch.rows.tolist()
+    assert found == permutation(40, 5, 0).tolist()
+    assert mixed[1] in loader.store.location
+
+
+def test_tokens_ids_and_single_rows(mixed, rows):
+    store = open_joined(mixed)
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    assert store.row_of(rows[12][0]) == 12
+    expected = np.concatenate([row["tokens"] for _, row in rows])
+    loader = TokenLoader(mixed, ["tokens"], 32)
+    assert np.concatenate([batch["tokens"].numpy() for batch in loader]).tolist() == (
+        expected.tolist()
+    )
+
+
+def test_a_data_set_with_worker_processes(mixed, rows):
+    dataset = TraceDataset(mixed, ["tokens"])
+    sampler = GlobalShuffleSampler(dataset, weights={"0": 1, "1": 2, "2": 1})
+    for batch in DataLoader(dataset, 5, sampler=sampler, num_workers=1):
+        for row, one in zip(batch.rows.tolist(), batch, strict=True):
+            assert one["tokens"].tolist() == rows[row][1]["tokens"].tolist()
+
+
+@pytest.mark.parametrize("n_stops", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("weights", [None, {"0": 1, "1": 1, "2": 2}])
+def test_resume_at_random_stops(mixed, n_stops, weights):
+    check_stops(TraceLoader, mixed, n_stops, weights=weights)
+    check_stops(TokenLoader, mixed, n_stops, weights=weights, tokens=slice(0, 3))

@@ -1,0 +1,306 @@
+"""Several stores as one, and stores that grow, in training: the rows, the splits, the results."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from runs import SMALL, call, fail, predict, read_csv
+from torch import nn
+
+from models import Detector, Outputs
+from store import Column, Schema, StoreWriter, TraceStore
+from store.read.joined import open_joined
+from train.commands.main import main
+from train.config import Config
+from train.data.batches import TrainingData
+from train.data.growing import take_new_rows
+from train.data.splits import read_splits
+from train.errors import DataError
+from train.files import read_json
+from train.fit.loop import Hooks, fit
+
+QUICK = ["--only=lstm_solo,saplma,mean_logprob"]
+
+
+def copy(path, source, rows, change=None):
+    """Some traces of a store as another one; `change(row)` edits them."""
+    with StoreWriter.create(path, source.schema, source.provenance) as writer:
+        append(writer, source, rows, change)
+    return path
+
+
+def append(writer, source, rows, change=None):
+    for trace in source[np.asarray(rows)]:
+        row = {name: trace[name] for name in source.schema.columns}
+        writer.append(trace.id, row | (change(row) if change else {}))
+
+
+@pytest.fixture(scope="module")
+def source(store_path):
+    return TraceStore.open(store_path)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory, source):
+    """The traces of the small store in two, cut within a question."""
+    folder = tmp_path_factory.mktemp("parts")
+    return [
+        copy(folder / "squad.zarr", source, range(121)),
+        copy(folder / "nq.zarr", source, range(121, 200)),
+    ]
+
+
+def train_on(stores, out, *flags):
+    argv = ["--store", *map(str, stores), "--output-dir", str(out), *SMALL, *QUICK, *flags]
+    assert main(argv) == 0
+    return read_json(out / "results.json")
+
+
+def test_several_stores_give_the_results_of_one(parts, source, tmp_path, capsys):
+    one = train_on([source.path], tmp_path / "one")
+    two = train_on(parts, tmp_path / "two")
+    assert (tmp_path / "one/scores.csv").read_bytes() == (tmp_path / "two/scores.csv").read_bytes()
+    for name in ("lstm_solo", "saplma"):
+        assert one["models"][name]["test"] == two["models"][name]["test"]
+    assert two["store"]["path"] == f"{parts[0]} + {parts[1]}"
+    assert two["config"]["store"] == list(map(str, parts))
+    assert "squad.zarr + nq.zarr" in (tmp_path / "two/report.md").read_text()
+
+    both = ["predict", "--run", tmp_path / "two", "--force-cpu", "--store", *parts]
+    status, out, _ = call(capsys, *both)
+    assert status == 0
+    _, whole, _ = call(capsys, *predict(tmp_path / "one", source.path))
+    assert read_csv(out) == read_csv(whole)
+    line = fail(capsys, *both, "--to-store")
+    assert "--to-store: expected one --store with it" in line
+    status, out, _ = call(capsys, "evaluate", "--run", tmp_path / "two", "--store", *parts)
+    assert status in (0, 1)  # of no question that the run has not seen nothing is known
+    assert "squad" in out
+
+
+def test_a_run_resumes_on_the_same_stores_only(parts, tmp_path, capsys):
+    train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4")
+    assert train_on(parts, tmp_path / "run", "--weights=squad=.6,nq=.4", "--resume")
+    argv = ["--output-dir", tmp_path / "run", *SMALL, *QUICK, "--resume"]
+    line = fail(capsys, "--store", *parts, *argv, "--weights=squad=.5,nq=.5")
+    assert "--weights" in line
+    line = fail(capsys, "--store", *parts[::-1], *argv, "--weights=squad=.6,nq=.4")
+    assert "store: uuid" in line
+
+
+def test_weights_are_shares_of_the_training_rows(parts):
+    store = open_joined(parts)
+    for weights, replacement in (("squad=.5,nq=.5", False), (".2,.8", True)):
+        config = Config(weights=weights, replacement=replacement)
+        data = TrainingData(store, read_splits(store, config), config)
+        train = data.splits.train
+        n_nq = int(np.sum(train >= 121))
+        loader = data.loader("train", ["label"], shuffle=True)
+        rows = np.concatenate([batch.rows.numpy() for batch in loader])
+        assert len(rows) == data.n_visits
+        assert set(rows) <= set(train.tolist())
+        if not replacement:
+            assert np.sum(rows >= 121) == np.sum(rows < 121) == n_nq
+        else:
+            assert abs(np.mean(rows >= 121) - 0.8) < 0.01
+            assert len(rows) == len(train)
+        in_order = [batch.rows for batch in data.loader("val", ["label"])]
+        assert torch.cat(in_order).tolist() == data.splits.val.tolist()
+
+
+def test_the_same_question_in_two_stores_does_not_cross_the_split(source, tmp_path):
+    """It has other ids, another case and other white space in the second store."""
+    schema = Schema({**source.schema.columns, "question": Column("utf8")})
+    places = []
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.zarr"
+        with StoreWriter.create(path, schema) as writer:
+            for i, trace in enumerate(source[:100]):
+                row = {key: trace[key] for key in source.schema.columns}
+                text = f"Who wrote  book {i // 2}?" if name == "a" else f"who wrote BOOK {i // 2}"
+                own = {"question": text, "question_id": f"{name}{i // 2}"}
+                writer.append(f"{name}{trace.id}", row | own)
+        places.append(path)
+    store = open_joined(places)
+    splits = read_splits(store, Config())
+    assert not splits.shared_questions()
+    side = dict.fromkeys(range(200))
+    for split in ("train", "val", "test"):
+        side |= dict.fromkeys(splits.rows(split).tolist(), split)
+    assert all(side[row] == side[row + 100] for row in range(100))
+    apart = read_splits(store, Config(join_questions=False))
+    assert len(apart.shared_questions()) == 0
+    assert len(set(apart.questions)) == 2 * len(set(splits.questions))
+
+
+def test_what_is_refused(parts, source, tmp_path, capsys):
+    out = ["--output-dir", tmp_path / "no", *SMALL]
+    for flags, message in (
+        (["--weights=.5"], "--weights: expected 2, one a store, found 1"),
+        (["--weights=squad=1,coqa=2"], "found 'coqa'"),
+        (["--weights=squad=.5,.5"], "--weights: expected a form like squad=0.7,nq=0.3"),
+        (["--weights=much"], "--weights: expected a form like squad=0.7,nq=0.3"),
+        (["--weights=0,1"], "--weights: expected a number above 0"),
+        (["--replacement"], "--replacement: expected --weights with it"),
+        (["--follow"], "--follow: expected --schedule constant"),
+        (["--follow", "--schedule=constant", "--max-traces=9"], "not allowed with --max-traces"),
+        (["--follow", "--schedule=constant", "--resume"], "one process that begins"),
+    ):
+        assert message in fail(capsys, "--store", *parts, *out, *flags)
+    line = fail(capsys, "--store", parts[0], source.path, *out)
+    assert "expected ids that are not in" in line
+    assert not (tmp_path / "no").exists() or not list((tmp_path / "no").glob("*.json"))
+
+
+class Linear(Detector):
+    """A detector of this test only; it keeps the rows that it was trained on, epoch by epoch."""
+
+    columns = ("hs_last",)
+    options = ()
+
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Linear(8, 1)
+        self.seen = [[]]
+
+    def encode(self, batch):
+        if self.training:
+            self.seen[-1] += batch.rows.tolist()
+        return batch["hs_last"].float().mean(1)
+
+    def classify(self, features):
+        return Outputs(self.weights(features).squeeze(1))
+
+
+class Growing(Hooks):
+    """After each epoch some traces are appended."""
+
+    def __init__(self, detector, path, source):
+        self.detector, self.path, self.source = detector, path, source
+
+    def on_epoch(self, epoch):
+        self.detector.seen.append([])
+        n = len(TraceStore.open(self.path))
+        with StoreWriter.open(self.path) as writer:
+            append(writer, self.source, range(n, min(n + 20, 200)))
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_each_epoch_has_the_training_traces_that_are_committed_then(
+    source, parts, tmp_path, is_joined
+):
+    path = copy(tmp_path / "grows.zarr", source, range(121 if is_joined else 0, 140))
+    store = open_joined([parts[0], path]) if is_joined else TraceStore.open(path)
+    config = Config(follow=True, schedule="constant", epochs=3, lr=0.05, patience=9)
+    data = TrainingData(store, read_splits(store, config), config)
+    detector = Linear()
+    # of the joined store the last one is copied from
+    first = 121 if is_joined else 0
+
+    class Grow(Growing):
+        def on_epoch(self, epoch):
+            self.detector.seen.append([])
+            n = first + len(TraceStore.open(self.path))
+            with StoreWriter.open(self.path) as writer:
+                append(writer, source, range(n, min(n + 20, 200)))
+
+    training = fit(
+        Fabric(accelerator="cpu", devices=1), detector, data, Grow(detector, path, source)
+    )
+    whole = read_splits(source, config)
+    held = np.isin(whole.questions, whole.questions[np.r_[data.splits.val, data.splits.test]])
+    for n, seen in zip((140, 160, 180), detector.seen, strict=False):
+        train = whole.train[(whole.train < n) & ~held[whole.train]]
+        assert sorted(seen) == train.tolist()
+    assert training.step == sum(-(-len(seen) // 32) for seen in detector.seen)
+    assert training.data.splits.val.tolist() == data.splits.val.tolist()
+
+
+def test_a_question_of_val_or_test_stays_there(source, tmp_path):
+    """Also if a new trace of it would draw it to train."""
+    path = copy(tmp_path / "grows.zarr", source, range(100))
+    store = TraceStore.open(path)
+    config = Config(follow=True, schedule="constant")
+    data = TrainingData(store, read_splits(store, config), config)
+    asked = [source[int(row)]["question_id"] for row in data.splits.test]
+    with StoreWriter.open(path) as writer:
+        append(writer, source, range(100, 110), lambda row: {"question_id": asked[0], "label": 1})
+    now = take_new_rows(data)
+    assert len(now.store) == 110
+    assert now.splits.test.tolist() == data.splits.test.tolist()
+    assert now.splits.train.tolist() == data.splits.train.tolist()
+
+
+def test_only_the_last_of_several_stores_grows(source, tmp_path):
+    paths = [
+        copy(tmp_path / "a", source, range(100)),
+        copy(tmp_path / "b", source, range(100, 150)),
+    ]
+    store = open_joined(paths)
+    config = Config(follow=True, schedule="constant")
+    data = TrainingData(store, read_splits(store, config), config)
+    with StoreWriter.open(paths[0]) as writer:
+        append(writer, source, range(150, 160))
+    with pytest.raises(DataError, match="only the last of several stores"):
+        take_new_rows(data)
+
+
+BUILD = """
+import os, sys, time
+from store import TraceStore
+from store.write.build import build_store
+from store.write.copy import CopySource
+from store.write.writer import StoreWriter
+
+append_row = StoreWriter.append
+def append(self, *arguments):
+    append_row(self, *arguments)
+    if len(self) % 20 == 0:
+        self.commit()
+        while len(self) == 100 and not os.path.exists(sys.argv[3]):
+            time.sleep(0.01)
+        time.sleep(0.1 if len(self) > 100 else 0)
+StoreWriter.append = append
+build_store(sys.argv[2], CopySource(TraceStore.open(sys.argv[1])))
+"""
+
+
+def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
+    """It is finished, and has another name, in the middle of the training."""
+    path = tmp_path / "new.zarr"
+    begun = tmp_path / "run" / "run.json"
+    arguments = [str(one) for one in (source.path, path, begun)]
+    builder = subprocess.Popen([sys.executable, "-c", BUILD, *arguments])
+    try:
+        partial = tmp_path / "new.zarr.partial"
+        while not partial.exists() or not is_long(partial, 100):
+            time.sleep(0.01)
+        results = train_on(
+            [path],
+            tmp_path / "run",
+            "--follow",
+            "--schedule=constant",
+            "--epochs=60",
+            "--patience=60",
+        )
+        assert builder.wait() == 0
+        assert results["store"]["path"] in (str(path), str(partial))
+        assert results["store"]["rows"] == 100
+        (run,) = results["models"]["lstm_solo"]["runs"]
+        n_first = results["split"]["train"]["rows"]
+        assert n_first < run["last_rows"] < 200
+        assert len(TraceStore.open(path)) == 200
+    finally:
+        builder.kill()
+        builder.wait()
+
+
+def is_long(path, n):
+    try:
+        return len(TraceStore.open(path)) >= n
+    except Exception:  # noqa: BLE001 - nothing is committed yet
+        return False
