@@ -545,7 +545,8 @@ SIGNALS: dict[str, Signal] = {
             *("coe", "llm_check_hidden", "mahalanobis", "relative_mahalanobis"),
             *("haloscope", "haloscope_projection", "act_conv", "act_vit"),
         ),
-        ("logreg_best", "logreg_mean", "prompt_state"),
+        # graph detectors divide a state by the mean of its numbers, and so by what is planted
+        ("logreg_best", "logreg_mean", "prompt_state", "gnn_det_lstm", "gvae_lstm"),
         n_train=700,
     ),
     "wide": Signal(
@@ -554,7 +555,8 @@ SIGNALS: dict[str, Signal] = {
         (*STATE_METHODS, "logreg_pca"),
         ("logreg_first",),
         is_wide=True,
-        n_train=4200,  # with 1,400 and 2,800 all three networks missed it
+        # with 1,400 and 2,800 the three networks missed it: set by AUROCs on test, at data seed 0
+        n_train=4200,
         misses={"lstm_solo": "by less than .001; why was not found"},
     ),
     "duplicates": Signal(

@@ -33,19 +33,21 @@ def span_of(trace):
 
 
 def plain_steps(trace):
-    """Of each step: standardised candidates; of its token the standardised probability, the
-    log-probability and the rank."""
+    """Of each step: standardised candidates, the standardised probability of its token, the
+    log-probabilities of both, and the token's rank."""
     steps = []
     for i in span_of(trace):
         logprob = float(trace["logprob"][i])
-        p = np.exp(trace["topk_logprob"][i].double().numpy())
+        others = trace["topk_logprob"][i].double().numpy()
+        p = np.exp(others)
         if np.isnan(logprob) or np.isnan(p).any():
             continue
         mean, spread = p.mean(), p.std(ddof=1)
         ids = trace["topk_id"][i].tolist()
         token = int(trace["tokens"][i])
         rank = ids.index(token) if token in ids else len(ids)
-        steps.append(((p - mean) / spread, (np.exp(logprob) - mean) / spread, logprob, rank))
+        logprobs = np.maximum([logprob, *others], -20)
+        steps.append(((p - mean) / spread, (np.exp(logprob) - mean) / spread, logprobs, rank))
     return steps[:MAX_TOKENS]
 
 
@@ -76,14 +78,18 @@ def plain_block(block, rows):
     return [normalise(block.norm2, a + b) for a, b in zip(x, back, strict=True)]
 
 
-def plain_logit(detector, trace):
+def plain_logit(detector, trace, traces):
+    """The log-probabilities are standardised by those of all traces at the same place."""
     encoder = detector.encoder
     rows = [array(encoder.class_token)]
-    for candidates, actual, logprob, rank in plain_steps(trace):
+    for place, (candidates, actual, logprobs, rank) in enumerate(plain_steps(trace)):
+        others = [steps[place][2] for steps in map(plain_steps, traces) if len(steps) > place]
+        spread = np.std(others, axis=0)
+        scaled = (logprobs - np.mean(others, axis=0)) / np.where(spread > 0, spread, 1)
         by_rank = actual * 2 * (0.5 - rank / len(candidates)) * array(encoder.by_rank)
         taken = by_rank + actual * array(encoder.by_probability)
-        taken = taken + logprob * array(encoder.by_logprob)
-        rows.append(np.concatenate([linear(encoder.project, candidates), taken]))
+        step = np.concatenate([linear(encoder.project, candidates), taken])
+        rows.append(step + array(encoder.by_logprobs.weight) @ scaled)
     rows = [row + array(encoder.position.weight)[i] for i, row in enumerate(rows)]
     return linear(detector.classifier, plain_block(encoder.block, rows)[0])[0]
 
@@ -93,7 +99,8 @@ def test_the_formula(build, pack, traces, set_answer):
     for trace, lengths in zip(traces, [(2, 3), (0, 1), (-1, 0), (2, 0), (4, 2)], strict=True):
         set_answer(trace, *lengths)
     detector = build("los_net").eval()
-    expected = [plain_logit(detector, trace) for trace in traces]
+    detector.prepare([pack(traces)])
+    expected = [plain_logit(detector, trace, traces) for trace in traces]
     np.testing.assert_allclose(detector(pack(traces)).logits.detach(), expected, atol=1e-4)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from train.files import make_directory, replace_file, write_text
-from train.report import tables
 from train.report.evidence import Evidence, gather_evidence
 from train.report.numbers import clean_text
 from train.report.plots import (
@@ -37,7 +36,24 @@ from train.report.render import (
     save_figure,
     tidy,
 )
-from train.report.tables import build_metrics
+from train.report.tables import (
+    CALIBRATION,
+    GUARANTEE,
+    RATES,
+    build_comparisons,
+    build_costs,
+    build_facts,
+    build_grouped,
+    build_label_noise,
+    build_metrics,
+    build_mistakes,
+    build_sensitivity,
+    build_split,
+    build_tokens,
+    build_traces,
+    build_transfer,
+    changes_labels,
+)
 from train.run.questions import write_asked
 from train.run.results import write_results, write_scores
 
@@ -101,6 +117,29 @@ def write_figures(sections: Sequence[Section], folder: Path, also: str | None = 
             figures[name].set_layout_engine("none")
 
 
+SECTIONS = (  # macro of report.jinja, title, picture and what it shows
+    ("verdict", "Verdict", "forest", "AUROC of every method, with its interval"),
+    ("metrics", "Metrics on test", "", ""),
+    ("costs", "Costs", "", ""),
+    ("rates", "At fixed error rates", "", ""),
+    ("promise", "A threshold with a promise", "", ""),
+    ("wrong_labels", "Wrong labels", "", ""),
+    ("left_out", "Left out of training", "", ""),
+    ("tokens", "Tokens", "", ""),
+    ("tests_over_splits", "Tests over the splits", "", ""),
+    ("paired_tests", "Paired tests", "", ""),
+    ("other_labels", "Other thresholds of the labels", "", ""),
+    ("roc", "ROC", "roc", "true positive rate over false positive rate"),
+    ("precision_recall", "Precision and recall", "precision_recall", "precision over recall"),
+    ("calibration", "Calibration", "calibration", "share of hallucinations over mean score"),
+    ("risk_coverage", "Risk and coverage", "risk_coverage", "share of errors over coverage"),
+    ("histograms", "Scores by class", "histograms", "histograms of the scores of both classes"),
+    ("learning_curves", "Learning curves", "learning_curves", "loss and AUROC over epochs"),
+    ("layers", "Where in the layers the signal lies", "layers", "validation AUROC by layer"),
+    ("mistakes", "Most confident mistakes", "", ""),
+    ("traces", "The traces", "", ""),
+    ("run", "The run", "", ""),
+)
 PICTURES: dict[str, Callable[[Evidence], Figure]] = {
     "forest": draw_forest,
     "roc": draw_roc,
@@ -114,25 +153,41 @@ PICTURES: dict[str, Callable[[Evidence], Figure]] = {
 
 
 def build_sections(evidence: Evidence) -> list[Section]:
-    """Every section for which there is something to show: what was found, then how."""
-    sections: list[Section] = []
-
-    def section(
-        title: str,
-        found: Sequence[Table] = (),
-        *,
-        caller: Callable[[], str],
-        picture: str = "",
-        shows: str = "",
-        notes: str = "",
-    ) -> str:
-        drawn = draw(picture, evidence, shows) if picture else None
-        sections.append(Section(title, tidy(caller()), found, drawn, tidy(notes)))
-        return ""
-
-    builders = {name: one for name, one in vars(tables).items() if name in tables.__all__}
-    environment().get_template("report.jinja").render(builders, evidence=evidence, section=section)
+    """Every section for which there is something to say: what was found, then how."""
+    tables = build_tables(evidence)
+    template = environment().get_template("report.jinja")
+    macros = template.make_module({"evidence": evidence, "tables": tables})
+    sections = []
+    for name, title, picture, shows in SECTIONS:
+        text = tidy(getattr(macros, name)())
+        if text:
+            drawn = draw(picture, evidence, shows) if picture else None
+            notes = tidy(getattr(macros, f"{name}_notes", str)())
+            sections.append(Section(title, text, tables.get(name, ()), drawn, notes))
     return sections
+
+
+def build_tables(evidence: Evidence) -> dict[str, list[Table]]:
+    """The tables of sections; those of which there is nothing to show are left out."""
+    results = evidence.results
+    cuts = results.label_sensitivity or []
+    tables: dict[str, list[Table | None]] = {
+        "metrics": [build_metrics(results, more=True)],
+        "costs": [build_costs(results)],
+        "rates": [build_grouped(results, RATES)],
+        "promise": [build_grouped(results, GUARANTEE)],
+        "wrong_labels": [build_label_noise(results)],
+        "left_out": [build_transfer(results)],
+        "tokens": [build_tokens(results)],
+        "tests_over_splits": [build_comparisons(evidence.shown_results.comparisons)],
+        "paired_tests": [build_comparisons(results.comparisons)],
+        "other_labels": [build_sensitivity(cuts)] if changes_labels(results) else [],
+        "calibration": [build_grouped(results, CALIBRATION)],
+        "mistakes": [build_mistakes(evidence, evidence.best)],
+        "traces": [build_traces(evidence.traces)],
+        "run": [build_facts(results), build_split(results)],
+    }
+    return {name: [one for one in found if one] for name, found in tables.items()}
 
 
 def draw(name: str, evidence: Evidence, shows: str) -> Picture | None:

@@ -63,9 +63,10 @@ def print_results(results: Results, console: Console) -> None:
     if results.config.get("risk") is not None:
         print_line(console, in_words("risk", results))
         print_table(build_grouped(results, GUARANTEE), console, "")
-    if results.label_noise is not None:
+    of_noise = build_label_noise(results)
+    if of_noise is not None:
         print_line(console, in_words("label_noise", results))
-        print_table(build_label_noise(results.label_noise), console, "")
+        print_table(of_noise, console, "")
     for remark in shown.remarks:
         print_line(console, remark, wraps=False)
     for note in filter(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config
-from train.evaluate.results import Cut, LabelNoise, PairedTest, Results
+from train.evaluate.results import Cut, PairedTest, Results
 from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, find_mistakes
@@ -142,10 +142,10 @@ def build_facts(results: Results) -> Table:
     return Table(("", ""), rows, n_left=2)
 
 
-def build_traces(traces: Mapping[str, str]) -> Table:
-    """How the traces were made: name and text."""
+def build_traces(traces: Mapping[str, str]) -> Table | None:
+    """How the traces were made: name and text; None where nothing is recorded."""
     rows = [(name, clean_text(text, 600)) for name, text in traces.items()]
-    return Table(("", ""), rows, n_left=2)
+    return Table(("", ""), rows, n_left=2) if rows else None
 
 
 def total_seconds(results: Results) -> float:
@@ -264,8 +264,11 @@ def number_cell(record: object, key: str, intervals: Collection[str] | None) -> 
     return FORMATS.get(key, short)(number)
 
 
-def build_label_noise(noise: LabelNoise) -> Table:
-    """How far the AUROC of each method can move."""
+def build_label_noise(results: Results) -> Table | None:
+    """How far the AUROC of each method can move; None where it was not asked for."""
+    noise = results.label_noise
+    if noise is None:
+        return None
     columns = {"true labels": "corrected", "least": "low", "largest": "high"}
     if noise.agreement is not None:
         columns["second grader"] = "second"

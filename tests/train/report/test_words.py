@@ -11,6 +11,7 @@ from train.evaluate.results import (
     Counts,
     Epoch,
     Explained,
+    LabelNoise,
     Metrics,
     PairedTest,
     SplitsSummary,
@@ -278,6 +279,21 @@ def test_it_is_said_who_chose_each_setting():
     )
     one_epoch = make_results({"saplma": make_entry(runs=[make_run(0.5)])})
     assert in_words("tuned", one_epoch) == "Chosen on validation: thresholds."
+
+
+def test_a_dash_of_the_risk_is_explained():
+    """Where there is one."""
+    results = make_results({"saplma": make_entry()}, config={"risk": 0.1})
+    assert "A dash: too few questions" in in_words("risk", results)
+    results.models["saplma"].test.risk = 0.05
+    assert "A dash" not in in_words("risk", results)
+
+
+@pytest.mark.parametrize("given, is_told", [(None, True), (0.1, False)])
+def test_a_share_that_follows_from_the_agreement_says_so(given, is_told):
+    results = make_results(config={"label_noise": given})
+    results.label_noise = LabelNoise(0.1, {}, rows=400, agreement=0.82, kappa=0.6)
+    assert ("as of two graders" in in_words("label_noise", results)) == is_told
 
 
 def counted(**counts):
