@@ -25,7 +25,7 @@ __all__ = ["METADATA", "FieldEncoding", "FieldProbe", "FittedFields"]
 YES, NO = ("1", "true", "yes"), ("0", "false", "no")
 MISSING = ("", "nan", "-1")
 # of a second grader: how much more often it says yes of the one label than of the other, and how
-# far that is above the same of other fields, which is 2 * AUROC - 1
+# far that is above the same of other fields: 2 * AUROC - 1, of an AUROC a standard error lower
 LEAST_TOLD, FAR_ABOVE = 0.5, 0.2
 LEAST_SHARED = 5  # rows of train
 MOST_CATEGORIES = 100  # of a field, the most frequent ones
@@ -113,6 +113,12 @@ def agree(grades: Floats, labels: Labels) -> Agreement:
     return Agreement(abs(float(difference)), float(same if difference > 0 else 1 - same))
 
 
+def error_by_chance(labels: Labels) -> float:
+    """Standard error of the AUROC on rows with these labels (n,), of scores that tell nothing."""
+    n_wrong, n_right = (labels == 1).sum(), (labels == 0).sum()
+    return float(np.sqrt((n_wrong + n_right + 1) / (12 * n_wrong * n_right)))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FittedFields(FittedTable):
     """A fitted control of fields, and what it knows of each."""
@@ -139,7 +145,10 @@ class FieldProbe(TableProbe):
             name: agree(as_grades(np.concatenate([train.columns[name], val.columns[name]])), labels)
             for name in alone
         }
-        others = [2 * area - 1 for name, area in alone.items() if not graded[name].told]
+        by_chance = error_by_chance(val_labels)
+        others = [
+            2 * (area - by_chance) - 1 for name, area in alone.items() if not graded[name].told
+        ]
         least = max([LEAST_TOLD, *(FAR_ABOVE + told for told in others)])
         like = {
             name: one.same

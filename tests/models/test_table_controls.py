@@ -149,6 +149,18 @@ def test_a_field_of_two_values_that_tells_as_others_do_is_none():
     assert not fit_fields(told_by_grader=0.9, told_by_model=0.9).like_labels
 
 
+def test_one_field_that_tells_by_chance_hides_no_grader():
+    """Of six rows of validation any field may rank all."""
+    rng = np.random.default_rng(0)
+    labels, val_labels = rng.integers(0, 2, 300), np.array([0, 0, 0, 1, 1, 1])
+    models = np.where(rng.random(300) < 0.55, labels, 1 - labels)
+    train = table(grader=labels, model=objects(map(str, models)))
+    val = table(grader=val_labels, model=objects(map(str, val_labels)))
+    fitted = METADATA.fit(train, labels, val, val_labels)
+    assert fitted.alone == {"model": 1}
+    assert fitted.like_labels == {"grader": 1}
+
+
 CASES = [(ANSWER_CONTEXT, draw_texts), (METADATA, draw_fields)]
 
 
