@@ -4,9 +4,9 @@ The encoding is made of the columns of the training rows, without their labels; 
 that of every probe.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -31,6 +31,11 @@ class Table:
     def __getitem__(self, index: NDArray) -> "Table":
         n_rows = len(np.arange(self.n_rows)[index])
         return Table(n_rows, {name: values[index] for name, values in self.columns.items()})
+
+    def only(self, names: Collection[str]) -> "Table":
+        """Some of the columns, in the order in which they are."""
+        kept = {name: values for name, values in self.columns.items() if name in names}
+        return Table(self.n_rows, kept)
 
     def texts(self, name: str) -> list[str]:
         """A column of texts, empty where it is not there."""
@@ -76,7 +81,6 @@ class TableProbe:
     sees: str  # as of `Probe`
     encoding: type[Encoding]
     optional: tuple[str, ...] = ()  # columns that are read where the store has them
-    reads_fields: bool = False  # whether the columns are the fields of a store
     otherwise: None = None
     targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
 
@@ -93,7 +97,7 @@ class TableProbe:
         """Fit on other rows, with the penalty of a fitted control."""
         encoding = self.encoding.of_table(train)
         regression = REGRESSION.refit(fitted, as_features(encoding, train), labels)
-        return FittedTable(**vars(regression) | {"encoding": encoding})
+        return replace(cast(FittedTable, regression), encoding=encoding)
 
     def load(self, saved: Mapping[str, Any]) -> FittedTable:
         """What `fit` returned, from its `to_dict`; raises as `Fitted.from_dict` does."""

@@ -17,9 +17,9 @@ import pytest
 
 from docs.generate import METHODS, method_sections
 from models import BASELINES, CONTROLS, DETECTORS, PROBES, find
+from store.cli.arguments import attach_values
 from store.cli.main import main as store_main
 from store.cli.main import parse
-from store.traces.layers import attach_layers
 from train.commands.main import main as train_main
 from train.config import parse_arguments
 from train.data.requirements import open_data, roles_of
@@ -160,9 +160,9 @@ def test_commands_are_understood(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for program, words in commands_of(document):
         if program in ("python -m store", "trace-store"):
-            parse(attach_layers(words))
+            parse(attach_values(words))
             if "--" in words:  # of launch: the command that it cuts into parts
-                parse(attach_layers(words[words.index("--") + 1 :]))
+                parse(attach_values(words[words.index("--") + 1 :]))
         elif words and words[0] in ("compare", "evaluate", "predict", "serve"):
             import_module(f"train.commands.{words[0]}").build_parser().parse_args(words[1:])
         elif program in ("python -m train", "trace-train"):

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +20,7 @@ __all__ = [
     "Parser",
     "Version",
     "as_called",
+    "attach_values",
     "expand",
     "finite",
     "layers",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 CONSOLE_COMMANDS = ("trace-store", "trace-train")
+WITH_MINUS = {"--layers": re.compile(r"-\d"), "--fields": re.compile(r"-[^-]")}  # of values
 COMMAND = re.compile(r"python -m (store|train)\b(?!\.)")
 
 
@@ -153,6 +155,18 @@ def program(package: str) -> str:
     """How the user calls the commands of a package: by the installed name, or with `-m`."""
     is_installed = Path(sys.argv[0]).name in CONSOLE_COMMANDS
     return f"trace-{package}" if is_installed else f"python -m {package}"
+
+
+def attach_values(argv: Sequence[str]) -> list[str]:
+    """Write `--layers -2:` as `--layers=-2:`, which argparse does not mistake for a flag."""
+    attached: list[str] = []
+    for argument in argv:
+        form = WITH_MINUS.get(attached[-1]) if attached else None
+        if form and form.match(argument):
+            attached[-1] += f"={argument}"
+        else:
+            attached.append(argument)
+    return attached
 
 
 def as_called(text: str) -> str:

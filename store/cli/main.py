@@ -13,11 +13,10 @@ from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 
-from store.cli.arguments import Parser, Version, as_called, program
+from store.cli.arguments import Parser, Version, as_called, attach_values, program
 from store.cli.command import Command
 from store.errors import IncompleteError, LockedError, StoreError, is_no_damage
 from store.reports import NOTHING_TO_DO, discard_output, say
-from store.traces.layers import attach_layers
 
 __all__ = ["COMMANDS", "Terminated", "find_command", "main", "parse"]
 
@@ -78,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be any bytes
     typed = sys.argv[1:] if argv is None else list(argv)
-    args = parse(attach_layers(typed))
+    args = parse(attach_values(typed))
     args.typed = f"{program('store')} {shlex.join(typed)}"
     try:
         _check_finished(args)

@@ -9,7 +9,7 @@ JSON text.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -20,7 +20,16 @@ from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID, Column
 from store.traces.columns import RAGGED, TRACE_COLUMNS
 
-__all__ = ["ALL", "MAX_CHARACTERS", "NO_FIELDS", "Fields", "find_fields", "plain_value"]
+__all__ = [
+    "ALL",
+    "MAX_CHARACTERS",
+    "NONE",
+    "NO_FIELDS",
+    "Fields",
+    "choose_fields",
+    "find_fields",
+    "plain_value",
+]
 
 ALL, NONE = "all", "none"  # names for every field, and for no field
 MAX_CHARACTERS = 1000  # of a text, unless its field is named
@@ -102,7 +111,8 @@ def find_fields(
         for name, value in record.items():
             values.setdefault(name, []).append(plain_value(value))
     present = {name: found for name, found in values.items() if any(map(_is_there, found))}
-    chosen = _choose(present, wanted)
+    simple = [name for name, found in present.items() if all(map(_is_plain, found))]
+    chosen = choose_fields(present, simple, wanted)
     if len(chosen) > MAX_FIELDS:
         raise SchemaError(
             f"expected at most {MAX_FIELDS} fields, found {len(chosen):,}; name those to keep "
@@ -124,9 +134,13 @@ def find_fields(
     return Fields(names, columns, whole, cut)
 
 
-def _choose(present: Mapping[str, Sequence[Any]], wanted: Sequence[str] | None) -> dict[str, bool]:
-    """Field -> whether it was named."""
-    simple = [name for name, found in present.items() if all(map(_is_plain, found))]
+def choose_fields(
+    present: Collection[str], by_default: Iterable[str], wanted: Sequence[str] | None
+) -> dict[str, bool]:
+    """Field -> whether it was named; `wanted` as of `find_fields`, "all" those `by_default`.
+
+    Raises NotFoundError for a name that is not `present`.
+    """
     chosen: dict[str, bool] = {}
     wanted = [ALL] if wanted is None else list(wanted)
     if wanted and wanted[0].startswith("-"):
@@ -137,7 +151,7 @@ def _choose(present: Mapping[str, Sequence[Any]], wanted: Sequence[str] | None) 
         elif name.startswith("-") and name[1:] in present:
             chosen.pop(name[1:], None)
         elif name in (ALL, NONE):
-            chosen = dict.fromkeys(simple, False) if name == ALL else {}
+            chosen = dict.fromkeys(by_default, False) if name == ALL else {}
         else:
             plain = name.removeprefix("-")
             is_column = plain.lower() in RESERVED

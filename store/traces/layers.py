@@ -26,7 +26,6 @@ from store.traces.origin import records_of
 __all__ = [
     "LAYERS_AXIS",
     "LayerRange",
-    "attach_layers",
     "check_recorded",
     "choose_layers",
     "format_layers",
@@ -40,7 +39,6 @@ FORM = "8,16,24 or 8-16 or -2"
 MAX_LAYER = 1_000_000
 
 _NUMBER = r"\d{1,6}"
-_MINUS = re.compile(r"-\d")
 _SINGLE = re.compile(rf"-?{_NUMBER}")
 _DASH = re.compile(rf"{_NUMBER}-{_NUMBER}")
 _COLON = re.compile(rf"(-?{_NUMBER})?:(-?{_NUMBER})?(?::(?!0+$)({_NUMBER}))?")
@@ -55,17 +53,6 @@ class LayerRange(NamedTuple):
     first: int | None
     last: int | None
     step: int
-
-
-def attach_layers(argv: Sequence[str]) -> list[str]:
-    """Write `--layers -2:` as `--layers=-2:`, which argparse does not mistake for a flag."""
-    attached: list[str] = []
-    for argument in argv:
-        if attached and attached[-1] == "--layers" and _MINUS.match(argument):
-            attached[-1] = f"--layers={argument}"
-        else:
-            attached.append(argument)
-    return attached
 
 
 def parse_layers(text: str) -> list[LayerRange]:

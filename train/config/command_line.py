@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from store.cli import arguments
-from store.cli.arguments import Version, expand, program
-from store.traces.layers import attach_layers
+from store.cli.arguments import Version, attach_values, expand, program
 from train.config.checks import make_config, own_setting, settings_of
 from train.config.settings import OUTSIDE, PATHS, Config, flag_of
 from train.errors import ConfigError
@@ -162,7 +161,7 @@ def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
-    argv = attach_layers(argv)
+    argv = attach_values(argv)
     # before the flags of the methods that it loads are known
     early = Parser(prog=program("train"), add_help=False, allow_abbrev=False)
     early.add_argument("--config")

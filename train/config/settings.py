@@ -248,6 +248,11 @@ class Config:
         "columns that replace others, as hs_last=MY_STATES,...; docs/columns.md says which columns "
         "a method reads (default: none)",
     )
+    fields: str | None = option(
+        "fields that the control metadata reads: all, none, or names, separated by commas; -NAME "
+        "leaves one out, e.g. all,-task. One that is named is read, whatever it is called or says "
+        "(default: all but what judges an answer or is of it)"
+    )
     layers: str | None = option(
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
     )

@@ -1,16 +1,17 @@
 """The fields of a store that the control `metadata` reads: known before an answer is judged.
 
 A field is a column of one text or number that the registry of columns does not have. Names tell
-which of them are labels, ids, or of the answer, and are left out.
+which of them are labels, ids, or of the answer, and are left out unless --fields names them.
 """
 
 import re
 
 from store import TraceStore
 from store.traces.columns import TRACE_COLUMNS
+from store.traces.fields import ALL, NONE, choose_fields
 from train.config import Config
 
-__all__ = ["NO_METADATA", "metadata_columns"]
+__all__ = ["NO_METADATA", "check_fields", "metadata_columns"]
 
 NO_METADATA = "the store has no field of questions (extract --fields)"
 MOST_BYTES = 200  # of a text, on average: longer ones are no categories
@@ -38,18 +39,44 @@ OF_ANSWER = re.compile(
 )
 
 
-def metadata_columns(store: TraceStore, config: Config) -> tuple[str, ...]:
-    """Names of the fields, in the order of the store."""
-    used = {*config.replaced.values(), config.second_label}
-    return tuple(
+def metadata_columns(store: TraceStore, config: Config) -> dict[str, bool]:
+    """Field that is read -> whether --fields names it, in the order of the store.
+
+    What the store lacks is no field of it: it may be another than was trained on.
+    """
+    present = fields_of(store, config)
+    wanted = names_in(config.fields)
+    lacking = [name for one in wanted or () if (name := one.removeprefix("-")) not in (ALL, NONE)]
+    chosen = choose_fields([*present, *lacking], read_by_default(store, config), wanted)
+    return {name: chosen[name] for name in present if name in chosen}
+
+
+def check_fields(store: TraceStore, config: Config) -> None:
+    """Raise NotFoundError if --fields names a field that the store lacks."""
+    choose_fields(fields_of(store, config), (), names_in(config.fields))
+
+
+def names_in(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def fields_of(store: TraceStore, config: Config) -> list[str]:
+    columns = store.schema.columns.items()
+    others = {*TRACE_COLUMNS, *config.replaced.values()}
+    return [name for name, column in columns if column.is_single and name not in others]
+
+
+def read_by_default(store: TraceStore, config: Config) -> list[str]:
+    return [
         name
-        for name, column in store.schema.columns.items()
-        if name not in TRACE_COLUMNS
-        and name not in used
-        and column.is_single
-        and is_metadata(name)
-        and not (column.is_text and store.lengths(name).sum() > MOST_BYTES * len(store))
-    )
+        for name in fields_of(store, config)
+        if name != config.second_label and is_metadata(name) and not is_long(store, name)
+    ]
+
+
+def is_long(store: TraceStore, name: str) -> bool:
+    is_text = store.schema.columns[name].is_text
+    return is_text and store.lengths(name).sum() > MOST_BYTES * len(store)
 
 
 def is_metadata(name: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models import DETECTORS, PROBES, REFERENCES, find
+from models.metadata import FieldProbe
 from store import StoreError, TraceStore
 from store.errors import closest
 from store.read.joined import open_joined
@@ -24,7 +25,7 @@ from store.transform.samples.names import NEEDS, NLI, STATES
 from store.write.build import partial_path, unfinished
 from train.config import EACH, Config, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
-from train.data.metadata import NO_METADATA, metadata_columns
+from train.data.metadata import NO_METADATA, check_fields, metadata_columns
 from train.data.questions import read_questions
 from train.data.splits import (
     Splits,
@@ -114,6 +115,7 @@ def open_data(config: Config, paths: Sequence[Path]) -> Work:
     if config.on_top_of is not None:
         check_base(names, unsplit)
     check_replaced(names, unsplit)
+    check_fields(store, config)
     needed = ("question_id", label_column(config))
     check_columns(unsplit, "the split", needed, "or add it to the store")
     parts, remarks = read_parts(store, config, names)
@@ -383,8 +385,10 @@ def reader_of(name: str, data: TrainingData) -> Any:
     of fields reads those that the store has.
     """
     reader: Any = find(name)
-    if getattr(reader, "reads_fields", False):
-        return replace(reader, columns=metadata_columns(data.store, data.config))
+    if isinstance(reader, FieldProbe):
+        chosen = metadata_columns(data.store, data.config)
+        named = frozenset(name for name, is_named in chosen.items() if is_named)
+        return replace(reader, columns=tuple(chosen), named=named)
     other = getattr(reader, "otherwise", None)
     if other is None or not missing_columns(data, reader.columns):
         return reader

@@ -120,7 +120,22 @@ def mean_entry(entries: Sequence[Entry], ratio: float) -> Entry:
     low, high = corrected_t_test(test.auroc_splits, ratio).ci
     test.auroc_ci = [max(0.0, low), high]
     costs = mean_record([entry.costs for entry in entries])
-    return Entry(val=val, test=test, control=entries[0].control, **vars(costs))
+    return Entry(
+        val=val,
+        test=test,
+        control=entries[0].control,
+        fields=mean_by_name([entry.fields for entry in entries]),
+        like_labels=mean_by_name([entry.like_labels for entry in entries]),
+        **vars(costs),
+    )
+
+
+def mean_by_name(records: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
+    """The mean of each name over the records that have it, the largest first; None without one."""
+    known = [one for one in records if one]
+    names = {name for one in known for name in one}
+    means = {name: float(np.mean([one[name] for one in known if name in one])) for name in names}
+    return dict(sorted(means.items(), key=lambda one: (-one[1], one[0]))) or None
 
 
 def mean_strata(runs: Sequence[Results]) -> StrataRecord | None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
+from models.metadata import FittedFields
 from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
 from models.tables import Table, TableProbe
@@ -108,6 +109,8 @@ def describe_fit(
     facts = Facts(parameters=fitted.n_parameters(), seconds=0.0)
     if len(fitted.weight) > 1:
         facts.C = fitted.strength
+    if isinstance(fitted, FittedFields):
+        facts.fields, facts.like_labels = fitted.alone, fitted.like_labels or None
     if not isinstance(probe, Probe) or not isinstance(fitted, FittedProbe):
         return facts
     # replaced by the mean over train

@@ -43,6 +43,7 @@ from train.report.tables import (
     build_comparisons,
     build_costs,
     build_facts,
+    build_fields,
     build_grouped,
     build_label_noise,
     build_metrics,
@@ -120,6 +121,7 @@ def write_figures(sections: Sequence[Section], folder: Path, also: str | None = 
 SECTIONS = (  # macro of report.jinja, title, picture and what it shows
     ("verdict", "Verdict", "forest", "AUROC of every method, with its interval"),
     ("metrics", "Metrics on test", "", ""),
+    ("fields", "Fields", "", ""),
     ("costs", "Costs", "", ""),
     ("rates", "At fixed error rates", "", ""),
     ("promise", "A threshold with a promise", "", ""),
@@ -173,6 +175,7 @@ def build_tables(evidence: Evidence) -> dict[str, list[Table]]:
     cuts = results.label_sensitivity or []
     tables: dict[str, list[Table | None]] = {
         "metrics": [build_metrics(results, more=True)],
+        "fields": [build_fields(evidence.shown_results)],
         "costs": [build_costs(results)],
         "rates": [build_grouped(results, RATES)],
         "promise": [build_grouped(results, GUARANTEE)],

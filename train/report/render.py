@@ -56,6 +56,7 @@ NO_METADATA = {
 # none; brackets form a link or a picture only before a parenthesis, because a report has no
 # definitions of links.
 MARKDOWN = re.compile(r"[\\`*<|~&]|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
+LEAST_AREA = 0.55  # AUROC of a field that tells something
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -116,7 +117,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
         extensions=["jinja2.ext.do"],
     )
     filters = (clean_text, count, decimals, p_value, sees, sentence, share, short, short_p)
-    templates.filters |= {one.__name__: one for one in (*filters, with_interval)}
+    templates.filters |= {one.__name__: one for one in (*filters, telling_fields, with_interval)}
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
     templates.globals |= {
         "FEW": FEW,
@@ -165,6 +166,13 @@ def words_of(setting: str, value: float | str) -> str:
     text = f"{value:.2g}" if isinstance(value, float) else str(value)
     name = "layer" if setting.endswith("layer") else setting.removeprefix("input_")
     return text if setting == "alternative" else f"{name} {text}"
+
+
+def telling_fields(entry: Entry, n: int = 3) -> dict[str, float]:
+    """The fields that tell something, and half as much as the one that tells most; `n` at most."""
+    found = entry.fields or {}
+    least = max(LEAST_AREA, max(found.values(), default=0) / 2 + 0.25)
+    return {name: area for name, area in [*found.items()][:n] if area >= least}
 
 
 def imputed_by_count(parts: Iterable[Results]) -> dict[int, list[str]]:

@@ -40,6 +40,7 @@ __all__ = [
     "build_comparisons",
     "build_costs",
     "build_facts",
+    "build_fields",
     "build_grouped",
     "build_label_noise",
     "build_metrics",
@@ -324,6 +325,17 @@ def build_tokens(results: Results) -> Table | None:
     tokens, groups = by_kind(results, judged.get)
     best = find_best(TOKEN_METRICS, list(tokens.values()))
     return build_numbers(tokens, TOKEN_METRICS, groups, best) if tokens else None
+
+
+def build_fields(results: Results) -> Table | None:
+    """The fields of the control that reads them; None where there is none."""
+    found = [entry for entry in results.entries.values() if entry.fields or entry.like_labels]
+    rows = [
+        *((name, short(area)) for one in found for name, area in (one.fields or {}).items()),
+        *((name, "not read") for one in found for name in one.like_labels or {}),
+    ]
+    cleaned = [(clean_text(name), cell) for name, cell in rows]
+    return Table(("field", "AUROC by itself"), cleaned) if rows else None
 
 
 def build_costs(results: Results) -> Table:

@@ -89,7 +89,7 @@ def first_sentence(out):
         (
             annotated,
             "metadata",
-            "of answers: metadata, which reads the fields alone, reaches AUROC",
+            "of answers: metadata, which reads the fields alone, above all annotator .9",
         ),
     ],
 )
@@ -102,6 +102,52 @@ def test_a_leak_comes_first(tmp_path, leak, control, words):
     assert results["strata"]["control"] == control
     sentence = first_sentence(out)
     assert sentence.startswith("This data cannot show what a detector knows " + words)
+
+
+def graded(i, label):
+    """A second grader, of a name that says nothing of it."""
+    return {"answer": NEUTRAL, "reader": label, "hops": i % 4}
+
+
+def test_a_second_label_is_said_first(tmp_path, capsys):
+    """It is not read, unless it is named; or it is what it is, and read as that."""
+    store, out = build(tmp_path, graded), tmp_path / "run"
+    control = train(store, out, "--models=saplma")["baselines"]["metadata"]
+    assert list(control["like_labels"]) == ["reader"]
+    assert 0.93 < control["like_labels"]["reader"] < 0.98
+    assert set(control["fields"]) == {"hops", "task"}
+    assert control["test"]["auroc"] < 0.65
+    report = " ".join((out / "report.md").read_text().split())
+    assert report.partition("## Verdict")[2].startswith(
+        " reader looks like labels of a second grader, the same as the label on 9"
+    )
+    assert "--second-label reader, or have it read (--fields all,reader). The best det" in report
+    assert "| reader | not read |" in report
+    named = train(store, tmp_path / "named", "--models=saplma", "--fields=-task,reader")
+    assert list(named["baselines"]["metadata"]["fields"]) == ["reader", "hops"]
+    assert named["verdict"]["control"]["rival"] == "metadata"
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "metadata the fields (above all reader .9" in shown
+    second = train(store, tmp_path / "second", "--models=saplma", "--second-label=reader")
+    assert set(second["baselines"]["metadata"]["fields"]) == {"hops", "task"}
+    assert "like_labels" not in second["baselines"]["metadata"]
+
+
+@pytest.mark.parametrize(
+    "fields, expected", [("none", []), ("hops", ["hops"]), ("-hops", ["task"])]
+)
+def test_fields_are_chosen_as_by_extract(tmp_path, fields, expected):
+    store = build(tmp_path, graded)
+    flags = ["--models=logreg_pca", "--second-label=reader", "--fields", fields]
+    baselines = train(store, tmp_path / "run", *flags)["baselines"]
+    assert sorted(baselines.get("metadata", {"fields": {}})["fields"]) == expected
+
+
+def test_a_field_that_is_not_there_is_one_line(tmp_path, capsys):
+    flags = ["--output-dir", tmp_path / "run", "--models=saplma", "--fields=all,-hop"]
+    line = fail(capsys, "--store", build(tmp_path, graded), *flags)
+    assert "--fields: expected all, none or some of" in line
+    assert "found '-hop'; closest: 'hops'" in line
 
 
 def test_without_a_leak_controls_are_at_chance(tmp_path):
