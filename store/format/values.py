@@ -21,12 +21,15 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+TEXTS = {"list": "; json.dumps makes one of several", "bytes": "; decode it, or store uint8"}
+
+
 def encode_text(text: object, where: str) -> np.ndarray:
     """A string as UTF-8: uint8 `(n_bytes,)`."""
     if not isinstance(text, str):
-        ways = {list: "; json.dumps makes one of several", bytes: "; decode it, or store uint8"}
-        found = f"{type(text).__name__}{ways.get(type(text), '')}"
-        raise SchemaError(f"{where}: expected a string, found {found}")
+        kind = type(text).__name__
+        way = TEXTS.get(kind, "")
+        raise SchemaError(f"{where}: expected a string, found {kind}{way}")
     try:
         return np.frombuffer(text.encode(), np.uint8)
     except UnicodeEncodeError as error:
