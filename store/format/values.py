@@ -15,13 +15,12 @@ from store.format.schema import Column
 
 __all__ = ["decode_texts", "encode_items", "encode_text", "encode_value", "is_integer"]
 
+TEXTS = {"list": "; json.dumps makes one of several", "bytes": "; decode it, or store uint8"}
+
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Whether it is a whole number, Python's or NumPy's, and no truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-TEXTS = {"list": "; json.dumps makes one of several", "bytes": "; decode it, or store uint8"}
 
 
 def encode_text(text: object, where: str) -> np.ndarray:
