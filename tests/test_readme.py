@@ -85,7 +85,7 @@ def test_the_store_of_the_tour_can_be_trained_on(tour):
     (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
     config = parse_arguments(command.split()).config
     assert config.store == "traces.zarr"
-    work = open_data(config, tour / config.store)
+    work = open_data(config, [tour / config.store])
     assert work.names == [
         "lstm_solo",
         "saplma",

@@ -25,6 +25,8 @@ __all__ = [
     "without_bfloat16",
 ]
 
+TEXTS = {"list": "; json.dumps makes one of several", "bytes": "; decode it, or store uint8"}
+
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Whether it is a whole number, Python's or NumPy's, and no truth value."""
@@ -34,12 +36,9 @@ def is_integer(value: object) -> TypeGuard[int]:
 def encode_text(text: object, where: str) -> np.ndarray:
     """A string as UTF-8: uint8 `(n_bytes,)`."""
     if not isinstance(text, str):
-        ways: dict[type, str] = {
-            list: "; json.dumps makes one of several",
-            bytes: "; decode it, or store uint8",
-        }
-        found = f"{type(text).__name__}{ways.get(type(text), '')}"
-        raise SchemaError(f"{where}: expected a string, found {found}")
+        kind = type(text).__name__
+        way = TEXTS.get(kind, "")
+        raise SchemaError(f"{where}: expected a string, found {kind}{way}")
     try:
         return np.frombuffer(text.encode(), np.uint8)
     except UnicodeEncodeError as error:

@@ -15,6 +15,7 @@ __all__ = ["build_parser", "main"]
 EXAMPLES = """examples:
   python -m train predict --run runs/traces --store new.zarr > scores.csv
   python -m train predict --run runs/traces --store new.zarr --models lstm_solo,lapeigvals
+  python -m train predict --run runs/traces --store squad.zarr nq.zarr --output scores.csv
   python -m train predict --run runs/traces --store new.zarr --to-store
       as columns score_lstm_solo, ... of new.zarr
   python -m train predict --run runs/traces --store new.zarr --tokens --to-store

@@ -118,8 +118,8 @@ def fit_detectors(
     if models is not None:
         names = models if isinstance(models, str) else ",".join(models)
         settings["models"] = load_methods(names)
-    stores = str(store) if isinstance(store, str | Path) else [str(one) for one in store]
-    config = make_config(settings | {"store": stores})
+    given = str(store) if isinstance(store, str | Path) else list(map(str, store))
+    config = make_config(settings | {"store": given})
     with launched(config) as fabric, store_errors():
         if fabric.world_size > 1:
             raise ConfigError(

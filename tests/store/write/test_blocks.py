@@ -107,9 +107,9 @@ def test_what_is_refused_is_stored_in_the_way_that_the_error_says(tmp_path):
         with pytest.raises(SchemaError, match="expected float32, found complex64"):
             writer.append("b", row | {"pairs": np.zeros((1, 2), np.complex64)})
     found = TraceStore.open(tmp_path / "s.zarr")["a"]
-    assert found["pairs"].numpy().view(np.complex64)[:, 0].tolist() == [1 + 2j, 3j]
+    assert np.asarray(found["pairs"]).view(np.complex64)[:, 0].tolist() == [1 + 2j, 3j]
     assert json.loads(found["texts"]) == ["a", "é"]
-    assert found["data"].numpy().tobytes() == b"\xff\0"
+    assert np.asarray(found["data"]).tobytes() == b"\xff\0"
     assert found["maps"].reshape(3, 3)[1, 2] == 5
 
 

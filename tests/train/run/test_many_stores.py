@@ -12,7 +12,7 @@ from runs import SMALL, call, fail, predict, read_csv
 from torch import nn
 
 from models import Detector, Outputs
-from store import Column, Schema, StoreWriter, TraceStore
+from store import Column, Schema, StoreError, StoreWriter, TraceStore
 from store.read.joined import open_joined
 from train.commands.main import main
 from train.config import Config
@@ -265,7 +265,8 @@ def append(self, *arguments):
             time.sleep(0.01)
         time.sleep(0.1 if len(self) > 100 else 0)
 StoreWriter.append = append
-build_store(sys.argv[2], CopySource(TraceStore.open(sys.argv[1])))
+store = TraceStore.open(sys.argv[1])
+build_store(sys.argv[2], CopySource([(store, range(len(store)))], {}))
 """
 
 
@@ -277,7 +278,8 @@ def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
     builder = subprocess.Popen([sys.executable, "-c", BUILD, *arguments])
     try:
         partial = tmp_path / "new.zarr.partial"
-        while not partial.exists() or not is_long(partial, 100):
+        while not is_long(partial, 100):
+            assert builder.poll() is None
             time.sleep(0.01)
         results = train_on(
             [path],
@@ -302,5 +304,5 @@ def test_a_store_is_followed_while_it_is_built(source, tmp_path, capsys):
 def is_long(path, n):
     try:
         return len(TraceStore.open(path)) >= n
-    except Exception:  # noqa: BLE001 - nothing is committed yet
+    except StoreError:  # nothing is committed yet
         return False
