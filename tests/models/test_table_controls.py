@@ -153,7 +153,7 @@ def test_one_field_that_tells_by_chance_hides_no_grader():
     """Of six rows of validation any field may rank all."""
     rng = np.random.default_rng(0)
     labels, val_labels = rng.integers(0, 2, 300), np.array([0, 0, 0, 1, 1, 1])
-    models = np.where(rng.random(300) < 0.55, labels, 1 - labels)
+    models = np.where(rng.random(300) < 0.7, labels, 1 - labels)
     train = table(grader=labels, model=objects(map(str, models)))
     val = table(grader=val_labels, model=objects(map(str, val_labels)))
     fitted = METADATA.fit(train, labels, val, val_labels)
