@@ -11,9 +11,7 @@ from store.labels.score_table import ScoreTable
 
 
 def set_labels(
-    path: Path,
-    table: ScoreTable | Mapping[str, float],
-    threshold: float = SCORE_THRESHOLD,
+    path: Path, table: ScoreTable | Mapping[str, float], threshold: float = SCORE_THRESHOLD
 ) -> LabelPlan:
     """Label the traces of a store by a table, or by question id -> score."""
     given = table if isinstance(table, ScoreTable) else ScoreTable("scores", by_question=table)

@@ -190,7 +190,7 @@ def assert_goes_on(path: Path, state: list[tuple[str, dict]]) -> None:
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
-STEPS = [311, pytest.param(3, marks=SLOW)]
+STEPS = [211, pytest.param(3, marks=SLOW)]
 
 
 class Job(NamedTuple):
@@ -299,9 +299,7 @@ JOBS = {
     "create": Job(None, create_empty, assert_creates_again),
     "append": Job(3, append_and_commit, goes_on_at_one_of(rows(3), rows(6), rows(9))),
     "set columns": Job(
-        5,
-        set_twice,
-        goes_on_at_one_of(rows(5), with_new(rows(5), 1), with_new(rows(5), 2)),
+        5, set_twice, goes_on_at_one_of(rows(5), with_new(rows(5), 1), with_new(rows(5), 2))
     ),
     "merge a copy": Job(None, partial(merge, copy=True), partial(assert_merges_again, copy=True)),
     "merge": Job(None, partial(merge, copy=False), partial(assert_merges_again, copy=False)),

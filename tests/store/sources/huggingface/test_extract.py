@@ -154,10 +154,7 @@ def test_layers_are_chosen(llama, tokenizer):
             np.testing.assert_array_equal(found[name], row[name].take([0, 2], layers), err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "text, layers",
-    [("0:", [0, 1, 2, 3]), (":2", [1, 2]), ("-2:", [2, 3])],
-)
+@pytest.mark.parametrize("text, layers", [("0:", [0, 1, 2, 3]), (":2", [1, 2]), ("-2:", [2, 3])])
 def test_layers_are_written_as_everywhere(extract, text, layers):
     """Also where they count from the last one, which argparse would take for a flag."""
     assert extract("t.zarr", "--columns", "hs_last", "--layers", text) == 0
