@@ -357,7 +357,10 @@ def stop():
     raise Stop
 
 
-@pytest.mark.parametrize("n", [*range(1, 85, 7), 10_000])
+EVERY = [n if n % 7 == 1 else pytest.param(n, marks=pytest.mark.slow) for n in range(1, 85)]
+
+
+@pytest.mark.parametrize("n", [*EVERY, 10_000])
 def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
     """A second change that dies leaves either state, and undo finds the one before it."""
     set_labels(path, {"q0": 0.25})

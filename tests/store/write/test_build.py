@@ -102,7 +102,9 @@ def test_nothing_is_written_after_a_row_that_does_not_fit(path, whole, backgroun
     assert content_of(build_store(path, Numbers())) == whole
 
 
-@pytest.mark.parametrize("n_writes", [50, 100, 250])
+@pytest.mark.parametrize(
+    "n_writes", [50, 100, *(pytest.param(n, marks=pytest.mark.slow) for n in (150, 200, 250))]
+)
 def test_a_full_disk_leaves_what_was_committed(path, whole, monkeypatch, background, n_writes):
     """The error says how many traces are kept, and with more space the build goes on to the same
     store."""

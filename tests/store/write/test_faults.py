@@ -190,7 +190,7 @@ def assert_goes_on(path: Path, state: list[tuple[str, dict]]) -> None:
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
-STEPS = [211, pytest.param(3, marks=SLOW)]
+STEPS = [151, pytest.param(3, marks=SLOW)]
 
 
 class Job(NamedTuple):

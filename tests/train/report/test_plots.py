@@ -24,7 +24,8 @@ def add_layers(evidence):
 
 @pytest.mark.parametrize("draw", DRAWINGS, ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize(
-    "models, baselines, n_runs", [(3, 2, 2), pytest.param(9, 6, 2, marks=pytest.mark.slow)]
+    "models, baselines, n_runs",
+    [(3, 2, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((9, 6, 2), (1, 1, 3)))],
 )
 def test_everything_is_drawn(make_evidence, draw, models, baselines, n_runs):
     """Of few and of many, without a warning."""

@@ -339,7 +339,12 @@ def sampled(llama, tokenizer):
     return source, list(source.rows())
 
 
-@pytest.mark.parametrize("start", [0, 1, 5, 6, 7, 11, 20, 23, 24])
+BORDERS = (0, 1, 5, 6, 7, 11, 20, 23, 24)  # of questions and batches
+
+
+@pytest.mark.parametrize(
+    "start", [n if n in BORDERS else pytest.param(n, marks=pytest.mark.slow) for n in range(25)]
+)
 def test_samples_resume_to_the_same_bits(sampled, start):
     """From any trace on, also in the midst of a question's samples."""
     source, whole = sampled
@@ -684,12 +689,13 @@ def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, toke
     assert len(read("u.zarr")) == 8
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
 def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
-    tmp_path, overflowing, tokenizer, monkeypatch, stop_after, killed
+    tmp_path, overflowing, tokenizer, monkeypatch, stop_after, killed, step
 ):
-    """Stopped before every third row in turn, and again and again: the same rows, bit for bit, and
-    the same remarks."""
+    """Stopped before rows in turn, and again and again: the same rows, bit for bit, and the same
+    remarks."""
     if killed:  # nothing is committed in the end, but rows were by the clock
         commit = StoreWriter.commit
 
@@ -717,7 +723,7 @@ def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
     whole = build("whole.zarr")
     rows = read(whole.path)
     assert 2 < len(rows) < 16
-    for stop in range(0, len(rows), 3):
+    for stop in range(0, len(rows), step):
         with pytest.raises(KeyboardInterrupt):
             build(f"{stop}.zarr", stop)
         assert_same_store(read(build(f"{stop}.zarr").path), rows)
