@@ -15,9 +15,12 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=False)
+# `pytest --hypothesis-profile thorough` looks further.
+hypothesis.settings.register_profile(
+    "default", deadline=None, derandomize=True, print_blob=False, max_examples=20
+)
 hypothesis.settings.load_profile("default")
-hypothesis.settings.register_profile("quick", hypothesis.settings.default, max_examples=20)
+hypothesis.settings.register_profile("thorough", hypothesis.settings.default, max_examples=300)
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 TESTS = Path(__file__).parent
@@ -78,7 +81,6 @@ def pytest_configure(config):
         missing = [name for name in HEAVY if not (TESTS / name).exists()]
         if missing:
             raise pytest.UsageError(f"HEAVY of tests/conftest.py: not found: {', '.join(missing)}")
-        hypothesis.settings.load_profile("quick")
 
 
 def is_memory_disk_free():

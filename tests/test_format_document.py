@@ -169,17 +169,7 @@ BYTES = [
 
 
 # what contradicts section 14
-SEGMENTS = [
-    [],
-    None,
-    [0, 0],
-    [0, 40, 20],
-    [0, 2**40],
-    [0, 5.0],
-    [False, 20],
-    [1],
-    {"0": 1},
-]
+SEGMENTS = [[], None, [0, 0], [0, 40, 20], [0, 2**40], [0, 5.0], [False, 20], [1], {"0": 1}]
 
 
 @pytest.mark.parametrize("firsts", SEGMENTS, ids=str)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.nn import GINEConv
@@ -69,7 +69,6 @@ def test_values_and_gradients_are_those_of_pyg(lengths, n_pairs, kept, monkeypat
     torch.testing.assert_close(found, values_and_gradients(pyg, graphs.x.double(), *edges))
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5),
     n_most=st.integers(1, 60),

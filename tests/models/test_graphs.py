@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.graphs import build_graphs, pair_tokens
@@ -59,7 +59,6 @@ def named_edges(graphs, offsets):
     return named
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4),
     threshold=st.sampled_from([0.0, 0.25, 0.5, 1.0]),

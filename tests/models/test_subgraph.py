@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models import subgraph
@@ -51,7 +51,6 @@ packed = {
 }
 
 
-@settings(deadline=None, max_examples=60)
 @given(**packed, at_once=st.sampled_from([1, 7, 2**22]))
 def test_strongest_edges_are_those_of_a_plain_loop(lengths, top_k, threshold, levels, at_once):
     """Of any nodes in any order, ties included, in blocks of any size."""
@@ -67,7 +66,6 @@ def test_strongest_edges_are_those_of_a_plain_loop(lengths, top_k, threshold, le
     assert found == expected
 
 
-@settings(deadline=None, max_examples=60)
 @given(**packed)
 def test_the_subgraph_has_all_that_is_within_reach(lengths, top_k, threshold, levels):
     """Nodes by the number of steps, their states, and all edges to those that are convolved."""

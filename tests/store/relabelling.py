@@ -10,9 +10,7 @@ from store.labels.rule import ScoreTable
 
 
 def set_labels(
-    path: Path,
-    table: ScoreTable | Mapping[str, float],
-    threshold: float = SCORE_THRESHOLD,
+    path: Path, table: ScoreTable | Mapping[str, float], threshold: float = SCORE_THRESHOLD
 ) -> LabelPlan:
     """Label the traces of a store by a table, or by question id -> score."""
     given = table if isinstance(table, ScoreTable) else ScoreTable("scores", by_question=table)

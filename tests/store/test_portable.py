@@ -104,7 +104,6 @@ def test_the_plain_ways_give_the_same_bytes(tmp_path):
     plain, linux = tmp_path / "plain.zarr", tmp_path / "linux.zarr"
     written = run(TAKE_AWAY + WORK, plain, "write")
     assert written == run(WORK, linux, "write")
-    for path in (plain, linux):
-        leave_cache(path)
-        assert run(TAKE_AWAY + WORK, path) == written
+    leave_cache(linux)
+    assert run(TAKE_AWAY + WORK, linux) == written
     assert run(WORK, plain) == written

@@ -14,15 +14,7 @@ import pytest
 from damage import flip
 from faults import Faulty, full_disk
 
-from store import (
-    Column,
-    CorruptError,
-    LockedError,
-    Schema,
-    SchemaError,
-    StoreWriter,
-    TraceStore,
-)
+from store import Column, CorruptError, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.main import main

@@ -255,6 +255,11 @@ def scramble(path: Path, text: bytes, seed: int) -> None:
     (path / "zarr.json").write_bytes(data)
 
 
+def tell_lie(path: Path, text: bytes, seed: int) -> None:
+    """A believable one, which nothing but the files themselves contradicts."""
+    edit_record(path, [*LIES.values()][seed])
+
+
 def fuzz(path: Path, change: Callable[[Path, bytes, int], None], n: int) -> Counter:
     """Judge the store after each of so many changes of its record."""
     judge = Fuzz(path)
@@ -262,23 +267,16 @@ def fuzz(path: Path, change: Callable[[Path, bytes, int], None], n: int) -> Coun
         (path / "zarr.json").write_bytes(judge.text)
         change(path, judge.text, seed)
         try:
-            judge.judge(signed=change is lie_at_random)
+            judge.judge(signed=change is not scramble)
         except BaseException as error:
             where = f"seed {seed}, {json.dumps(str(path))}"
             raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
     return judge.counts
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_lie_is_refused(small_store, lie):
-    """Believable ones, which nothing but the files themselves contradicts."""
-
-    def judge() -> None:
-        fuzz = Fuzz(small_store)
-        edit_record(small_store, LIES[lie])
-        fuzz.judge(signed=True)
-
-    in_child(judge, seconds=60)
+def test_a_lie_is_refused(small_store):
+    """Each in its turn; the process grows by less than the limit over all of them."""
+    in_child(lambda: fuzz(small_store, tell_lie, len(LIES)))
 
 
 def test_nested_without_end(small_store):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 from damage import edit_json
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import SCHEMA, WRITTEN, bits, make_rows, write_store
 from sample import ROWS as OLD_ROWS
@@ -64,7 +64,6 @@ COLUMNS = st.one_of(
 
 
 @given(st.dictionaries(NAMES, COLUMNS, max_size=6))
-@settings(max_examples=100, deadline=None)
 def test_xarray_accepts_the_dimensions_of_every_schema(columns):
     texts = {name for name, column in columns.items() if column.is_text}
     assert_xarray_accepts(Schema({name: c for name, c in columns.items() if c.axis not in texts}))

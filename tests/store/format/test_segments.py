@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from store.format.layout import ArrayLayout
@@ -26,7 +26,6 @@ def lay_out(layout: ArrayLayout, counts: list[int]) -> tuple[list[int], list[int
     return items, chunks
 
 
-@settings(max_examples=100, deadline=None)
 @given(counts, sizes, st.data())
 def test_items_are_where_a_list_has_them(counts, sizes, data):
     """Ranges, single items, shards, chunks and checksums."""

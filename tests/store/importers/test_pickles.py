@@ -526,7 +526,7 @@ def test_random_damage(written, protocol):
     rng = random.Random(protocol)  # noqa: S311 - not for secrets
     more = [{1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)]
     data = pickle.dumps([*SAMPLE.items(), *more], protocol)
-    for _ in range(400):
+    for _ in range(150):
         damaged = flipped(data, rng)
         with contextlib.suppress(StoreError):
             assert admitted(read_pickle(written(damaged)))
@@ -736,7 +736,7 @@ def test_random_damage_of_torch_files(tmp_path, is_zip):
     rng = random.Random(int(is_zip))  # noqa: S311 - not for secrets
     path = tmp_path / "file.pt"
     data = save({"labels": torch.ones(3), "ids": ["a"]}, path, is_zip).read_bytes()
-    for _ in range(300):
+    for _ in range(150):
         path.write_bytes(flipped(data, rng))
         with contextlib.suppress(StoreError):
             assert admitted(read_torch(path))

@@ -149,10 +149,9 @@ SLOW = ["sure.\n", "。", "不是x", "yes! ", "a. ", "st. ", ".", "!", "?! ", "a
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["sure. ", "\n", "not ", *(pytest.param(text, marks=pytest.mark.slow) for text in SLOW)],
+    "text", ["sure. ", "\n", "not ", *(pytest.param(text, marks=pytest.mark.slow) for text in SLOW)]
 )
 @pytest.mark.timeout(30)
 def test_long_answers_take_linear_time(text):
-    """A model that repeats itself holds nothing up: 100,000 repetitions."""
-    assert contains_score(text * 100_000 + "x", ["Paris", "a. st."]) == 0.0
+    """A model that repeats itself holds nothing up: 50,000 repetitions."""
+    assert contains_score(text * 50_000 + "x", ["Paris", "a. st."]) == 0.0

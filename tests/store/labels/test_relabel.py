@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from faults import Faulty, Stop
 from relabelling import set_labels, undo_labels
 from small import make_store, one_column
 
@@ -25,7 +26,6 @@ from store.labels.report import label_lines
 from store.labels.rule import ScoreTable
 from store.transform.merge import merge_stores
 from store.write.build import build_store
-from store.write.files import Files
 
 COLUMNS = {"question_id": Column("utf8"), "score": Column("float32"), "label": Column("int8")}
 PROVENANCE = {"label_rule": "exact", "score_threshold": 0.5, "model": "m"}
@@ -352,31 +352,14 @@ def backup_of(path):
     return found
 
 
-class Stopped(Exception):
-    pass
+def stop():
+    raise Stop
 
 
-class StoppingFiles(Files):
-    """Dies at the n-th operation, as a power cut does."""
-
-    def __init__(self, n):
-        self.n = n
-
-    def __getattribute__(self, name):
-        found = object.__getattribute__(self, name)
-        if not callable(found) or name.startswith("_"):
-            return found
-
-        def counted(*arguments):
-            self.n -= 1
-            if self.n <= 0:
-                raise Stopped
-            return found(*arguments)
-
-        return counted
+EVERY = [n if n % 7 == 1 else pytest.param(n, marks=pytest.mark.slow) for n in range(1, 85)]
 
 
-@pytest.mark.parametrize("n", [*range(1, 92, 3), 10_000])
+@pytest.mark.parametrize("n", [*EVERY, 10_000])
 def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
     """A second change that dies leaves either state, and undo finds the one before it."""
     set_labels(path, {"q0": 0.25})
@@ -385,11 +368,11 @@ def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
     second = plan_labels(TraceStore.open(path), table).new.scores.tolist()
     stopped = False
     try:
-        with StoreWriter.open(path, StoppingFiles(n)) as writer:
+        with StoreWriter.open(path, Faulty(n, stop, lasting=True)) as writer:
             commit_labels(writer, plan_labels(TraceStore.open(path), table))
-    except Stopped:
+    except Stop:
         stopped = True
-    assert stopped == (n < 92)  # some of them after the commit
+    assert stopped == (n < 85)  # some of them after the commit
     now = state(path)
     if not stopped:
         assert now[0][2] == second[2] != first[0][2]

@@ -34,11 +34,7 @@ from store.sources.example.recipe import (
     training_batches,
 )
 
-FIRST_QUESTIONS = [
-    "Does Meera like tennis?",
-    "Does Dario like opera?",
-    "Does Maria like cheese?",
-]
+FIRST_QUESTIONS = ["Does Meera like tennis?", "Does Dario like opera?", "Does Maria like cheese?"]
 NO, YES = ANSWERS
 
 

@@ -1,12 +1,6 @@
 """What provenance says of where traces come from, and whether two such records agree."""
 
-from store.traces.origin import (
-    Difference,
-    find_difference,
-    origins_of,
-    records_of,
-    share_equal,
-)
+from store.traces.origin import Difference, find_difference, origins_of, records_of, share_equal
 
 FULL = {
     "source": "huggingface",

@@ -10,14 +10,7 @@ import pytest
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from small import make_store, refused
 
-from store import (
-    Column,
-    CorruptError,
-    Schema,
-    SchemaError,
-    StoreWriter,
-    TraceStore,
-)
+from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.traces.identity import COMMAND, REMARKS
@@ -31,10 +24,15 @@ ROWS = make_rows(SCHEMA, 30, seed=5)
 PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    return [write_store(folder / f"{i}.zarr", SCHEMA, rows) for i, rows in enumerate(PARTS)]
+
+
 @pytest.fixture
-def parts(tmp_path):
-    paths = [write_store(tmp_path / f"{i}.zarr", SCHEMA, rows) for i, rows in enumerate(PARTS)]
-    return list(map(TraceStore.open, paths))
+def parts(written, tmp_path):
+    return [TraceStore.open(shutil.copytree(path, tmp_path / path.name)) for path in written]
 
 
 def merge(path, stores, progress=lambda done: None, **options):

@@ -15,9 +15,14 @@ NEW = {"score": Column("float32"), "label": Column("int64", chunk_items=4, shard
 VALUES = [{"score": np.float32(i / 7), "label": -i} for i in range(23)]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return write_store(tmp_path_factory.mktemp("written") / "s.zarr", SCHEMA, ROWS)
+
+
 @pytest.fixture
-def path(tmp_path):
-    return write_store(tmp_path / "s.zarr", SCHEMA, ROWS)
+def path(written, tmp_path):
+    return shutil.copytree(written, tmp_path / "s.zarr")
 
 
 def assert_set(path, rows=ROWS, values=VALUES):

@@ -299,9 +299,7 @@ JOBS = {
     "create": Job(None, create_empty, assert_creates_again),
     "append": Job(3, append_and_commit, goes_on_at_one_of(rows(3), rows(6), rows(9))),
     "set columns": Job(
-        5,
-        set_twice,
-        goes_on_at_one_of(rows(5), with_new(rows(5), 1), with_new(rows(5), 2)),
+        5, set_twice, goes_on_at_one_of(rows(5), with_new(rows(5), 1), with_new(rows(5), 2))
     ),
     "merge a copy": Job(None, partial(merge, copy=True), partial(assert_merges_again, copy=True)),
     "merge": Job(None, partial(merge, copy=False), partial(assert_merges_again, copy=False)),
@@ -477,7 +475,7 @@ def assert_survives(base: Path, log: list[tuple], target: Path, keeps, *, goes_o
     shutil.rmtree(target)
 
 
-@pytest.mark.parametrize("n_cuts", [60, pytest.param(1000, marks=SLOW)])
+@pytest.mark.parametrize("n_cuts", [30, pytest.param(1000, marks=SLOW)])
 def test_power_cut(tmp_path, life, n_cuts):
     """After any operation; with all that was done, with only what was durable, and with any part of
     the bytes and names that were not synced."""
@@ -724,10 +722,10 @@ def test_a_clock_that_jumps(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "limit, value, n_kept",
     [
-        ("COMMIT_ROWS", 5, 20),
-        ("COMMIT_ROWS", 1, 23),
-        ("COMMIT_BYTES", 1, 23),
-        ("COMMIT_S", 0.0, 23),
+        ("COMMIT_ROWS", 5, 5),
+        ("COMMIT_ROWS", 1, 9),
+        ("COMMIT_BYTES", 1, 9),
+        ("COMMIT_S", 0.0, 9),
         ("COMMIT_S", 99, 0),
     ],
 )
@@ -738,11 +736,11 @@ def test_a_killed_writer_loses_at_most_a_limit(tmp_path, monkeypatch, limit, val
 
     def work():
         writer = StoreWriter.open(path, Quick())
-        for one in rows(23):
+        for one in rows(9):
             writer.append(*one)
         kill()
 
     assert wait(start(work)) == -signal.SIGKILL
     assert shows(TraceStore.open(path, check=True), rows(n_kept))
-    append(path, rows(n_kept, 23))
-    assert_goes_on(path, rows(23))
+    append(path, rows(n_kept, 9))
+    assert_goes_on(path, rows(9))

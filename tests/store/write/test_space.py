@@ -10,13 +10,7 @@ from store import Column, Schema, SchemaError, TraceStore
 from store.cli.main import main
 from store.reports import size_text
 from store.write.build import build_store, open_begun
-from store.write.space import (
-    SpaceCheck,
-    bytes_of_rows,
-    bytes_under,
-    check_space,
-    free_bytes,
-)
+from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space, free_bytes
 
 N_ROWS, N_FLOATS = 40, 1000
 

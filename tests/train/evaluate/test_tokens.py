@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
@@ -72,7 +72,6 @@ def by_loops(traces):
     return {"f1": f1, "span_f1": span_f1, "iou": float(np.mean(ratios))}
 
 
-@settings(max_examples=60, deadline=None)
 @given(TOKENS)
 def test_overlap_of_spans_against_loops(traces):
     """Whatever the labels and predictions: no spans, whole traces, tokens without a label."""
@@ -96,7 +95,6 @@ def test_spans_end_with_their_trace():
     assert describe_tokens(truth) == TokenCounts(traces=3, tokens=6, hallucinated=4, spans=4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5)), min_size=2, max_size=20))
 def test_the_threshold_has_the_best_f1(tokens):
     """No other score gives a larger one, and a higher score of the same F1 does not exist."""

@@ -23,7 +23,10 @@ def add_layers(evidence):
 
 
 @pytest.mark.parametrize("draw", DRAWINGS, ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("models, baselines, n_runs", [(9, 6, 2), (1, 1, 3)])
+@pytest.mark.parametrize(
+    "models, baselines, n_runs",
+    [(3, 2, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((9, 6, 2), (1, 1, 3)))],
+)
 def test_everything_is_drawn(make_evidence, draw, models, baselines, n_runs):
     """Of few and of many, without a warning."""
     draw(add_layers(make_evidence(models, baselines, n_runs))).draw_without_rendering()

@@ -272,7 +272,7 @@ def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels,
         assert "with the mean over train: in 1 of 180 traces for logreg_first, logreg_best" in text
 
 
-@pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize("layer", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_path, capsys):
     """A detector of one layer reads the one that knows the labels, unless a flag names another;
     what was chosen is in the results, under the table, and used by `predict`."""

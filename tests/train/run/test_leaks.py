@@ -71,10 +71,11 @@ def first_sentence(out):
 @pytest.mark.parametrize(
     "leak, control, words",
     [
-        (
+        pytest.param(
             hedged,
             "question_answer",
             "of answers beyond their text: question_answer, which reads the texts",
+            marks=pytest.mark.slow,
         ),
         (
             known,

@@ -2,6 +2,7 @@
 is refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -74,7 +75,7 @@ def whole(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "n_steps, least_kills", [(16, 2), pytest.param(3, 10, marks=pytest.mark.slow)]
+    "n_steps, least_kills", [(40, 2), pytest.param(3, 10, marks=pytest.mark.slow)]
 )
 def test_killed_again_and_again(whole, tmp_path, n_steps, least_kills):
     """Killed by SIGKILL a few steps after each start, until it comes to its end; what was finished
@@ -145,11 +146,23 @@ def test_killed_at_random_moments(whole, tmp_path):
     print(f"{n_kills} kills of {n_runs} runs of {seconds:.1f} s each")
 
 
-def stopped_run(tmp_path, arguments):
+def stopped_run(folder, arguments):
     """A directory in which a run was killed in its second epoch."""
-    out = tmp_path / "out"
+    out = folder / "out"
     assert killed_at(13, [*arguments, "--output-dir", str(out)])
     return out
+
+
+@pytest.fixture(scope="module")
+def killed(whole, tmp_path_factory):
+    """Directory of the run of `whole`, killed in its second epoch; not to be changed."""
+    return stopped_run(tmp_path_factory.mktemp("killed"), whole[1])
+
+
+@pytest.fixture
+def stopped(killed, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(killed, tmp_path / "out")
 
 
 def fail(capsys, arguments):
@@ -164,45 +177,42 @@ def snapshot(path):
     return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
 
 
-def test_other_settings_and_another_store_are_refused(whole, tmp_path, capsys, make_store, labels):
+def test_other_settings_and_another_store_are_refused(whole, stopped, capsys, make_store, labels):
     """The differences are shown, and nothing is touched."""
     _, arguments = whole
-    out = stopped_run(tmp_path, arguments)
-    before = snapshot(out)
-    resume = ["--output-dir", str(out), "--resume"]
+    before = snapshot(stopped)
+    resume = ["--output-dir", str(stopped), "--resume"]
     line = fail(capsys, [*arguments, *resume, "--lr", "0.5", "--dropout", "0.1"])
     assert "found --lr 0.5 (the run: None); --dropout 0.1 (the run: 0.3)" in line
     line = fail(capsys, ["--store", str(make_store(labels[:150])), *FLAGS, *resume])
     assert "store: uuid" in line
     assert "rows 150 (the run: 200)" in line
-    assert snapshot(out) == before
+    assert snapshot(stopped) == before
 
 
-def test_an_unfinished_run_is_not_lost_by_accident(whole, tmp_path, capsys):
+def test_an_unfinished_run_is_not_lost_by_accident(whole, stopped, capsys):
     """Without --resume or --overwrite the command is refused; with the latter it begins anew."""
     path, arguments = whole
-    out = stopped_run(tmp_path, arguments)
-    before, run = snapshot(out), run_of(out)
-    command = [*arguments, "--output-dir", str(out)]
+    before, run = snapshot(stopped), run_of(stopped)
+    command = [*arguments, "--output-dir", str(stopped)]
     assert "give --resume to continue it, --overwrite to delete it" in fail(capsys, command)
-    assert snapshot(out) == before
+    assert snapshot(stopped) == before
     assert main([*command, "--overwrite"]) == 0
-    assert run_of(out) != run
-    assert content(out, run_of(out)) == content(path, run_of(path))
+    assert run_of(stopped) != run
+    assert content(stopped, run_of(stopped)) == content(path, run_of(path))
 
 
 @pytest.mark.slow
-def test_settings_without_influence_may_change(whole, tmp_path):
+def test_settings_without_influence_may_change(whole, stopped):
     """Threads that read ahead, the cache and the saving may differ; a finished run is finished
     again, the same."""
     path, arguments = whole
-    out = stopped_run(tmp_path, arguments)
-    command = [*arguments, "--output-dir", str(out), "--resume"]
+    command = [*arguments, "--output-dir", str(stopped), "--resume"]
     assert main([*command, "--num-workers", "1", "--save-every", "10min"]) == 0
-    first = content(out, run_of(out))
+    first = content(stopped, run_of(stopped))
     assert first["scores.csv"] == content(path, run_of(path))["scores.csv"]
     assert main([*command, "--num-workers", "1", "--save-every", "10min"]) == 0
-    assert content(out, run_of(out)) == first
+    assert content(stopped, run_of(stopped)) == first
 
 
 def test_the_written_settings_start_the_same_run(whole, tmp_path):
@@ -213,13 +223,12 @@ def test_the_written_settings_start_the_same_run(whole, tmp_path):
     assert content(out, run_of(out)) == content(path, run_of(path))
 
 
-def test_a_damaged_state_is_one_line(whole, tmp_path, capsys):
+def test_a_damaged_state_is_one_line(whole, stopped, capsys):
     """The file is named."""
     _, arguments = whole
-    out = stopped_run(tmp_path, arguments)
-    (state,) = out.glob("*.state.pt")
+    (state,) = stopped.glob("*.state.pt")
     state.write_bytes(state.read_bytes()[:1000])
-    assert main([*arguments, "--output-dir", str(out), "--resume"]) == 2
+    assert main([*arguments, "--output-dir", str(stopped), "--resume"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]  # below the progress bar
     assert f"{state}: unreadable checkpoint" in line
 
@@ -285,7 +294,7 @@ def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys):
 def test_seeds_of_several_layers_are_refused(whole, tmp_path, capsys):
     """Their mean would be called the result of one layer."""
     _, arguments = whole
-    arguments = [*arguments, "--models", "saplma", "--tune", "small"]
+    arguments = [*arguments, "--models", "saplma", "--tune", "small", "--splits", "1"]
     out = tmp_path / "out"
     assert main([*arguments, "--output-dir", str(out)]) == 0
     first, second = sorted(out.glob("saplma-seed*.pt"))

@@ -8,13 +8,7 @@ from store.errors import SchemaError
 from store.format.schema import Column
 from store.importers.arrays.axes import has_rows, untold
 from store.importers.arrays.contents import Key
-from store.importers.arrays.mapping import (
-    Mapped,
-    column_of,
-    parse_map,
-    references_of,
-    value_of,
-)
+from store.importers.arrays.mapping import Mapped, column_of, parse_map, references_of, value_of
 
 
 def states(dtype, *shape):
@@ -70,11 +64,7 @@ def test_shapes_tell_rows_from_one_trace(shapes, by_row):
 
 @pytest.mark.parametrize(
     "shapes",
-    [
-        {"hs_last": (500, 64)},
-        {"hidden_states": (30, 20, 64)},
-        {"hs_last": (30, 64), "mine": (30,)},
-    ],
+    [{"hs_last": (500, 64)}, {"hidden_states": (30, 20, 64)}, {"hs_last": (30, 64), "mine": (30,)}],
 )
 def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
     """Both have the same shape."""

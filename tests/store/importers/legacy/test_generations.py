@@ -23,6 +23,7 @@ from store.cli.main import main
 from store.read.store import TraceStore
 from store.transform.merge import merge_stores
 
+SLOW = pytest.mark.slow
 KINDS = ("float16", "float32", "torch.float16", "torch.bfloat16")
 
 
@@ -65,8 +66,10 @@ def test_every_value_of_a_generation_comes_in(tmp_path, letter, kind):
     assert ("beam" in store.provenance) == (letter in BY_STEP)
 
 
-@pytest.mark.parametrize("n", [2, 40, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("model", [SMALL, LARGER], ids=["small", "larger"])
+@pytest.mark.parametrize(
+    "model, n",
+    [(SMALL, 2), (LARGER, 40), *(pytest.param(one, 500, marks=SLOW) for one in (SMALL, LARGER))],
+)
 @pytest.mark.parametrize("letter", GENERATIONS)
 def test_other_numbers_of_records_and_sizes_of_models(tmp_path, letter, model, n):
     traces = made(n, letter, model, beams=3)

@@ -346,7 +346,9 @@ def test_columns_are_chosen(tmp_path):
         imported(tmp_path / "t.zarr", tmp_path / "a.pkl", columns=["hs_lats"])
 
 
-@pytest.mark.parametrize("stop", range(0, 12))
+@pytest.mark.parametrize(
+    "stop", [n if n % 5 < 2 else pytest.param(n, marks=pytest.mark.slow) for n in range(12)]
+)
 def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop):
     """Stopped before any row: the rest, and the report of the rows, are those of an undisturbed
     import."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from raw_generations import GENERATIONS, Generated, open_older, write_pickle
 
@@ -96,7 +96,6 @@ def assert_true_values(row, trace, letter):
 
 @pytest.mark.parametrize("letter", GENERATIONS)
 @given(st.data())
-@settings(max_examples=60)
 def test_a_malformed_record_never_gives_wrong_values(letter, data):
     _, change = data.draw(changes(letter), label="change")
     first = data.draw(st.booleans(), label="first")

@@ -98,7 +98,7 @@ def test_tokens_outside_a_sliding_window_do_not_count():
             np.testing.assert_allclose(row["icr"][:, layer - 1], expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("columns", [["hidden_states"], ["icr"], ["attn_mean", "attn_cmass"]])
 def test_the_layers_that_are_not_kept_take_no_memory(kind, columns):
     """The largest number of bytes in tensors is that of a shallow model, to the byte."""

@@ -442,9 +442,7 @@ RECORDS = st.sampled_from(KEYS).flatmap(
 )
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(RECORDS, min_size=1, max_size=3))
 def test_whatever_a_record_holds_is_read_or_named(ragtruth, records):
     """Never another exception; what is read has the types of a question."""

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -17,121 +18,21 @@ def read(tmp_path, *records):
     return read_question_file(path)
 
 
-QUESTION_SETS = {
-    "HotpotQA": (
-        {
-            "_id": "5a8b",
-            "question": "Were both born in Kent?",
-            "answer": "yes",
-            "supporting_facts": [["Ann", 0], ["Bob", 1]],
-            "context": [["Ann", ["Ann was born", " in Kent."]], ["Bob", ["So was Bob."]]],
-            "type": "comparison",
-            "level": "hard",
-        },
-        {
-            "question_id": "5a8b",
-            "question": "Were both born in Kent?",
-            "answers": ["yes"],
-            "context": "Ann\nAnn was born in Kent.\n\nBob\nSo was Bob.",
-        },
-        {"type": "comparison", "level": "hard"},
-    ),
-    "HotpotQA on the Hub": (
-        {
-            "id": "5a8b",
-            "question": "Where?",
-            "answer": "Kent",
-            "type": "bridge",
-            "level": "easy",
-            "supporting_facts": {"title": ["Ann"], "sent_id": [0]},
-            "context": {"title": ["Ann"], "sentences": [["Ann was born", " in Kent."]]},
-        },
-        {
-            "question_id": "5a8b",
-            "question": "Where?",
-            "answers": ["Kent"],
-            "context": "Ann\nAnn was born in Kent.",
-        },
-        {"type": "bridge", "level": "easy"},
-    ),
-    "GSM8K": (
-        {"question": "How many?", "answer": "2 * 600 = <<2*600=1200>>1200\n#### 1,200"},
-        {"question_id": "gsm8k_1", "question": "How many?", "answers": ["1200", "1,200"]},
-        {},
-    ),
-    "SVAMP": (
-        {
-            "ID": "chal-1",
-            "Body": "There are 87 oranges in 3 groups",
-            "Question": "How big is each?",
-            "Equation": "( 87.0 / 3.0 )",
-            "Answer": 29.0,
-            "Type": "Common-Division",
-        },
-        {
-            "question_id": "chal-1",
-            "question": "There are 87 oranges in 3 groups. How big is each?",
-            "answers": ["29"],
-        },
-        {"Equation": "( 87.0 / 3.0 )", "Type": "Common-Division"},
-    ),
-    "HumanEval": (
-        {
-            "task_id": "HumanEval/0",
-            "prompt": "def f(x):\n",
-            "canonical_solution": "    return x\n",
-            "test": "assert f(1) == 1",
-            "entry_point": "f",
-        },
-        {"question_id": "HumanEval/0", "question": "def f(x):\n", "answers": []},
-        {"entry_point": "f"},
-    ),
-    "XSum": (
-        {"document": "A long text.", "summary": "Short.", "id": "35232142"},
-        {
-            "question_id": "35232142",
-            "question": "Summarize the document in one sentence.",
-            "answers": ["Short."],
-            "context": "A long text.",
-        },
-        {},
-    ),
-    "Belebele": (
-        {
-            "link": "https://en.wikibooks.org/wiki/X",
-            "question_number": 1,
-            "flores_passage": "Rain fell.",
-            "question": "What fell?",
-            "mc_answer1": "Snow",
-            "mc_answer2": "Rain",
-            "mc_answer3": "Hail",
-            "mc_answer4": "Sleet",
-            "correct_answer_num": "2",
-            "dialect": "eng_Latn",
-            "ds": "2023-05-03",
-        },
-        {
-            "question_id": "eng_Latn https://en.wikibooks.org/wiki/X#1",
-            "question": "What fell?",
-            "answers": ["Rain"],
-            "context": "Rain fell.",
-        },
-        {"dialect": "eng_Latn", "mc_answer4": "Sleet", "question_number": 1, "ds": "2023-05-03"},
-    ),
-}
+# what is published, the question that is made of it, and what else is known
+QUESTION_SETS = json.loads((Path(__file__).parents[3] / "data/question_sets.json").read_text())
 
 
 @pytest.mark.parametrize("name", QUESTION_SETS)
 def test_a_data_set_of_questions_is_understood(tmp_path, name):
     """Questions, answers that count as right, context, and what else the record knows."""
-    record, expected, known = QUESTION_SETS[name]
-    file = read(tmp_path, record)
+    known = QUESTION_SETS[name]
+    file = read(tmp_path, known["published"])
     (found,) = file.questions
     fields = found.pop("fields", {})
-    assert found == expected
+    assert found == known["question"]
     assert file.form.name == name.removesuffix(" on the Hub")
     columns = find_fields([fields])
-    assert known.items() <= columns.row(fields).items()
+    assert known["fields"].items() <= columns.row(fields).items()
     assert not {"test", "canonical_solution", "supporting_facts"} & columns.columns.keys()
 
 
@@ -275,11 +176,11 @@ def test_fava_tags_that_hold_nothing_or_do_not_end(tmp_path):
 
 def test_a_gzip_file_is_read_as_it_is(tmp_path):
     """As HumanEval is published; half of one is refused."""
-    record, expected, _ = QUESTION_SETS["HumanEval"]
+    human_eval = QUESTION_SETS["HumanEval"]
     path = tmp_path / "HumanEval.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(record).encode()))
+    path.write_bytes(gzip.compress(json.dumps(human_eval["published"]).encode()))
     (found,) = read_question_file(path).questions
-    assert found["question_id"] == expected["question_id"]
+    assert found["question_id"] == human_eval["question"]["question_id"]
     for damaged in (path.read_bytes()[:30], path.read_bytes()[:4] + bytes(60)):
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match=r"in a gzip file, found: .*copy it"):
@@ -287,7 +188,9 @@ def test_a_gzip_file_is_read_as_it_is(tmp_path):
 
 
 def test_code_and_summaries_have_templates_of_their_own(tmp_path):
-    forms = [read(tmp_path, QUESTION_SETS[name][0]).form for name in ("HumanEval", "XSum")]
+    forms = [
+        read(tmp_path, QUESTION_SETS[name]["published"]).form for name in ("HumanEval", "XSum")
+    ]
     code, summary = (default_template(form, has_context=True, chat=False) for form in forms)
     assert code == "{question}"
     assert summary.endswith("Summary:")
