@@ -1,11 +1,12 @@
 """`python -m store label`: new labels for the traces of a store, or back to the earlier ones."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.cli import options
-from store.cli.arguments import as_called, finite, path, positive, program, rules
+from store.cli.arguments import as_called, class_names, finite, path, positive, program, rules
 from store.cli.command import Command, flag, option
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
@@ -13,10 +14,13 @@ from store.cli.scores import COLUMN_OPTIONS, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
+from store.labels.notes import notes_path
 from store.labels.report import one_class_warning, rule_table, verdict_lines
+from store.labels.score_file import read_scores
 from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
+from store.traces.label_keys import LABEL_NAMES_KEY
 from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 
@@ -70,6 +74,7 @@ examples:
       --score-threshold 20
   python -m store label traces.zarr --labels contains --dry-run
   python -m store label traces.zarr --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
+  python -m store label traces.zarr --from-notes --dry-run
   python -m store label traces.zarr --undo
 """
 
@@ -88,6 +93,9 @@ class Label(Command):
         "RULES",
         rules,
         either="source",
+    )
+    from_notes: bool = flag(
+        "take the labels that were noted on the page, in STORE.notes.csv", either="source"
     )
     undo: bool = flag("restore the scores and labels before the last change", either="source")
     score_column: str | None = options.SCORE_COLUMN
@@ -109,6 +117,12 @@ class Label(Command):
         "traces that FILE does not list, or that have no references to compare with, lose score "
         "and label, and labels that came with the answers are replaced by --labels (default: they "
         "keep both)"
+    )
+    class_names: dict[str, str] | None = option(
+        "what the labels 0 and 1 are called where traces are shown, e.g. 'faithful,made up' "
+        "(default: as before, at first right,hallucination)",
+        "NAMES",
+        class_names,
     )
     dry_run: bool = flag("print what would change, and write nothing")
 
@@ -144,15 +158,19 @@ def _read_table(args: Label) -> ScoreTable | None:
     """
     if args.undo:
         judge = ("judge_model", "judge_template")
-        if args.given(*COLUMN_OPTIONS, *judge, "score_threshold", "replace_all"):
+        if args.given(*COLUMN_OPTIONS, *judge, "score_threshold", "replace_all", "class_names"):
             raise SchemaError(
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
             )
         return None
-    table = read_given_scores(args)
+    if args.from_notes:
+        args.refuse("says how a file of scores is read: give it with --scores", *COLUMN_OPTIONS)
+        table: ScoreTable | None = read_scores(notes_path(args.store), label_column="label")
+    else:
+        table = read_given_scores(args)
     if table is not None and table.kind == "label" and args.score_threshold is not None:
         raise SchemaError(
-            f"{args.scores}: column {table.column!r} holds labels, for which --score-threshold "
+            f"{table.source}: column {table.column!r} holds labels, for which --score-threshold "
             f"means nothing; leave it out, or add --score-column {table.column} if it holds scores"
         )
     return table
@@ -198,6 +216,9 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
         empty = ("line of the file has no value", "lines of the file have no value")
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += count_lines([(table.n_empty, *empty)])
+    if args.class_names is not None:
+        named = {**plan.provenance, LABEL_NAMES_KEY: args.class_names}
+        plan = replace(plan, provenance=named)
     new, changed, removed, same = plan.changes
     lines.append(f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay")
     lines += count_lines(_changes(args, plan))

@@ -22,7 +22,7 @@ from store.labels.score_table import ScoreTable
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.reports import first_ids
-from store.traces.label_keys import LABEL_KEYS, LABEL_RULES_KEY
+from store.traces.label_keys import LABEL_KEYS, LABEL_NAMES_KEY, LABEL_RULES_KEY
 
 __all__ = ["LabelPlan", "label_columns", "plan_labels", "plan_undo", "read_labels"]
 
@@ -80,7 +80,12 @@ class LabelPlan:
     def is_needed(self) -> bool:
         """Whether anything differs from what the store has."""
         store = self.store
-        keys = ("label_rule", "score_threshold", LABEL_RULES_KEY)  # not the rule of earlier labels
+        keys = (
+            "label_rule",
+            "score_threshold",
+            LABEL_RULES_KEY,
+            LABEL_NAMES_KEY,
+        )  # not the rule of earlier labels
         if any(self.provenance.get(key) != store.provenance.get(key) for key in keys):
             return True
         columns = self.columns
