@@ -4,7 +4,7 @@
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
 # make test-vllm  the connector in vLLM itself, on the CPU, in an environment of its own (3 GB)
-# make lint       ruff and mypy
+# make lint       ruff and mypy; oxlint for the scripts of the page
 # make docs       build the site in build/site; a dead link or a warning is an error
 # make clean      remove .venv, build/, data/ and runs/
 #
@@ -54,6 +54,7 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/oxlint --deny-warnings store/view/page
 
 docs: $(VENV)/docs
 	$(RUN) -m docs.generate

@@ -104,6 +104,16 @@ def rules(text: str) -> list[str]:
     return chosen
 
 
+def class_names(text: str) -> dict[str, str]:
+    """'right, made up' -> {"0": "right", "1": "made up"}."""
+    found = names(text)
+    if len(found) != 2 or not all(found) or found[0] == found[1]:
+        raise argparse.ArgumentTypeError(
+            f"expected two names, of label 0 and of label 1, found {text!r:.100}"
+        )
+    return dict(zip("01", found, strict=True))
+
+
 def path(text: str) -> Path:
     """A path with `~` expanded, which shells do not do in quotes and after `--flag=`."""
     return local_path(text)

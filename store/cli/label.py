@@ -1,20 +1,24 @@
 """`python -m store label`: new labels for the traces of a store, or back to the earlier ones."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.cli import options
-from store.cli.arguments import as_called, finite, path, positive, program, rules
+from store.cli.arguments import as_called, class_names, finite, path, positive, program, rules
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
+from store.labels.notes import notes_path
 from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.rule import ScoreTable
+from store.labels.score_file import read_scores
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
+from store.traces.label_keys import LABEL_NAMES_KEY
 from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 
@@ -68,6 +72,7 @@ examples:
       --score-threshold 20
   python -m store label traces.zarr --labels contains --dry-run
   python -m store label traces.zarr --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
+  python -m store label traces.zarr --from-notes --dry-run
   python -m store label traces.zarr --undo
 """
 
@@ -86,6 +91,9 @@ class Label(Command):
         "RULES",
         rules,
         either="source",
+    )
+    from_notes: bool = flag(
+        "take the labels that were noted on the page, in STORE.notes.csv", either="source"
     )
     undo: bool = flag("restore the scores and labels before the last change", either="source")
     score_column: str | None = options.SCORE_COLUMN
@@ -107,6 +115,12 @@ class Label(Command):
         "traces that FILE does not list, or that have no references to compare with, lose score "
         "and label, and labels that came with the answers are replaced by --labels (default: they "
         "keep both)"
+    )
+    class_names: dict[str, str] | None = option(
+        "what the labels 0 and 1 are called where traces are shown, e.g. 'faithful,made up' "
+        "(default: as before, at first right,hallucination)",
+        "NAMES",
+        class_names,
     )
     dry_run: bool = flag("print what would change, and write nothing")
 
@@ -142,15 +156,23 @@ def _read_table(args: Label) -> ScoreTable | None:
     """
     if args.undo:
         judge = ("judge_model", "judge_template")
-        if args.given(*options.COLUMN_OPTIONS, *judge, "score_threshold", "replace_all"):
+        if args.given(
+            *options.COLUMN_OPTIONS, *judge, "score_threshold", "replace_all", "class_names"
+        ):
             raise SchemaError(
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
             )
         return None
-    table = options.read_given_scores(args)
+    if args.from_notes:
+        args.refuse(
+            "says how a file of scores is read: give it with --scores", *options.COLUMN_OPTIONS
+        )
+        table: ScoreTable | None = read_scores(notes_path(args.store), label_column="label")
+    else:
+        table = options.read_given_scores(args)
     if table is not None and table.kind == "label" and args.score_threshold is not None:
         raise SchemaError(
-            f"{args.scores}: column {table.column!r} holds labels, for which --score-threshold "
+            f"{table.source}: column {table.column!r} holds labels, for which --score-threshold "
             f"means nothing; leave it out, or add --score-column {table.column} if it holds scores"
         )
     return table
@@ -196,6 +218,9 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
         empty = ("line of the file has no value", "lines of the file have no value")
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += count_lines([(table.n_empty, *empty)])
+    if args.class_names is not None:
+        named = {**plan.provenance, LABEL_NAMES_KEY: args.class_names}
+        plan = replace(plan, provenance=named)
     new, changed, removed, same = plan.changes
     lines.append(f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay")
     lines += count_lines(_changes(args, plan))

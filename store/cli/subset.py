@@ -10,6 +10,7 @@ from store.cli.command import Command, argument, option
 from store.cli.merge import check_new_space
 from store.cli.progress import Progress
 from store.errors import SchemaError
+from store.labels.notes import notes_path, tagged
 from store.read.store import TraceStore
 from store.reports import count, say
 from store.traces.question_split import SPLITS
@@ -36,6 +37,7 @@ examples:
   python -m store subset few.zarr traces.zarr --ids ids.txt
   python -m store subset test.zarr traces.zarr --split test --seed 0
   python -m store subset squad.zarr traces.zarr --where "dataset == 'squad' and label != -1"
+  python -m store subset odd.zarr traces.zarr --tag odd
   python -m store subset asked.zarr traces.zarr --questions questions.txt
 """
 
@@ -55,15 +57,20 @@ class Subset(Command):
     split: str | None = option(
         f"the questions of a split: {', '.join(SPLITS)}", either="which", choices=SPLITS
     )
+    tag: str | None = option(
+        "traces that were tagged so on the page: in STORE.notes.csv", "TAG", either="which"
+    )
     seed: int = option("seed of --split", "N", int, 0)
     where: str | None = options.where("traces to take; with one of the others, of those it names")
     ignore_space: bool = options.IGNORE_SPACE
 
     def run(self) -> int:
         store = TraceStore.open(self.source, check=True)  # a copy would hide what is damaged
-        ways = (self.ids, self.questions, self.split, self.where)
+        ways = (self.ids, self.questions, self.split, self.tag, self.where)
         if all(way is None for way in ways):
-            raise SchemaError("expected --ids, --questions, --split or --where, found none of them")
+            raise SchemaError(
+                "expected --ids, --questions, --split, --tag or --where, found none of them"
+            )
         chosen: dict[str, object]
         rows: Sequence[int]
         if self.ids:
@@ -76,6 +83,9 @@ class Subset(Command):
             rows = rows_of_split(store, self.split, self.seed)
             # "side": the key's name in stores that exist
             chosen = {"by": "split", "side": self.split, "seed": self.seed}
+        elif self.tag:
+            rows = rows_of_ids(store, tagged(notes_path(self.source), self.tag))
+            chosen = {"by": "tag", "tag": self.tag}
         else:
             rows = range(len(store))
             chosen = {"by": "filter"}

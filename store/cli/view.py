@@ -21,7 +21,7 @@ __all__ = ["View"]
 
 EXAMPLES = """\
 The page is served to this machine alone, at an address with a token that is printed; Ctrl-C ends
-it. Nothing is written but what --export names. From another machine:
+it. Nothing is written but notes, to STORE.notes.csv, and what --export names. From another machine:
 ssh -L 8000:127.0.0.1:8000 HOST, and --port 8000.
 It needs the extra view: pip install '.[view]' in the checkout.
 

@@ -24,7 +24,7 @@ from store.labels.rule import UNLABELLED, Labels, ScoreTable
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID, read_texts
 from store.reports import first_ids
-from store.traces.label_keys import LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE
+from store.traces.label_keys import LABEL_KEYS, LABEL_NAMES_KEY, LABEL_RULES_KEY, LABELS_BEFORE
 from store.write.writer import StoreWriter
 
 __all__ = ["LabelPlan", "commit_labels", "label_columns", "plan_labels", "plan_undo", "read_labels"]
@@ -76,7 +76,12 @@ class LabelPlan:
     def is_needed(self) -> bool:
         """Whether anything differs from what the store has."""
         store = self.store
-        keys = ("label_rule", "score_threshold", LABEL_RULES_KEY)  # not the rule of earlier labels
+        keys = (
+            "label_rule",
+            "score_threshold",
+            LABEL_RULES_KEY,
+            LABEL_NAMES_KEY,
+        )  # not the rule of earlier labels
         if any(self.provenance.get(key) != store.provenance.get(key) for key in keys):
             return True
         columns = self.columns

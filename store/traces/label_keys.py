@@ -8,6 +8,7 @@ from store.format.schema import Schema
 __all__ = [
     "LABELS_BEFORE",
     "LABEL_KEYS",
+    "LABEL_NAMES_KEY",
     "LABEL_RULES_KEY",
     "NORMALIZATION_KEY",
     "RULE_COLUMN",
@@ -23,13 +24,14 @@ NORMALIZATION_KEY = "label_normalization"  # how texts of answers and references
 # of the columns `label` and `score`
 LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold", NORMALIZATION_KEY, VERDICTS)
 LABEL_RULES_KEY = "label_rules"  # the rules of the columns `label_RULE`, and the judge among them
+LABEL_NAMES_KEY = "label_names"  # what 0 and 1 are called: {"0": "right", "1": "hallucination"}
 RULE_COLUMN = "label_"  # begins the names of those columns
 LABELS_BEFORE = "labels_before"  # what was replaced last, once a store was labelled again
 
 
 def without_labelling(provenance: Mapping[str, T]) -> dict[str, T]:
     """What `store label` never changes of a provenance."""
-    labelling = {*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE}
+    labelling = {*LABEL_KEYS, LABEL_RULES_KEY, LABEL_NAMES_KEY, LABELS_BEFORE}
     return {key: value for key, value in provenance.items() if key not in labelling}
 
 

@@ -8,6 +8,7 @@ from store.traces.origin import records_of
 
 __all__ = [
     "FLOATS",
+    "MAX_DIMENSIONS",
     "PROJECTIONS_KEY",
     "Map",
     "find_maps",

@@ -4,33 +4,32 @@ Rows are read and written in blocks, so memory does not grow with the store. The
 path whole or not at all.
 """
 
-import csv
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from store.errors import NotFoundError, SchemaError, closest
-from store.extras import needs_extra
 from store.format.schema import TRACE_ID, Column
 from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.read.whole_columns import QUESTION_ID
+from store.transform.table_formats import (
+    Block,
+    csv_text,
+    import_pyarrow,
+    json_text,
+    number_cells,
+    write_parquet,
+)
 from store.write.files import replacing
 from store.write.source import Progress
 
 __all__ = ["export_table"]
 
-REFERENCES = "references"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula begins with
-INFINITY = "1e999"  # JSON has no word for it; readers round this number to infinity
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
 Columns = Mapping[str, Column]
-Block = dict[str, list[Any]]  # column -> a str, int, float, bool or None for each row
 
 
 def export_table(
@@ -64,7 +63,7 @@ def export_table(
             f"found {ending or 'no ending'!r}"
         )
     if ending == ".parquet":
-        _import_pyarrow()
+        import_pyarrow()
     if escape_formulas and ending != ".csv":
         raise SchemaError(f"{target}: expected a .csv file with --escape-formulas, found {ending}")
     chosen = _choose_columns(store, columns)
@@ -124,14 +123,7 @@ def _read_blocks(
 
 
 def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
-    """The values of a column: texts, whole numbers, truth values, or floats with None for NaN."""
-    if column.is_text:
-        return batch.texts(name)
-    values = batch.numbers(name)
-    if values.dtype.kind != "f":
-        return values.tolist()
-    # by its text: the float of the fewest digits that is this number in its own precision
-    return [None if np.isnan(number) else float(str(number)) for number in values]
+    return batch.texts(name) if column.is_text else number_cells(batch.numbers(name))
 
 
 def _escape_formulas(block: Block) -> Block:
@@ -144,66 +136,20 @@ def _escape_formula(cell: Any) -> Any:
 
 
 def _write_csv(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
-    """Write comma-separated values with a header: RFC 4180, but with Unix line ends."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        plain = csv.writer(file, lineterminator="\n")
-        quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        plain.writerow(columns)
-        for cells in _rows(blocks):
-            # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end
-            # of the line
-            has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
-            writer = quoting if has_return else plain
-            writer.writerow(["" if cell is None else cell for cell in cells])
+        file.write(csv_text([list(columns)]))
+        for block in blocks:
+            file.write(csv_text(zip(*block.values(), strict=True)))
 
 
 def _write_json_lines(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        for cells in _rows(blocks):
-            record = dict(zip(columns, cells, strict=True))
-            if REFERENCES in record:
-                record[REFERENCES] = _decode_list(record[REFERENCES])
-            items = [f"{_json(name)}: {_json(cell)}" for name, cell in record.items()]
-            file.write(f"{{{', '.join(items)}}}\n")
-
-
-def _json(cell: Any) -> str:
-    """A cell in JSON, in which a number too large for a float is infinity."""
-    if isinstance(cell, float) and math.isinf(cell):
-        return INFINITY if cell > 0 else f"-{INFINITY}"
-    return json.dumps(cell, ensure_ascii=False)
-
-
-def _rows(blocks: Iterable[Block]) -> Iterator[tuple[Any, ...]]:
-    for block in blocks:
-        yield from zip(*block.values(), strict=True)
-
-
-def _decode_list(value: Any) -> Any:
-    """The list that a text spells in JSON; anything else unchanged."""
-    try:
-        decoded = json.loads(value)
-    except (TypeError, ValueError, RecursionError):
-        return value
-    return decoded if isinstance(decoded, list) else value
+        for block in blocks:
+            file.write(json_text(list(columns), zip(*block.values(), strict=True)))
 
 
 def _write_parquet(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
-    """Write Apache Parquet with pyarrow; a row group for every block."""
-    arrow = _import_pyarrow()
-    # half precision, which few readers know, is float32
-    types = {"float16": "float32", "bfloat16": "float32"}
-    fields = [(name, types.get(column.dtype, column.dtype)) for name, column in columns.items()]
-    schema = arrow.schema(fields)
-    with arrow.parquet.ParquetWriter(str(path), schema) as writer:
-        for block in blocks:
-            writer.write_table(arrow.table(block, schema=schema))
-
-
-def _import_pyarrow() -> Any:
-    with needs_extra("arrays", "export .csv or .jsonl, or install what Parquet needs: "):
-        import pyarrow.parquet
-    return pyarrow
+    write_parquet(path, {name: column.dtype for name, column in columns.items()}, blocks)
 
 
 FORMATS = {".csv": _write_csv, ".jsonl": _write_json_lines, ".parquet": _write_parquet}

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from starlette.convertors import Convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
+from store.format.schema import TRACE_ID
+from store.labels.notes import notes_path
+from store.read.source import address_of
 from store.view.snapshots import Snapshots, Wanted
-from store.view.traces import Texts
+from store.view.traces import Pieces, Texts, check_row
 
 __all__ = ["Asked", "Number", "array_headers", "json_response", "raw_response"]
 
@@ -60,6 +64,23 @@ class Asked:
         is_descending = self.query.get("descending") == "1"
         wanted = Wanted(self.text("filter").strip(), self.text("sort"), is_descending)
         return self._snapshots.rows(self.path["generation"], wanted)
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace; raises IndexError if there is no such row."""
+        (found,) = self.table.texts(TRACE_ID, [check_row(self.store, self.row)])
+        return found
+
+    @property
+    def notes_path(self) -> Path | None:
+        """Where the notes of the store lie; None beside a store in a bucket."""
+        path = self._snapshots.path
+        return None if address_of(path) else notes_path(path)
+
+    @property
+    def pieces(self) -> Pieces:
+        """What gives the texts of any ids: the tokenizer, else what the store's tokens have."""
+        return self.tokenizer or self.table.pieces.with_row(self.row)
 
     def numbers(self, key: str) -> np.ndarray:
         """The column of numbers that the query names, in the rows: `(n,)`; raises StoreError."""

@@ -1,6 +1,7 @@
 """Attention in one trace: the strongest edges of its graph, and what each head does."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,10 +11,13 @@ from store.read.store import TraceStore
 from store.traces.layers import LAYERS_AXIS
 from store.view.traces import RECEIVED, read_column, received, token_columns
 
-__all__ = ["Edges", "attention_edges", "has_attention", "head_columns"]
-__all__ += ["head_summary", "head_values", "strongest"]
+__all__ = ["Edges", "attention_edges", "has_attention", "head_columns", "head_edges"]
+__all__ += ["edges_of_head", "head_summary", "head_values", "strongest"]
 
 MAPS = "attn_mean"
+EDGES = "attn_edges"  # of single heads, the strong ones
+ENDS = "attn_edge_ends"
+SQUARES = "attentions"  # of single heads, all
 MAX_EDGES = 200
 HEADS = (LAYERS_AXIS, "heads")
 
@@ -40,12 +44,18 @@ def strongest(
     # float64 is exact here: a trace of 10^5 tokens has 5 * 10^9 pairs
     queries = ((np.sqrt(8.0 * places + 1) - 1) / 2).astype(np.int64)
     keys = places - queries * (queries + 1) // 2
+    return _strongest_of(queries, keys, triangle[places], skip_first, n)
+
+
+def _strongest_of(
+    queries: np.ndarray, keys: np.ndarray, weights: np.ndarray, skip_first: bool, n: int
+) -> Edges:
+    """Of edges `(n_edges,)` those between different tokens, at most `n`, the strongest first."""
     is_edge = keys != queries
     if skip_first:
         is_edge &= keys != 0
     edges = np.flatnonzero(is_edge)
     n_above = len(edges)
-    weights = triangle[places]
     if n_above > n:
         strong = np.argpartition(-weights[edges], n)[:n]
         edges = edges[strong]
@@ -77,6 +87,42 @@ def attention_edges(
         raise NotFoundError(f"{store.path}: expected the column {MAPS} with layers, found none")
     triangle = read_column(store, row, MAPS, layer)[:, 0]
     return strongest(triangle, threshold, skip_first, n)
+
+
+def head_edges(store: TraceStore) -> dict[str, Any] | None:
+    """The column that has the edges of single heads, its `layers` and its number of `heads`."""
+    for name in (EDGES, SQUARES):
+        column = store.schema.columns.get(name)
+        if column is not None and column.axis is not None and column.axis_names == HEADS:
+            return {"column": name, "layers": store.layers(name), "heads": column.item_shape[1]}
+    return None
+
+
+def edges_of_head(
+    store: TraceStore, row: int, layer: int, head: int, threshold: float, skip_first: bool = False
+) -> Edges:
+    """The strongest edges of one head of a trace: of its stored edges, else of its whole map.
+
+    `layer` is a position in the column, from 0. Raises NotFoundError if the store has neither, and
+    IndexError if there is no such row, layer or head.
+    """
+    known = head_edges(store)
+    if known is None:
+        raise NotFoundError(
+            f"{store.path}: expected the edges of single heads, in {EDGES} and {ENDS}, or in "
+            f"{SQUARES}; found neither"
+        )
+    if not 0 <= head < known["heads"]:
+        raise IndexError(f"head: expected 0 to {known['heads'] - 1}, found {head}")
+    weights = read_column(store, row, known["column"], layer)[:, 0, head]
+    if known["column"] == EDGES:
+        ends = store.read_arrays([row], [ENDS]).numbers(ENDS).astype(np.int64)
+        is_kept = weights >= threshold
+        queries, keys = ends[is_kept].T
+        return _strongest_of(queries, keys, weights[is_kept], skip_first, MAX_EDGES)
+    n_tokens = math.isqrt(len(weights))
+    square = weights.reshape(n_tokens, n_tokens)
+    return strongest(square[np.tril_indices(n_tokens)], threshold, skip_first)
 
 
 def head_columns(schema: Schema) -> list[str]:

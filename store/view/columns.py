@@ -10,6 +10,7 @@ from store.errors import SchemaError
 from store.format.schema import TRACE_ID
 from store.read.single_values import SingleValues
 from store.read.store import TraceStore
+from store.view.pieces import StoredPieces
 
 __all__ = ["Table", "json_number"]
 
@@ -40,6 +41,7 @@ class Table(SingleValues):
                     f"{store.path}: scores {name!r}: expected a new name and {len(store)} values, "
                     f"found {len(values)}; leave out the run"
                 )
+        self.pieces = StoredPieces(store)
         super().__init__(store, self.scores)
 
     def texts(self, name: str, rows: Sequence[int] | np.ndarray) -> list[str]:

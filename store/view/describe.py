@@ -10,11 +10,13 @@ import numpy as np
 from store.format.schema import TRACE_ID
 from store.read.source import address_of
 from store.traces.columns import TABLE_FIRST, TRACE_COLUMNS
+from store.traces.label_keys import LABEL_NAMES_KEY
 from store.traces.origin import records_of
-from store.view.attention import has_attention, head_columns
+from store.view.attention import has_attention, head_columns, head_edges
 from store.view.columns import Table
 from store.view.layers import pictures
 from store.view.maps import map_states
+from store.view.neighbours import state_columns
 from store.view.traces import token_columns
 
 __all__ = ["describe", "short_names", "shown_columns"]
@@ -22,7 +24,6 @@ __all__ = ["describe", "short_names", "shown_columns"]
 N_SHOWN = 14
 SCORES = "score_"  # begins the names of detectors' scores
 LABELS = {"0": "right", "1": "hallucination"}
-LABELS_KEY = "label_names"  # of a store's provenance: the same of its own two classes
 
 
 def describe(table: Table, path: Path) -> dict[str, Any]:
@@ -52,15 +53,17 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
         "pictures": pictures(store.schema),
         "layers": store.layers("hidden_states") if "hidden_states" in columns else [],
         "attention": store.layers("attn_mean") if has_attention(store.schema) else [],
+        "head_edges": head_edges(store),
         "heads": {name: store.layers(name) for name in head_columns(store.schema)},
         "maps": [found._asdict() for found in table.maps.values()],
         "states": map_states(store),
+        "vectors": {name: store.layers(name) for name in state_columns(store.schema)},
     }
 
 
 def label_names(provenance: Mapping[str, Any]) -> dict[str, str]:
     """What the labels 0 and 1 mean, as the store says it, else as every trace's labels do."""
-    given = provenance.get(LABELS_KEY)
+    given = provenance.get(LABEL_NAMES_KEY)
     known = given if isinstance(given, Mapping) else {}
     return {label: str(known.get(label, usual)) for label, usual in LABELS.items()}
 

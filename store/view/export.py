@@ -9,7 +9,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,16 @@ from store.view.columns import Table
 from store.view.describe import describe, is_score
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
-from store.view.scores import calibrate, mistakes
+from store.view.scores import calibrate, mistakes, roc
 from store.view.serve import open_stores
-from store.view.server import CELL_CHARACTERS, PAGE, as_lists, level_headers, value_counts
+from store.view.server import (
+    CELL_CHARACTERS,
+    PAGE,
+    as_lists,
+    describe_run,
+    level_headers,
+    value_counts,
+)
 from store.view.snapshots import Snapshots
 from store.view.traces import Texts, candidates_of_all, token_values, trace_values
 from store.write.files import replacing
@@ -111,13 +118,17 @@ def page_of(
     """A page of some traces of a store, as `choose_rows` takes them, and their number."""
     table = snapshots.first
     rows = choose_rows(table, where, is_wrong, limit)
-    runs = [run.name for run in snapshots.runs]
+    runs = [describe_run(run, 0) | {"path": run.name, "report": None} for run in snapshots.runs]
     name = snapshots.path.resolve().name
     return page_text(recorded_answers(table, name, runs, rows, tokenizer)), len(rows)
 
 
 def recorded_answers(
-    table: Table, name: str, runs: Sequence[str], rows: np.ndarray, tokenizer: Texts | None = None
+    table: Table,
+    name: str,
+    runs: Sequence[Mapping[str, Any]],
+    rows: np.ndarray,
+    tokenizer: Texts | None = None,
 ) -> dict[str, Any]:
     """What the page asks of the server about some rows, numbered from 0, as JSON has it.
 
@@ -133,8 +144,9 @@ def recorded_answers(
         levels = levels_of(values)
         answers[f"levels/{column}"] = array_record(levels.levels, level_headers(levels))
         if labels is not None and is_score(table, column):
-            found = calibrate(values, labels)
-            answers[f"calibration/{column}"] = found and as_lists(found._asdict())
+            for kind, measure in (("calibration", calibrate), ("roc", roc)):
+                found = measure(values, labels)
+                answers[f"{kind}/{column}"] = found and as_lists(found._asdict())
     for column in table.maps:
         answers[f"map/{column}"] = array_record(table.points(column)[rows])
     for number in np.argsort(rows).tolist():  # neighbours share chunks
@@ -145,14 +157,23 @@ def recorded_answers(
     return {"columns": cells, "answers": answers}
 
 
-def described(table: Table, name: str, runs: Sequence[str], rows: np.ndarray) -> dict[str, Any]:
+def described(
+    table: Table, name: str, runs: Sequence[Mapping[str, Any]], rows: np.ndarray
+) -> dict[str, Any]:
     """What the page needs to know of the store; not where it lies."""
     found = describe(table, Path(name))
     if found["counts"]:
         labels = table.numbers("label")[rows]
         found["counts"] = [int(np.count_nonzero(labels == label)) for label in (0, 1)]
     states = {"newest": found["generation"], "problem": None, "exported_of": len(table)}
-    found |= states | {"rows": len(rows), "place": name, "path": name}
+    found |= states | {
+        "rows": len(rows),
+        "place": name,
+        "path": name,
+        "vectors": {},
+    }
+    if found["head_edges"] is not None:
+        found["head_edges"] |= {"heads": 0}  # none is kept
     return found | {"name": name, "runs": [*runs]}
 
 
@@ -165,7 +186,9 @@ def trace_answers(
     if answers[""]["tokens"]:
         for name in known["tokens"]:
             answers[f"/tokens/{name}"] = array_record(token_values(store, row, name))
-        answers["/candidates"] = candidates_of_all(store, row, tokenizer)
+        answers["/candidates"] = candidates_of_all(
+            store, row, tokenizer or table.pieces.with_row(row)
+        )
     for name in known["pictures"]:
         answers[f"/layers/{name}"] = array_record(rounded(layer_picture(store, row, name)))
     for name in known["heads"]:

@@ -15,7 +15,8 @@ from store.errors import FormatError, SchemaError
 from store.read.store import TraceStore
 from store.text_records import name_file
 
-__all__ = ["Run", "check_run", "join_runs", "read_run", "read_scores", "read_thresholds"]
+__all__ = ["Run", "check_run", "join_runs", "layers_of", "read_results", "read_run"]
+__all__ += ["read_scores", "thresholds_of"]
 
 KEYS = ("trace_id", "split", "label", "question_id")
 FILE = "scores.csv"
@@ -32,11 +33,15 @@ class Run(NamedTuple):
     ids: list[str]  # the traces that it scored
     scores: dict[str, np.ndarray]  # `score_NAME` -> float32 (len(ids),), NaN: no score
     thresholds: dict[str, float]  # of the detectors that have one
+    layers: dict[str, dict[int, float]] = {}  # probe -> layer -> AUROC on validation  # noqa: RUF012
+    path: Path = Path()
 
 
 def read_run(directory: Path, name: str) -> Run:
-    """Read a finished run; raises what `read_scores` and `read_thresholds` do."""
-    return Run(name, *read_scores(directory), read_thresholds(directory))
+    """Read a finished run; raises what `read_scores` and `read_results` do."""
+    scores = read_scores(directory)
+    results = read_results(directory)
+    return Run(name, *scores, thresholds_of(results), layers_of(results), directory)
 
 
 def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -116,12 +121,11 @@ def _parse(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
         raise FormatError(f"{path}, column {name!r}: expected numbers, found: {error}") from error
 
 
-def read_thresholds(directory: Path) -> dict[str, float]:
-    """Read the threshold of each detector from the file `results.json` of a finished run.
+def read_results(directory: Path) -> dict[str, Any]:
+    """Read what the file `results.json` of a finished run says of each method, by its name.
 
-    Returns `score_NAME` -> threshold: the mean over the seeds, each chosen on validation. A run
-    without the file has none; detectors without a finite threshold are left out. Raises
-    NotFoundError or FormatError if the file cannot be read, or is not what a run writes.
+    A run without the file has nothing. Raises NotFoundError or FormatError if the file cannot be
+    read, or is not what a run writes.
     """
     path = directory / RESULTS_FILE
     if not path.exists():
@@ -137,13 +141,32 @@ def read_thresholds(directory: Path) -> dict[str, float]:
         results = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: expected JSON, found: {error}") from error
+    return {name: entry for group in GROUPS for name, entry in _part(results, group).items()}
+
+
+def thresholds_of(results: Mapping[str, Any]) -> dict[str, float]:
+    """The finite thresholds: `score_NAME` -> the mean over the seeds, each chosen on validation."""
+    known = {
+        name: _finite(_part(entry, "test").get("threshold")) for name, entry in results.items()
+    }
+    return {column_name(name): value for name, value in known.items() if value is not None}
+
+
+def layers_of(results: Mapping[str, Any]) -> dict[str, dict[int, float]]:
+    """What probes that were fitted to each layer reach: name -> layer -> AUROC on validation."""
     found = {}
-    for group in GROUPS:
-        for name, entry in _part(results, group).items():
-            threshold = _finite(_part(entry, "test").get("threshold"))
-            if threshold is not None:
-                found[column_name(name)] = threshold
+    for name, entry in results.items():
+        layers, areas = (_numbers(entry, key) for key in ("layers", "layer_val_auroc"))
+        if layers and len(layers) == len(areas):
+            pairs = zip(layers, map(_finite, areas), strict=True)
+            found[name] = {int(layer): area for layer, area in pairs if area is not None}
     return found
+
+
+def _numbers(entry: Any, key: str) -> list[Any]:
+    """A list within an object; empty where there is none."""
+    found = entry.get(key) if isinstance(entry, Mapping) else None
+    return found if isinstance(found, list) else []
 
 
 def _finite(value: Any) -> float | None:

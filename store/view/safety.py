@@ -2,8 +2,9 @@
 
 The page shows private data on a port that every program of the machine, and every page that is
 open in the browser, can reach. So a request must name this machine as its host (else a foreign name
-was bound to 127.0.0.1: DNS rebinding), come from this page or from none, only read, and carry the
-token that was printed with the address, once in the URL and then in a cookie.
+was bound to 127.0.0.1: DNS rebinding), come from this page or from none, and carry the token that
+was printed with the address, once in the URL and then in a cookie. What writes, a POST, must be
+small, and name this page as its origin.
 """
 
 import hmac
@@ -18,7 +19,8 @@ __all__ = ["HEADERS", "HOSTS", "Guard", "Refusal", "check_request", "check_sende
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 OWN_SITES = ("none", "same-origin")
-METHODS = ("GET", "HEAD")
+METHODS = ("GET", "HEAD", "POST")
+MAX_BODY = 65536
 MAX_URL = 8192
 
 HEADERS = {
@@ -54,7 +56,13 @@ def check_request(
     of the path and the query.
     """
     if method not in METHODS:
-        return Refusal(405, "expected GET or HEAD: this server only reads")
+        return Refusal(405, "expected GET, HEAD or POST")
+    if method == "POST":
+        if "origin" not in headers or url_token is not None:
+            return Refusal(403, "expected a request of this page, found one without its origin")
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdecimal() and int(length[:9]) <= MAX_BODY):
+            return Refusal(413, f"expected a body of at most {MAX_BODY} bytes")
     if url_length > MAX_URL:
         return Refusal(414, f"expected a URL of at most {MAX_URL} characters")
     refusal = check_sender(headers)
@@ -96,7 +104,7 @@ def _cookie_value(header: str, name: str) -> str:
 
 
 class Guard:
-    """Refuses what `check_request` refuses, and adds `HEADERS` to every answer."""
+    """Refuses what `check_request` refuses, and adds `HEADERS` to every answer that has no own."""
 
     def __init__(self, app: ASGIApp, token: str, cookie: str, kept_s: int | None = None) -> None:
         self.app = app
@@ -127,8 +135,10 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                own = message.get("headers", [])
                 added = [(name.lower().encode(), text.encode()) for name, text in extra.items()]
-                message["headers"] = [*message.get("headers", []), *added]
+                taken = {name for name, _ in own}
+                message["headers"] = [*own, *(pair for pair in added if pair[0] not in taken)]
             await send(message)
 
         app = self.app if refusal is None else PlainTextResponse(refusal.text, refusal.status)

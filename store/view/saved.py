@@ -1,21 +1,21 @@
-"""Rows as files: their ids, and their values as CSV or JSON lines, block by block."""
+"""Rows as files: their ids, and their values as CSV, JSON lines or Parquet, block by block."""
 
-import csv
-import io
-import json
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
-from store.view.columns import Table, json_number
+from store.transform.table_formats import Block, csv_text, json_text, number_cells, write_parquet
+from store.view.columns import Table
 
-__all__ = ["FORMATS", "check_ids", "positions_of", "saved_lines"]
+__all__ = ["FORMATS", "check_ids", "positions_of", "save_parquet", "saved_lines"]
 
-FORMATS = {"ids": "ids.txt", "csv": "traces.csv", "tsv": "traces.tsv", "jsonl": "traces.jsonl"}
+FORMATS = {"ids": "ids.txt"} | {
+    kind: f"traces.{kind}" for kind in ("csv", "tsv", "jsonl", "parquet")
+}
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 BLOCK_ROWS = 8192  # read at once
 
@@ -47,19 +47,31 @@ async def saved_lines(
     table: Table, rows: np.ndarray, kind: str, names: Sequence[str]
 ) -> AsyncIterator[str]:
     """Rows as lines of ids, of CSV, of tabs or of JSON, in blocks; texts are whole."""
-    chosen = [TRACE_ID] if kind == "ids" else [*names] or [*table.kinds]
+    chosen = [TRACE_ID] if kind == "ids" else [*names]
     if kind in DELIMITERS:
         yield csv_text([chosen], DELIMITERS[kind])
+    for block in saved_blocks(table, rows, chosen):
+        cells = zip(*block.values(), strict=True)
+        if kind == "ids":
+            yield "".join(f"{trace_id}\n" for (trace_id,) in cells)
+        elif kind in DELIMITERS:
+            yield csv_text(cells, DELIMITERS[kind])
+        else:
+            yield json_text(chosen, cells)
+
+
+def save_parquet(path: Path, table: Table, rows: np.ndarray, names: Sequence[str]) -> None:
+    """Write columns of some rows as Parquet; raises StoreError if pyarrow is not installed."""
+    stored = table.store.schema.stored
+    dtypes = {name: stored[name].dtype if name in stored else "float32" for name in names}
+    write_parquet(path, dtypes, saved_blocks(table, rows, names))
+
+
+def saved_blocks(table: Table, rows: np.ndarray, names: Sequence[str]) -> Iterator[Block]:
+    """Columns in some rows, a block of rows at a time."""
     for start in range(0, len(rows), BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS].astype(np.int64)
-        values = [whole_values(table, name, block) for name in chosen]
-        if kind == "ids":
-            yield "".join(f"{trace_id}\n" for (trace_id,) in zip(*values, strict=True))
-        elif kind in DELIMITERS:
-            yield csv_text(zip(*values, strict=True), DELIMITERS[kind])
-        else:
-            records = (dict(zip(chosen, row, strict=True)) for row in zip(*values, strict=True))
-            yield "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+        yield {name: whole_values(table, name, block) for name in names}
 
 
 def whole_values(table: Table, name: str, rows: np.ndarray) -> list:
@@ -67,11 +79,4 @@ def whole_values(table: Table, name: str, rows: np.ndarray) -> list:
     if table.kind(name) == "text":
         texts = table.texts(name, rows)
         return [text.encode("utf-8", "replace").decode() for text in texts]
-    return [json_number(value) for value in table.numbers(name)[rows].tolist()]
-
-
-def csv_text(lines: Iterable[Iterable[Any]], delimiter: str) -> str:
-    """Lines of values as CSV has them."""
-    file = io.StringIO()
-    csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(lines)
-    return file.getvalue()
+    return number_cells(table.numbers(name)[rows])

@@ -1,4 +1,4 @@
-"""Scores of a detector: its mistakes, its ranks, and how often they come true. Pure."""
+"""Scores of a detector: its mistakes, ROC and ranks, and how often they come true. Pure."""
 
 from typing import NamedTuple
 
@@ -9,15 +9,18 @@ from store.view.histograms import bin_places, short_numbers
 __all__ = [
     "Calibration",
     "Mistakes",
+    "Roc",
     "calibrate",
     "farthest",
     "mistakes",
     "rank_density",
     "rank_limits",
+    "roc",
 ]
 
 N_CELLS = 48  # of a density, in each direction
 BLOCK_ROWS = 1 << 16  # counted at once, in the processor's cache
+N_ROC = 100  # quantiles of each class whose rates are told
 N_BINS = 15  # of a calibration, as in the reports of runs
 
 
@@ -49,6 +52,34 @@ def farthest(scores: np.ndarray, rows: np.ndarray, threshold: float, n: int) -> 
     nearness = -np.abs(scores[rows].astype(np.float64) - threshold)
     places = np.arange(len(rows)) if len(rows) <= n else np.argpartition(nearness, n)[:n]
     return rows[places[np.argsort(nearness[places], kind="stable")]]
+
+
+class Roc(NamedTuple):
+    """How a detector ranks the rows of label 1 above those of label 0."""
+
+    auroc: float  # the chance that a row of label 1 has the higher score, a tie as half
+    # scores of rows, falling: float64 (n,); the rates are those of rows with at least this score
+    thresholds: np.ndarray
+    false_rates: np.ndarray  # of label 0: float64 (n,)
+    true_rates: np.ndarray  # of label 1: float64 (n,)
+
+
+def roc(scores: np.ndarray, labels: np.ndarray) -> Roc | None:
+    """The area under the curve, exactly, and the curve at some quantiles of each class.
+
+    `scores` and `labels` are `(n_rows,)`; rows without a score, and of other labels than 0 and 1,
+    are left out. Returns None if none of a class is left.
+    """
+    is_scored = np.isfinite(scores)
+    right, wrong = (np.sort(scores[is_scored & (labels == label)]) for label in (0, 1))
+    if not len(right) or not len(wrong):
+        return None
+    below = np.searchsorted(right, wrong) + np.searchsorted(right, wrong, side="right")
+    shares = np.linspace(0, 1, N_ROC)
+    chosen = [np.quantile(part, shares, method="nearest") for part in (right, wrong)]
+    thresholds = np.unique(np.concatenate(chosen))[::-1]
+    rates = [1 - np.searchsorted(part, thresholds) / len(part) for part in (right, wrong)]
+    return Roc(float(below.mean() / (2 * len(right))), short_numbers(thresholds), *rates)
 
 
 def rank_density(x: np.ndarray, y: np.ndarray, n_cells: int = N_CELLS) -> np.ndarray:

@@ -5,6 +5,9 @@ compute of the stores that it was started with. A request names stores by number
 Handlers run one after the other: reads are short, and a store is then used by one thread.
 """
 
+import json
+import shlex
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,17 +22,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from store.errors import NotFoundError, StoreError
+from store.labels.notes import Note, read_notes, write_note
 from store.read.filters import complete, words_of
 from store.view.answers import Asked, Number, json_response, raw_response
-from store.view.attention import attention_edges, head_summary, head_values
+from store.view.attention import attention_edges, edges_of_head, head_summary, head_values
 from store.view.columns import Table, json_number
 from store.view.describe import describe, short_names
 from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import Levels, levels_of
+from store.view.neighbours import nearest
+from store.view.runs import Run
 from store.view.safety import Guard
-from store.view.saved import FORMATS, check_ids, positions_of, saved_lines
-from store.view.scores import calibrate, farthest, mistakes, rank_density, rank_limits
+from store.view.saved import FORMATS, check_ids, positions_of, save_parquet, saved_lines
+from store.view.scores import calibrate, farthest, mistakes, rank_density, rank_limits, roc
 from store.view.snapshots import Snapshots, check_texts
 from store.view.traces import Texts, candidates, token_values, trace_values
 
@@ -46,8 +52,15 @@ MAX_ROWS = 500  # of a table in one answer
 CELL_CHARACTERS = 300  # of a text in a table
 SEARCHED = ("question", "answer", "references")
 N_GROUPS = 200
-SHOWN = ("trace_id", "question", "answer")  # of a trace that a score gets wrong
+LISTED = ("trace_id", "question", "answer", "label")  # of a trace in a list
+REPORT = "report.html"
 N_MISTAKES = 25
+BINARY = "application/octet-stream"
+STATE = "/api/{store:number}/{generation:number}"
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
 
 
 def build_app(
@@ -72,14 +85,22 @@ def build_app(
         return Route(path, handle)
 
     def about_a_state(path: str, handler: Callable[[Asked], Any]) -> Route:
-        place = f"/api/{{store:number}}/{{generation:number}}/{path}"
-        return route(place, lambda request: handler(Asked(request, stores, tokenizer)))
+        return route(f"{STATE}/{path}", lambda request: handler(Asked(request, stores, tokenizer)))
+
+    async def take_note(request: Request) -> Response:
+        body = await request.body()
+        return answer_or_say(lambda _: note(Asked(request, stores, tokenizer), body), request)
+
+    def report(request: Request) -> Response:
+        return report_page(request.path_params["run"], stores)
 
     routes = [
         route("/", page_file),
+        route("/runs/{run:number}/report.html", report),
         route("/page/{name}", page_file),
         route("/api/stores", lambda request: describe_stores(request, stores)),
         *(about_a_state(path, handler) for path, handler in HANDLERS.items()),
+        Route(f"{STATE}/trace/{{row:number}}/note", take_note, methods=["POST"]),
     ]
     return Guard(Starlette(routes=routes), token, cookie, kept_s)
 
@@ -119,10 +140,33 @@ def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, 
     for name, snapshots in zip(names, stores, strict=True):
         newest, problem = newest_state(snapshots)
         shows = newest if request.query_params.get("newest") else snapshots.opened
-        runs = [run.name for run in snapshots.runs]
+        runs = [describe_run(run, number) for number, run in enumerate(snapshots.runs)]
         known = {"name": name, "runs": runs} | describe(snapshots.table(shows), snapshots.path)
         described.append(known | {"generation": shows, "newest": newest, "problem": problem})
     return {"stores": described}
+
+
+def describe_run(run: Run, number: int) -> dict[str, Any]:
+    """A run's name, its path for commands that are copied, what its probes say of layers, and where
+    its report is, if there is one."""
+    known = {"name": run.name, "path": shlex.quote(str(run.path)), "layers": run.layers}
+    is_there = (run.path / REPORT).is_file()
+    return known | {"report": f"/runs/{number}/{REPORT}" if is_there else None}
+
+
+def report_page(number: int, stores: Sequence[Snapshots]) -> Response:
+    """The report of a run, whose trace ids lead to the traces in the first store that has them."""
+    runs = stores[0].runs
+    if number >= len(runs) or not (runs[number].path / REPORT).is_file():
+        raise NotFoundError("expected the number of a run with a report")
+    first = runs[number].ids[:1]
+    has_it = (any(one in each.first.store for one in first) for each in stores)
+    of = next((i for i, is_there in enumerate(has_it) if is_there), 0)
+    text = (runs[number].path / REPORT).read_text(encoding="utf-8")
+    linked = text.replace('<a data-trace="', f'<a href="/#store={of}&amp;trace=')
+    return Response(
+        linked, headers={"Content-Security-Policy": REPORT_POLICY}, media_type="text/html"
+    )
 
 
 def newest_state(snapshots: Snapshots) -> tuple[int, str | None]:
@@ -190,10 +234,16 @@ def save(asked: Asked) -> Response:
     rows = asked.rows
     if ranges := asked.text("positions"):
         rows = rows[positions_of(ranges, len(rows))]
-    names = [name for name in asked.text("columns").split(",") if name in asked.table.kinds]
+    known = asked.table.kinds
+    names = [name for name in asked.text("columns").split(",") if name in known] or [*known]
     if asked.name == "ids":
         check_ids(asked.table, rows)
     headers = {"Content-Disposition": f'attachment; filename="{FORMATS[asked.name]}"'}
+    if asked.name == "parquet":
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / FORMATS["parquet"]
+            save_parquet(file, asked.table, rows, names)
+            return Response(file.read_bytes(), headers=headers, media_type=BINARY)
     lines = saved_lines(asked.table, rows, asked.name, names)
     return StreamingResponse(lines, media_type="text/plain", headers=headers)
 
@@ -245,12 +295,52 @@ def tokens(asked: Asked) -> np.ndarray:
     return token_values(asked.store, asked.row, asked.name, None if layer < 0 else layer)
 
 
+def trace(asked: Asked) -> dict[str, Any]:
+    """A trace, and what was noted about it."""
+    found = trace_values(asked.table, asked.row, asked.tokenizer)
+    path = asked.notes_path
+    known = None if path is None else read_notes(path).get(asked.trace_id, Note())
+    return found | {"note": known and known._asdict()}
+
+
+def note(asked: Asked, body: bytes) -> dict[str, Any]:
+    """Note a label, tags and a text about a trace, beside the store."""
+    given = json.loads(body)
+    path = asked.notes_path
+    is_note = isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
+    if path is None or not is_note or not given.keys() <= {*Note._fields}:
+        raise ValueError("note: expected label, tags and note, of a store on this machine")
+    try:
+        write_note(path, asked.trace_id, Note(**given))
+    except OSError as error:
+        raise NotFoundError(f"{path}: the note cannot be written: {error}") from error
+    return {}
+
+
+def neighbours(asked: Asked) -> dict[str, Any]:
+    """Of the rows wanted, those whose states in a column are most like those of a trace."""
+    layer = asked.integer("layer", -1)
+    about = asked.store, asked.row, asked.rows, asked.name
+    found = nearest(*about, None if layer < 0 else layer)
+    return listed_rows(asked.table, found.rows, found.cosines)
+
+
+def listed_rows(table: Table, rows: np.ndarray, numbers: np.ndarray) -> dict[str, Any]:
+    """Rows for a list of traces, with a number each."""
+    names = [name for name in LISTED if name in table.kinds]
+    values = [json_number(value) for value in numbers.tolist()]
+    return {"rows": rows.tolist(), "scores": values, "columns": table_cells(table, names, rows)}
+
+
 def attention(asked: Asked) -> dict[str, Any]:
-    """The strongest edges of a layer."""
+    """The strongest edges of a layer, of one head or the mean of all."""
     threshold = asked.number("threshold", 0.0)
     skip_first = asked.text("skip_first") == "1"
-    edges = attention_edges(asked.store, asked.row, asked.path["layer"], threshold, skip_first)
-    return as_lists(edges._asdict())
+    about = asked.store, asked.row, asked.path["layer"]
+    head = asked.integer("head", -1)
+    if head < 0:
+        return as_lists(attention_edges(*about, threshold, skip_first)._asdict())
+    return as_lists(edges_of_head(*about, head, threshold, skip_first)._asdict())
 
 
 def as_lists(values: dict[str, Any]) -> dict[str, Any]:
@@ -274,19 +364,21 @@ def calibration(asked: Asked) -> dict[str, Any] | None:
     return found and as_lists(found._asdict())
 
 
+def roc_curve(asked: Asked) -> dict[str, Any] | None:
+    """The ROC curve of the rows wanted; null if a class has no row."""
+    found = roc(asked.numbers("column"), asked.table.numbers("label")[asked.rows])
+    return found and as_lists(found._asdict())
+
+
 def worst_rows(asked: Asked) -> dict[str, Any]:
     """Of the rows wanted, those on the wrong side of a threshold: how many, and the farthest."""
     scores, labels = asked.numbers("column"), asked.table.numbers("label")[asked.rows]
     threshold = asked.number("threshold", 0.5)
-    shown = [name for name in SHOWN if name in asked.table.kinds]
     answer = {}
     for kind, places in mistakes(scores, labels, threshold)._asdict().items():
         listed = farthest(scores, places, threshold, N_MISTAKES)
         chosen = asked.rows[listed].astype(np.int64)
-        values = [json_number(value) for value in scores[listed].tolist()]
-        columns = table_cells(asked.table, shown, chosen)
-        some = {"rows": chosen.tolist(), "scores": values, "columns": columns}
-        answer[kind] = {"n": len(places), **some}
+        answer[kind] = {"n": len(places), **listed_rows(asked.table, chosen, scores[listed])}
     return answer
 
 
@@ -301,18 +393,20 @@ HANDLERS: dict[str, Callable[[Asked], Any]] = {
     "map/{name}": lambda asked: asked.kept(lambda: (asked.table.points(asked.name), {})),
     "levels/{name}": colours,
     "mask": mask,
-    "trace/{row:number}": lambda asked: trace_values(asked.table, asked.row, asked.tokenizer),
+    "trace/{row:number}": trace,
     "trace/{row:number}/tokens/{name}": tokens,
     "trace/{row:number}/candidates/{token:number}": lambda asked: candidates(
-        asked.store, asked.row, asked.path["token"], asked.tokenizer
+        asked.store, asked.row, asked.path["token"], asked.pieces
     ),
     "trace/{row:number}/layers/{name}": lambda asked: layer_picture(
         asked.store, asked.row, asked.name
     ),
     "trace/{row:number}/attention/{layer:number}": attention,
     "trace/{row:number}/heads/{name}": heads,
+    "trace/{row:number}/near/{name}": neighbours,
     "mistakes": worst_rows,
     "calibration": calibration,
+    "roc": roc_curve,
     "density": lambda asked: rank_density(asked.numbers("x"), asked.numbers("y")).astype(np.int32),
     "limits": lambda asked: rank_limits(asked.numbers("x"), asked.numbers("y")),
 }

@@ -12,9 +12,11 @@ from store.read.store import TraceStore
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS
 from store.view.columns import Table, json_number
+from store.view.pieces import stored_pieces
 
 __all__ = [
     "RECEIVED",
+    "Pieces",
     "Texts",
     "candidates",
     "candidates_of_all",
@@ -36,6 +38,12 @@ NOT_COLOURS = {
     for name, column in TRACE_COLUMNS.items()
     if column.of == "states" or (column.axis == TOKENS and column.dtype == "int32")
 }
+
+
+class Pieces(Protocol):
+    """Turns the ids of tokens into their texts, as far as they are known."""
+
+    def texts(self, ids: Sequence[int]) -> Sequence[str | None]: ...
 
 
 class Texts(Protocol):
@@ -149,13 +157,9 @@ def token_texts(
     `stored` is the column `token_texts` of the row, a JSON list, which is not used if it has
     another length than `ids`. Negative ids are unknown and have no text.
     """
-    if stored:
-        try:
-            texts = json.loads(stored)
-        except (ValueError, RecursionError):
-            texts = None
-        if isinstance(texts, list) and len(texts) == len(ids):
-            return [str(text) for text in texts]
+    texts = stored_pieces(stored, len(ids))
+    if texts is not None:
+        return texts
     if tokenizer is None or not ids or min(ids) < 0:
         return None
     return tokenizer.texts(ids)
@@ -197,7 +201,7 @@ def received(sums: np.ndarray) -> np.ndarray:
 
 
 def candidates(
-    store: TraceStore, row: int, token: int, tokenizer: Texts | None = None
+    store: TraceStore, row: int, token: int, pieces: Pieces | None = None
 ) -> list[dict[str, Any]]:
     """The most likely tokens at a place of a trace, with id, text (or None) and log-probability.
 
@@ -208,15 +212,15 @@ def candidates(
     n_tokens = count_items(store, "topk_id", row)
     if not 0 <= token < n_tokens:
         raise IndexError(f"token: expected 0 to {n_tokens - 1}, found {token}")
-    (found,) = _candidates(store, row, slice(token, token + 1), tokenizer)
+    (found,) = _candidates(store, row, slice(token, token + 1), pieces)
     return found
 
 
 def candidates_of_all(
-    store: TraceStore, row: int, tokenizer: Texts | None = None
+    store: TraceStore, row: int, pieces: Pieces | None = None
 ) -> list[list[dict[str, Any]]]:
     """The same of every token of a trace."""
-    return _candidates(store, row, slice(None), tokenizer) if _has_candidates(store.schema) else []
+    return _candidates(store, row, slice(None), pieces) if _has_candidates(store.schema) else []
 
 
 def _has_candidates(schema: Schema) -> bool:
@@ -225,21 +229,21 @@ def _has_candidates(schema: Schema) -> bool:
 
 
 def _candidates(
-    store: TraceStore, row: int, here: slice, tokenizer: Texts | None
+    store: TraceStore, row: int, here: slice, pieces: Pieces | None
 ) -> list[list[dict[str, Any]]]:
     select = {"topk_id": {store.schema.columns["topk_id"].axis or "": here}}
     ids = store.read_arrays([row], ["topk_id"], select).numbers("topk_id")
     logprobs = read_column(store, row, "topk_logprob", tokens=here)
     # a column may have one candidate a token, without an axis
     pairs = zip(np.atleast_1d(ids), logprobs, strict=False)
-    return [_likely(np.ravel(a).tolist(), np.ravel(b).tolist(), tokenizer) for a, b in pairs]
+    return [_likely(np.ravel(a).tolist(), np.ravel(b).tolist(), pieces) for a, b in pairs]
 
 
-def _likely(ids: list[int], logprobs: list[float], tokenizer: Texts | None) -> list[dict[str, Any]]:
+def _likely(ids: list[int], logprobs: list[float], pieces: Pieces | None) -> list[dict[str, Any]]:
     return [
         {
             "id": token_id,
-            "text": tokenizer.texts([token_id])[0] if tokenizer else None,
+            "text": pieces.texts([token_id])[0] if pieces else None,
             "logprob": json_number(logprob),
         }
         for token_id, logprob in zip(ids, logprobs, strict=False)

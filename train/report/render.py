@@ -79,6 +79,8 @@ class Table:
     best: frozenset[tuple[int, int]] = frozenset()  # numbers that are the best of their column
     # row -> a shell command that shows more of it
     commands: Mapping[int, str] = field(default_factory=dict)
+    # row -> the id of its trace, as an address has it: the page makes links of them
+    traces: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def n_right(self) -> int:

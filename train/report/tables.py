@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from platform import python_version
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config
@@ -393,16 +394,20 @@ def build_mistakes(evidence: Evidence, name: str, n: int = 20) -> Table | None:
     texts = evidence.texts([mistake.position for mistake in mistakes])
     rows = []
     commands = {}
+    traces = {}
     for i, mistake in enumerate(mistakes):
         trace_id = evidence.frame.test.trace_ids[mistake.position]
         shown = [clean_text(column[i]) for column in texts.values()]
         rows.append((clean_text(trace_id), LABELS[mistake.label], short(mistake.score), *shown))
         paths = evidence.results.store.paths
+        if len(paths) > 1:
+            continue
+        traces[i] = quote(trace_id, safe="")
         command = evidence.directory and view_command(paths[0], evidence.directory, trace_id)
-        if command and len(paths) == 1:
+        if command:
             commands[i] = command
     header = ("trace", "label", "score", *texts)
-    return Table(header, rows, n_left=3 + len(texts), commands=commands)
+    return Table(header, rows, n_left=3 + len(texts), commands=commands, traces=traces)
 
 
 def view_command(store: str, run: Path, trace_id: str) -> str | None:

@@ -5,13 +5,21 @@ import { $, showError } from "/page/dom.js";
 // An exported page holds the answers of its server.
 export const isExported = Boolean($("#recorded"));
 
+const whenLost = (error) => {
+  if (error.name === "AbortError") throw error;
+  throw new Error("the server does not answer: start python -m store view again");
+};
+
 export async function get(path, query, signal) {
   if (isExported) return (await import("/page/recorded.js")).answer(path, query);
   const text = new URLSearchParams(query ?? {}).toString();
-  const response = await fetch(text ? `${path}?${text}` : path, { signal }).catch((error) => {
-    if (error.name === "AbortError") throw error;
-    throw new Error("the server does not answer: start python -m store view again");
-  });
+  return checked(await fetch(text ? `${path}?${text}` : path, { signal }).catch(whenLost));
+}
+
+export const post = async (path, values) =>
+  checked(await fetch(path, { method: "POST", body: JSON.stringify(values) }).catch(whenLost));
+
+async function checked(response) {
   if (response.ok) return response;
   const body = await response.text();
   let message = body;

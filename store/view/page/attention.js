@@ -1,12 +1,22 @@
 // Arcs above the tokens of a trace: the strongest edges of its attention graph in a layer.
 
 import { getJson } from "/page/api.js";
-import { bar, checkbox, countText, heading, numberText, slider, soft, wide } from "/page/dom.js";
+import {
+  bar,
+  checkbox,
+  countText,
+  heading,
+  numberText,
+  pick,
+  slider,
+  soft,
+  wide,
+} from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { headParts } from "/page/heads.js";
 import { canvasOf, color, colorOf, downwards, MONO } from "/page/paint.js";
 import { shortText, textOfToken } from "/page/picture.js";
-import { change, numberOf, state } from "/page/state.js";
+import { change, numberOf, oneOf, state } from "/page/state.js";
 
 const DEFAULT_THRESHOLD = 0.1;
 const MIN_STEP = 11; // pixels a token
@@ -21,18 +31,21 @@ export async function showAttention(panel, base, store, row) {
   const common = store.attention.length ? store.attention : layers;
   const usual = layers.indexOf(common[common.length >> 1]);
   const layer = Math.floor(numberOf("layer", [0, layers.length - 1], usual));
-  const at = store.attention.indexOf(layers[layer]);
+  const { head_edges: ofHeads } = store;
+  const numbers = Array.from({ length: ofHeads?.heads ?? 0 }, (_, head) => String(head));
+  const head = oneOf("one", numbers, "");
+  const at = (head === "" ? store.attention : ofHeads.layers).indexOf(layers[layer]);
   const threshold = numberOf("edge", [0, 1], DEFAULT_THRESHOLD);
   const skip = state.first !== "1";
-  const of = { threshold, skip_first: skip ? 1 : 0 };
+  const of = { threshold, skip_first: skip ? 1 : 0, ...(head === "" ? {} : { head }) };
   const [trace, edges] = await Promise.all([
     getJson(`${base}/trace/${row}`),
     at < 0 ? null : getJson(`${base}/trace/${row}/attention/${at}`, of),
   ]);
   const width = panel.clientWidth - 30;
-  const heads = await headParts(base, store, row, trace, layers[layer], width, (number) =>
-    change({ layer: layers.indexOf(number) }),
-  );
+  const take = (number, head) =>
+    change({ layer: layers.indexOf(number), ...(numbers.length ? { one: head } : {}) });
+  const heads = await headParts(base, store, row, trace, layers[layer], width, take);
   const name = `layer ${layers[layer]}`;
   const ofLayers = { "aria-valuetext": name, min: 0, max: layers.length - 1, value: layer };
   const ofWeights = { min: 0, max: 1, step: 0.01, value: threshold };
@@ -44,27 +57,44 @@ export async function showAttention(panel, base, store, row) {
         checkbox("without the first token", skip, (isOn) => change({ first: isOn ? "" : "1" })),
       ]
     : [];
-  const none = store.attention.length ? [soft(`attn_mean has no ${name}`)] : [];
-  panel.replaceChildren(
+  const column = head === "" ? "attn_mean" : ofHeads.column;
+  const isThere = store.attention.length || head !== "";
+  const none = isThere ? [soft(`${column} has no ${name}`)] : [];
+  const parts = [
     heading(trace.texts.trace_id),
     bar(
       slider(name, "layer", ofLayers, (layer) => change({ layer })),
+      numbers.length > 0 &&
+        pick(
+          "edges of",
+          ["", ...numbers],
+          head,
+          (one) => change({ one }),
+          (one) => (one === "" ? "all heads, mean" : `head ${one}`),
+        ),
       ...edgeControls,
     ),
-    ...(edges ? arcs(trace, edges, width) : none),
+    ...(edges ? arcs(trace, edges, width, head) : none),
+    !ofHeads &&
+      soft(
+        "edges of one head: none is stored; extract --columns default,attn_edges,attn_edge_ends",
+      ),
     ...heads,
-  );
+  ].filter(Boolean);
+  panel.replaceChildren(...parts);
 }
 
 // As the model numbers them: heads may have been kept of more layers than their mean.
-export const allLayers = ({ attention, heads }) =>
-  [...new Set([...attention, ...Object.values(heads).flat()])].sort((a, b) => a - b);
+export const allLayers = ({ attention, heads, head_edges: edges }) =>
+  [...new Set([...attention, ...Object.values(heads).flat(), ...(edges?.layers ?? [])])].sort(
+    (a, b) => a - b,
+  );
 
-function arcs(trace, edges, width) {
+function arcs(trace, edges, width, head) {
   const n = edges.weights.length;
   const note = soft(
     n
-      ? `the ${n} strongest of ${edges.n_above} edges, mean over heads: an arc joins a token with one before it that it attends to, the stronger the more`
+      ? `the ${n} strongest of ${edges.n_above} edges, ${head === "" ? "mean over heads" : `head ${head}`}: an arc joins a token with one before it that it attends to, the stronger the more`
       : "no edge is that strong: move the threshold to the left",
   );
   const nShown = Math.floor(MAX_WIDTH / MIN_STEP);

@@ -23,6 +23,7 @@ export const bar = group("div", "bar");
 export const title = group("h3", "");
 export const heading = (...children) => element("h2", { dir: "auto" }, ...children);
 export const prose = (text) => element("p", { className: "prose", dir: "auto" }, text);
+export const command = (text) => element("pre", { className: "command" }, text);
 export const button = (text, onclick, properties = {}) =>
   element("button", { ...properties, onclick }, text);
 

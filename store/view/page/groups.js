@@ -1,7 +1,7 @@
 // Which texts a column has, and how often: duplicates, and the groups of a name.
 
 import { getJson } from "/page/api.js";
-import { button, countText, element, soft, title } from "/page/dom.js";
+import { countText, element, soft, title } from "/page/dom.js";
 import { narrowed } from "/page/narrow.js";
 import { attempt } from "/page/filter.js";
 import { state } from "/page/state.js";

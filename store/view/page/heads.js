@@ -15,7 +15,7 @@ const SUMMARIES = {
   attn_diag: "attention to the token itself, mean over the tokens",
 };
 
-// The parts for the tab attention; layer: as the model numbers it; onLayer(number): one was chosen.
+// The parts for the tab attention; layer: as the model numbers it; onLayer(number, head): one was chosen.
 export async function headParts(base, store, row, trace, layer, width, onLayer) {
   const names = Object.keys(store.heads);
   if (!names.length) return [];
@@ -60,10 +60,10 @@ function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, meaning, onL
     names: layers,
     chosen,
     bottom: 18,
-    label: `${meaning}, ${nLayers} layers by ${nHeads} heads; arrow keys walk, Enter chooses a layer`,
+    label: `${meaning}, ${nLayers} layers by ${nHeads} heads; arrow keys walk, Enter chooses it`,
     textOf: (head, layer) =>
-      `layer ${layers[layer]}, head ${head}\n${numberText(valueAt(head, layer))}\nclick: this layer`,
-    choose: (_, layer) => onLayer(layers[layer]),
+      `layer ${layers[layer]}, head ${head}\n${numberText(valueAt(head, layer))}\nclick: this one`,
+    choose: (head, layer) => onLayer(layers[layer], head),
   });
   if (chosen >= 0) {
     context.strokeStyle = color("--ink");

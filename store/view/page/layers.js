@@ -2,10 +2,11 @@
 // probes of single tokens say.
 
 import { getArray, getJson } from "/page/api.js";
-import { bar, element, heading, legendOf, menu, soft, title } from "/page/dom.js";
+import { bar, checkbox, element, heading, legendOf, menu, soft, title } from "/page/dom.js";
 import { mapAdvice, mapOfLayer } from "/page/map_advice.js";
 import { limits, picture } from "/page/picture.js";
-import { change, oneOf } from "/page/state.js";
+import { separability } from "/page/separability.js";
+import { change, oneOf, state } from "/page/state.js";
 
 const NAMES = {
   norm: "norm of the state",
@@ -26,6 +27,12 @@ export async function showLayers(panel, base, store, row) {
     panel.replaceChildren(soft("this store has no hidden_states and no lens_entropy"));
     return;
   }
+  const advice = element("div");
+  const toMap = (layer) => {
+    const map = mapOfLayer(store, layer);
+    if (map) change({ tab: "map", map: map.name, view: "" }, true);
+    else advice.replaceChildren(mapAdvice(store, layer));
+  };
   const what = oneOf("what", store.pictures, store.pictures[0]);
   const path = `${base}/trace/${row}`;
   const [trace, found, ...scores] = await Promise.all([
@@ -37,22 +44,18 @@ export async function showLayers(panel, base, store, row) {
   const ends = trace.prompt_len ? "; the line is where the answer begins" : "";
   panel.replaceChildren(
     heading(trace.texts.trace_id),
-    ...(found ? states(store, trace, what, found, width) : []),
+    ...(found ? states(store, trace, what, found, width, toMap) : []),
+    advice,
     ...probes.flatMap((name, i) => probe(trace, name, scores[i].values, width)),
     soft(`tokens from left to right${ends}`),
+    ...separability(store, width, toMap),
   );
 }
 
-function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width) {
+function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width, toMap) {
   const nameOf = (name) => NAMES[name] ?? name;
   const choose = (name) => change({ what: name });
   const select = menu("what the picture shows", store.pictures, what, choose, nameOf);
-  const advice = element("div");
-  const toMap = (layer) => {
-    const map = mapOfLayer(store, layer);
-    if (map) change({ tab: "map", map: map.name, view: "" }, true);
-    else advice.replaceChildren(mapAdvice(store, layer));
-  };
   const none = (layer) => (layer === "" || mapOfLayer(store, layer) ? "" : " (none yet)");
   const maps = menu(
     "map of a layer",
@@ -62,10 +65,19 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
     (layer) => `${layer === "" ? "map of layer …" : layer}${none(layer)}`,
   );
   maps.options[0].disabled = true;
-  const between = limits(values);
+  const apart = state.range === "layer";
+  const of = (layer) => limits(values.filter((_, i) => i % nLayers === layer));
+  const between = apart ? Array.from({ length: nLayers }, (_, layer) => of(layer)) : limits(values);
   const names = Array.from({ length: nLayers }, (_, layer) => store.layers[layer] ?? layer + 1);
   return [
-    bar(select, legendOf(between), store.layers.length ? maps : null),
+    bar(
+      select,
+      apart ? null : legendOf(between),
+      checkbox("colours of each layer apart", apart, (isOn) =>
+        change({ range: isOn ? "layer" : "" }),
+      ),
+      store.layers.length ? maps : null,
+    ),
     soft(
       `${MEANINGS[what]}. Layers from below, as the model numbers them; a click leads to the map of the layer`,
     ),
@@ -77,7 +89,6 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
       label: `${nameOf(what)}, ${nTokens} tokens by ${nLayers} layers`,
       choose: (_, layer) => toMap(names[layer]),
     }),
-    advice,
   ];
 }
 

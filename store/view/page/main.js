@@ -10,6 +10,7 @@ import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
 import { showMap } from "/page/map.js";
 import { without } from "/page/narrow.js";
+import { savePictures } from "/page/pictures.js";
 import { showScores } from "/page/scores.js";
 import { splitter } from "/page/splitter.js";
 import { change, changeStore, ignored, oneOf, onChange, state } from "/page/state.js";
@@ -19,9 +20,9 @@ import { showTrace } from "/page/trace.js";
 
 // What each tab draws, and of the state what it reads: a change of it draws the tab again.
 const TABS = {
-  trace: { draw: showTrace, reads: ["row", "beside", "color", "scale"] },
-  layers: { draw: showLayers, reads: ["row", "what", "map"] },
-  attention: { draw: showAttention, reads: ["row", "layer", "edge", "first", "head"] },
+  trace: { draw: showTrace, reads: ["row", "beside", "color", "scale", "disagree", "near"] },
+  layers: { draw: showLayers, reads: ["row", "what", "map", "range"] },
+  attention: { draw: showAttention, reads: ["row", "layer", "edge", "first", "head", "one"] },
   map: { draw: showMap, reads: ["filter", "row", "map", "paint", "view"] },
   scores: { draw: showScores, reads: ["filter", "score", "other", "threshold", "log"] },
 };
@@ -324,6 +325,10 @@ async function find(text) {
 
 // A browser says nothing of a download that the server refuses: ask first, and read nothing.
 async function save(kind) {
+  if (kind === "png") {
+    await savePictures($("#panel"), `${store().name}-${tabName()}`);
+    return;
+  }
   const href = `${base()}/save/${kind}?${new URLSearchParams(savedQuery())}`;
   const answer = await get(href);
   await answer.body.cancel();

@@ -1,6 +1,6 @@
 // Which map shows a layer, and the command that makes one.
 
-import { element, soft } from "/page/dom.js";
+import { command, element, soft } from "/page/dom.js";
 import { state } from "/page/state.js";
 
 // Of several maps of a layer the one that was made as the map on the screen was.
@@ -26,7 +26,7 @@ export function mapAdvice(store, layer) {
     "div",
     {},
     element("p", {}, why),
-    element("pre", { className: "command", tabIndex: 0 }, lines.join("\n")),
+    command(lines.join("\n")),
     soft("The page then offers the new generation of the store."),
   );
 }

@@ -83,7 +83,8 @@ function pixels(nx, ny, levelOf) {
 
 export const levelIn = (value, between) => (Number.isNaN(value) ? value : shareOf(value, between));
 
-// Tokens from left to right. values: (tokens, lines); names: of the lines; what(line): for the tip.
+// Tokens from left to right. values: (tokens, lines); names: of the lines; between: two numbers
+// that the colours span, or two of each line; what(line): for the tip.
 export function picture(trace, width, { values, names, between, what, label, choose }) {
   const nLines = names.length;
   const nTokens = nLines ? values.length / nLines : 0;
@@ -100,7 +101,8 @@ export function picture(trace, width, { values, names, between, what, label, cho
     }
     return most;
   };
-  const level = (column, line) => levelIn(valueAt(column, line), between);
+  const limitsOf = (line) => (Array.isArray(between[0]) ? between[line] : between);
+  const level = (column, line) => levelIn(valueAt(column, line), limitsOf(line));
   const { canvas, context, left, height } = cells(nColumns, nLines, [across, tall], level, {
     names,
     bottom: hasTexts ? TEXTS : BOTTOM,

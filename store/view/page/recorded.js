@@ -115,7 +115,7 @@ function mistakes(columns, { column, threshold }) {
     );
     const far = (row) => Math.abs(scores[row] - threshold);
     const rows = wrong.sort((a, b) => far(b) - far(a)).slice(0, N_MISTAKES);
-    const names = ["trace_id", "question", "answer"].filter((name) => name in columns);
+    const names = ["trace_id", "question", "answer", "label"].filter((name) => name in columns);
     const chosen = rows.map((row) => scores[row]);
     return { n: wrong.length, rows, scores: chosen, columns: pickRows(columns, names, rows) };
   };
@@ -130,6 +130,7 @@ const COMPUTED = {
   complete: () => [],
   histogram: (columns, { column }, answers) => answers[`histogram/${column}`],
   calibration: (columns, { column }, answers) => answers[`calibration/${column}`],
+  roc: (columns, { column }, answers) => answers[`roc/${column}`],
   table,
   find,
   groups,

@@ -1,11 +1,11 @@
-// Scores of detectors: by label with a threshold, what they get wrong, whether they are
-// probabilities, and one against another.
+// Scores of detectors: by label with a threshold, what they get wrong, how well they tell the labels
+// apart, and one against another.
 
 import { afterPause, getArray, getJson } from "/page/api.js";
-import { calibrationParts } from "/page/calibration.js";
 import {
   bar,
   button,
+  command,
   countText,
   element,
   numberText,
@@ -20,9 +20,10 @@ import {
 import { drawBars, LEFT, legend, logBox, sumOf } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
 import { cells } from "/page/picture.js";
+import { calibrationParts, confusion, rocParts } from "/page/rates.js";
 import { change, numberOf, oneOf } from "/page/state.js";
+import { traceList } from "/page/trace_list.js";
 
-const N_LISTED = 8;
 const settled = afterPause(250); // after the last key at the threshold
 
 export async function showScores(panel, base, store, row, query) {
@@ -39,18 +40,30 @@ export async function showScores(panel, base, store, row, query) {
   const about = { ...query, column: x };
   const found = await getJson(`${base}/histogram`, about);
   const threshold = thresholdIn(found, own(store.thresholds, x));
-  const [wrong, calibration, density] = await Promise.all([
-    hasLabels ? getJson(`${base}/mistakes`, { ...about, threshold }) : null,
-    hasLabels ? getJson(`${base}/calibration`, about) : null,
+  const ofLabels = (what, more) => (hasLabels ? getJson(`${base}/${what}`, more) : null);
+  const [wrong, calibration, roc, density] = await Promise.all([
+    ofLabels("mistakes", { ...about, threshold }),
+    ofLabels("calibration", about),
+    ofLabels("roc", about),
     y ? getArray(`${base}/density`, { ...query, x, y }) : null,
   ]);
+  const isRated = wrong && found.edges.length;
+  const sums = ["0", "1"].map((label) => sumOf(found.counts[label] ?? []));
+  const nWrong = [wrong?.false_alarms.n, wrong?.misses.n];
+  const at = [nWrong[0] / sums[0], 1 - nWrong[1] / sums[1]];
+  const plots = [
+    rocParts(roc, x, store.labels, at),
+    calibrationParts(calibration, x, store.labels),
+  ];
+  const group = (parts) => element("div", {}, ...parts);
   const others = [...new Set([...scores, ...numbers])].filter((name) => name !== x);
   panel.replaceChildren(
     bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
-    ...bars(found, panel.clientWidth - 28, x, threshold, store, hasLabels),
+    ...bars(found, panel.clientWidth - 28, x, threshold, store),
+    ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc) : []),
     ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
+    ...(isRated ? [element("div", { className: "plots" }, ...plots.map(group))] : []),
     ...(density ? ranks(density, base, query, x, y, store.thresholds) : []),
-    ...(wrong && found.edges.length ? calibrationParts(calibration, x, store.labels) : []),
   );
 }
 
@@ -64,9 +77,7 @@ const advice = (store) =>
       {},
       "No detector has scored these traces. This trains some, and shows their scores:",
     ),
-    element(
-      "pre",
-      { className: "command", tabIndex: 0 },
+    command(
       `python -m train --store ${store.path} --output-dir runs/first\npython -m store view ${store.path} --run runs/first`,
     ),
   );
@@ -87,7 +98,7 @@ const chooser = (label, key, chosen, names) =>
     (name) => name || "–",
   );
 
-function bars(found, width, score, inForce, { thresholds, labels }, hasLabels) {
+function bars(found, width, score, inForce, { thresholds, labels }) {
   const { edges } = found;
   if (!edges.length) return [soft("none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
@@ -98,7 +109,8 @@ function bars(found, width, score, inForce, { thresholds, labels }, hasLabels) {
   const paint = (value) => {
     threshold = value;
     place.replaceChildren(drawBars(found, Math.max(200, width), 170, value, score, labels));
-    text.textContent = outcome(found, value, ofRun, labels);
+    const isOfRun = ofRun !== undefined && Math.abs(value - ofRun) < 1e-9;
+    text.textContent = `at least ${numberText(value)}${isOfRun ? ", the run's threshold" : ""}`;
   };
   const slider = element("input", {
     type: "range",
@@ -123,36 +135,11 @@ function bars(found, width, score, inForce, { thresholds, labels }, hasLabels) {
     },
   });
   paint(threshold);
-  const link = (label, sign, text) => {
-    const part = `label == ${label} and ${score} ${sign}`;
-    const order = { sort: score, descending: sign === ">=" ? "1" : "" };
-    const choose = () => show(`${part} ${threshold}`, [score, "label"], order);
-    return button(text, choose, { title: `${part} the threshold` });
-  };
-  const links = bar(
-    remark("in the table: "),
-    link(0, ">=", "false alarms"),
-    link(1, "<", `missed: ${labels[1]}`),
-    link(1, ">=", `found: ${labels[1]}`),
-  );
   const key = bar(
     legend(found, labels),
     logBox(() => paint(threshold)),
   );
-  return [place, slider, text, key, ...(hasLabels ? [links] : [])];
-}
-
-// Counted by bins, so it is exact to the width of one bin.
-function outcome({ edges, counts }, threshold, ofRun, labels) {
-  const isOfRun = ofRun !== undefined && Math.abs(threshold - ofRun) < 1e-9;
-  const name = isOfRun ? `${numberText(threshold)}, the run's threshold` : numberText(threshold);
-  if (!counts["1"]) return `threshold ${name}`;
-  const isAbove = (_, i) => (edges[i] + edges[i + 1]) / 2 >= threshold;
-  const share = (part) => {
-    const [above, all] = [sumOf(part.filter(isAbove)), sumOf(part)];
-    return all ? `${Math.round((100 * above) / all)}%` : "–";
-  };
-  return `at least ${name}: about ${share(counts["1"])} of label 1, ${labels[1]}, are found; false alarms: ${share(counts["0"])} of label 0, ${labels[0]}`;
+  return [place, slider, text, key];
 }
 
 function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
@@ -219,7 +206,7 @@ const mistakes = ({ false_alarms: alarms, misses }, score, threshold, labels) =>
     title(
       `${countText(found.n)} ${name}: ${labels[label]}, ${score} ${sign} ${numberText(threshold)}; the farthest first`,
     ),
-    list(found, label, threshold),
+    traceList(found, (i) => numberTexts(found.scores[i], threshold)[0]),
   ];
   return [
     element("h2", { className: "part" }, "most confident mistakes"),
@@ -227,36 +214,3 @@ const mistakes = ({ false_alarms: alarms, misses }, score, threshold, labels) =>
     ...part(misses, 1, "<", "misses"),
   ];
 };
-
-function list({ rows, scores, columns }, label, threshold) {
-  if (!rows.length) return soft("none");
-  const text = (className, text) => element("span", { className, dir: "auto" }, text);
-  const lines = rows.map((row, i) =>
-    element(
-      "li",
-      {},
-      element(
-        "button",
-        { className: "line", onclick: () => change({ row, tab: "trace" }, true) },
-        element(
-          "span",
-          { className: `label-${label} figure` },
-          numberTexts(scores[i], threshold)[0],
-        ),
-        text("grow", columns.question?.[i] ?? columns.trace_id[i]),
-        text("soft grow", columns.answer?.[i] ?? ""),
-      ),
-    ),
-  );
-  const place = element("ul", { className: "list" }, ...lines.slice(0, N_LISTED));
-  const rest = lines.slice(N_LISTED);
-  const more = (event) => {
-    event.currentTarget.parentElement.replaceWith(...rest);
-    rest[0].firstChild.focus();
-  };
-  if (rest.length)
-    place.append(
-      element("li", {}, button(`${rest.length} more`, more, { className: "line soft" })),
-    );
-  return place;
-}

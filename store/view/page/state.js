@@ -2,7 +2,7 @@
 
 const KEYS =
   "store trace filter sort descending row columns tab color layer beside what score other threshold edge " +
-  "map paint view first head scale widths pin split log"; // in this order
+  "map paint view first head scale widths pin split log disagree range one near"; // in this order
 const EMPTY = Object.fromEntries(KEYS.split(" ").map((key) => [key, ""]));
 const DEFAULTS = { ...EMPTY, store: "0", tab: "trace" };
 

@@ -93,7 +93,7 @@ export const relayout = () => view && layout(view.columns);
 
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
-export function drawHead() {
+function drawHead() {
   const row = element(
     "div",
     { className: "row", role: "row" },

@@ -11,9 +11,15 @@ export function showTitle({ name, rows, labels, counts, models, runs, exported_o
   const of = all === undefined ? "" : ` of ${countText(all)}`;
   const traces = `${countText(rows)}${of} ${rows === 1 ? "trace" : "traces"}`;
   const parts = [models.length && `of ${models.join(", ")}`, classes];
-  if (runs.length) parts.push(`${runs.length > 1 ? "runs" : "run"} ${runs.join(", ")}`);
   const about = [traces, ...parts].filter(Boolean).join(" · ");
-  $("#what").replaceChildren(name, element("small", {}, ` ${about}`));
+  const links = runs.map((run) => [
+    ", ",
+    run.report ? element("a", { href: run.report, title: "its report" }, run.name) : run.name,
+  ]);
+  const named = runs.length
+    ? [` · ${runs.length > 1 ? "runs" : "run"} `, ...links.flat().slice(1)]
+    : [];
+  $("#what").replaceChildren(name, element("small", {}, ` ${about}`, ...named));
   document.title = `${name} – traces`;
 }
 

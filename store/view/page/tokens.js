@@ -67,7 +67,7 @@ const partsBar = ({ tokens: { length: n }, prompt_len: nPrompt }, from, to, draw
 
 const tokensText = (n) => (n === 1 ? "1 token" : `${countText(n)} tokens`);
 
-function token({ trace, color, colors, marks }, i, between) {
+function token({ trace, color, colors, marks, differing }, i, between) {
   const text = trace.token_texts ? trace.token_texts[i] : String(trace.tokens[i]);
   const made = element("span", {}, trace.token_texts ? visible(text) : text);
   made.dataset.i = i;
@@ -80,6 +80,7 @@ function token({ trace, color, colors, marks }, i, between) {
     if (!Number.isFinite(value)) made.classList.add("infinite");
   }
   if (marks?.[i] === 1) made.classList.add("marked");
+  if (differing.has(i)) made.classList.add("differs");
   if (text === "") made.classList.add("special");
   return made;
 }
@@ -104,7 +105,7 @@ function hover(place, base, { row, trace, color, colors }) {
     likely.ask(
       () => getJson(`${base}/trace/${row}/candidates/${i}`),
       (found) => {
-        const lines = found.map((item) => candidate(trace, item));
+        const lines = found.map((item) => candidate(item, trace.tokens[i]));
         if (lines.length) showTip([...head, "", "most likely here:", ...lines].join("\n"), x, y);
       },
     );
@@ -129,11 +130,10 @@ function hover(place, base, { row, trace, color, colors }) {
   });
 }
 
-// Without a tokenizer, the text of an id is known if the trace has a token of it.
-function candidate(trace, { id, text, logprob }) {
+// A tick marks the token that was taken.
+function candidate({ id, text, logprob }, taken) {
   const share =
     logprob === null ? "–" : Math.exp(logprob === "-inf" ? -Infinity : logprob).toFixed(3);
-  const at = text === null && trace.token_texts ? trace.tokens.indexOf(id) : -1;
-  const known = text ?? (at < 0 ? null : trace.token_texts[at]);
-  return `${share.padStart(6)}  ${known === null ? `id ${id}` : JSON.stringify(known)}`;
+  const mark = id === taken ? "✓" : " ";
+  return `${mark}${share.padStart(6)}  ${text === null ? `id ${id}` : JSON.stringify(text)}`;
 }

@@ -5,6 +5,7 @@ import {
   bar,
   button,
   checkbox,
+  command,
   element,
   heading,
   labelClass,
@@ -17,6 +18,8 @@ import {
   remark,
   title,
 } from "/page/dom.js";
+import { uncommon } from "/page/differences.js";
+import { neighbourParts, noteParts } from "/page/notes.js";
 import { change, oneOf, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
@@ -32,18 +35,20 @@ const MEANINGS = {
   token_label: "1: in a hallucinated span, 0: not, -1: not labelled",
 };
 
-export async function showTrace(panel, base, store, row) {
+export async function showTrace(panel, base, store, row, query) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
   const loaded = await Promise.all(rows.map((each) => load(base, store, each)));
   const between = bounds(loaded.map(scaled)); // the same colours in both traces
-  const bodies = loaded.map((each) => bodyOf(base, store, each, between));
+  const bodies = loaded.map((each, i) =>
+    bodyOf(base, store, { ...each, other: loaded[1 - i], query }, between, i),
+  );
   const pin =
     state.beside === ""
       ? button("compare", () => change({ beside: row }), {
           title: "keep this trace in sight, and choose another to compare",
         })
       : button("stop comparing", () => change({ beside: "" }));
-  bodies.at(-1).prepend(element("div", { className: "bar end" }, pin));
+  bodies.at(-1).firstChild.prepend(element("div", { className: "bar end" }, pin));
   panel.replaceChildren(element("div", { className: "beside" }, ...bodies));
 }
 
@@ -77,43 +82,57 @@ const hasBothParts = ({ prompt_len: n, tokens }) => n > 0 && n < tokens.length;
 const scaled = ({ trace, colors }) =>
   state.scale === "answer" && hasBothParts(trace) ? colors?.slice(trace.prompt_len) : colors;
 
-function bodyOf(base, store, shown, between) {
-  const { trace, row, color } = shown;
+// The parts of a trace; those of two beside each other begin at one height. What both choose is
+// there once.
+function bodyOf(base, store, shown, between, number) {
+  const { trace, row, other } = shown;
   const { texts, numbers } = trace;
   const ofRuns = store.columns.filter((column) => column.is_score).map((column) => column.name);
-  const scores = ofRuns.filter((name) => numbers[name] !== null);
   const others = Object.keys(numbers).filter((name) => ![...ofRuns, "label"].includes(name));
   const more = Object.entries(texts).filter(([name]) => !ABOVE.includes(name));
-  return element(
-    "article",
-    {},
-    heading(texts.trace_id ?? `row ${row}`, remark(`  row ${row}`)),
-    ...textsOf(trace),
-    labelLine(numbers, store.labels),
-    tokenBar(store, shown, between),
-    tokens(store, base, shown, between),
-    ...scoresOf(scores, numbers, store),
-    title("numbers"),
-    list(
-      "numbers",
-      others.map((name) => [name, numberText(numbers[name])]),
-    ),
-    ...more.flatMap(([name, text]) => [
+  const parts = [
+    [heading(texts.trace_id ?? `row ${row}`, remark(`  row ${row}`))],
+    partOf("question", texts.question, other?.trace.texts.question),
+    [answerOf(trace, other?.trace)],
+    [labelLine(numbers, store.labels), ...noteParts(base, row, trace.note, store.labels)],
+    number ? [] : [tokenBar(store, shown, between)],
+    [tokens(store, base, { ...shown, differing: differing(shown) }, between)],
+    scoresOf(ofRuns, trace, store),
+    [
+      title("numbers"),
+      list(
+        "numbers",
+        others.map((name) => [name, numberText(numbers[name])]),
+      ),
+    ],
+    other ? [] : neighbourParts(base, store, row, shown.query),
+    more.flatMap(([name, text]) => [
       title(name, name === "question_id" ? ofQuestion(text) : null),
       prose(text),
     ]),
-  );
+  ];
+  const kept = parts.map((part) => part.filter(Boolean));
+  return element("article", {}, ...kept.map((part) => element("section", {}, ...part)));
 }
 
-function textsOf({ texts: { question, answer }, references }) {
-  const parts = [];
-  if (question !== undefined) parts.push(title("question"), prose(question));
-  const pair = [];
-  if (answer !== undefined) pair.push(element("div", {}, title("answer"), prose(answer)));
+// A text with its name; of two traces, whether the other has it too.
+const partOf = (name, text, other) =>
+  text === undefined ? [] : [title(name, text === other && remark(": the same")), prose(text)];
+
+function answerOf({ texts: { answer }, references }, other) {
+  const pair = [element("div", {}, ...partOf("answer", answer, other?.texts.answer))];
   if (references.length)
     pair.push(element("div", {}, title("references"), ...references.map((text) => prose(text))));
-  if (pair.length) parts.push(element("div", { className: "pair" }, ...pair));
-  return parts;
+  return element("div", { className: "pair" }, ...pair);
+}
+
+// Which tokens the other trace has not, or not in this order; prompts apart from answers.
+function differing({ trace, other }) {
+  if (!other) return new Set();
+  const halves = ({ tokens, prompt_len: n }) => [tokens.slice(0, n), tokens.slice(n)];
+  const [mine, theirs] = [halves(trace), halves(other.trace)];
+  const answers = [...uncommon(mine[1], theirs[1])].map((i) => i + trace.prompt_len);
+  return new Set([...uncommon(mine[0], theirs[0]), ...answers]);
 }
 
 function labelLine({ label }, names) {
@@ -124,21 +143,60 @@ function labelLine({ label }, names) {
   return element("p", { className: "soft line" }, "label  ", element("b", { className }, text));
 }
 
-// What each detector says; where its run's threshold is known, whether the score reaches it.
-function scoresOf(names, numbers, { thresholds, labels }) {
-  if (!names.length) return [];
-  const lines = names.map((name) => {
+// What each detector says, who says 1 first; where its run's threshold is known, whether the score
+// reaches it. A click colours the tokens by their own scores, where the store has them.
+function scoresOf(names, { numbers }, store) {
+  const { thresholds, labels } = store;
+  const known = names.filter((name) => numbers[name] !== null);
+  if (!known.length) return [];
+  const lines = known.map((name) => {
     const [value, threshold] = [numbers[name], own(thresholds, name)];
-    if (threshold === undefined) return [name, numberText(value)];
+    const column = name.replace(/^score_/, "score_token_");
+    const choose = () => change({ color: column });
+    const shown = store.tokens.includes(column)
+      ? button(name, choose, { className: "link", title: "colour the tokens by it" })
+      : name;
+    if (threshold === undefined) return { name, shown, text: numberText(value), says: -1, value };
     const says = value >= Math.fround(threshold) ? 1 : 0; // in the scores' precision
     const texts = numberTexts(value, threshold);
-    return [name, `${texts[0]} ${says ? "≥" : "<"} ${texts[1]}`, says];
+    return { name, shown, text: `${texts[0]} ${says ? "≥" : "<"} ${texts[1]}`, says, value };
   });
+  lines.sort((a, b) => b.says - a.says || b.value - a.value);
+  const said = lines.filter(({ says }) => says >= 0);
+  const isWrong = ({ says }) => says >= 0 && says !== numbers.label;
+  const isLabelled = [0, 1].includes(numbers.label) && said.length > 0;
+  const only = isLabelled && state.disagree === "1";
   const about = `, and the thresholds of the run: ≥ says ${labels[1]}, < says ${labels[0]}`;
-  lines.sort(([, , a], [, , b]) => (b ?? -1) - (a ?? -1)); // who says 1 first
-  const hasThresholds = lines.some(([, , says]) => says !== undefined);
-  return [title(`scores${hasThresholds ? about : ""}`), list("numbers broad", lines)];
+  const kept = (only ? lines.filter(isWrong) : lines).map((line) => [
+    line.name,
+    line.text,
+    line.says,
+    line.shown,
+  ]);
+  const box = checkbox(
+    `only the ${lines.filter(isWrong).length} of ${said.length} that disagree with the label`,
+    only,
+    (isOn) => change({ disagree: isOn ? "1" : "" }),
+    { className: "small" },
+  );
+  return [
+    title(`scores${said.length ? about : ""}`),
+    isLabelled && box,
+    list("numbers broad", kept),
+    !store.tokens.some((name) => name.startsWith("score_token_")) && tokenAdvice(store),
+  ];
 }
+
+// How a store gets the scores of single tokens.
+const tokenAdvice = ({ path, runs: [run] }) =>
+  element(
+    "details",
+    { className: "soft small" },
+    element("summary", {}, "which tokens drove a score?"),
+    command(
+      `python -m train predict --run ${run?.path ?? "RUN"} --store ${path} --tokens --to-store`,
+    ),
+  );
 
 // What the marks on tokens without a finite number mean, where there are such tokens.
 function marksIn(colors) {
@@ -187,11 +245,11 @@ const list = (className, lines) =>
   element(
     "dl",
     { className },
-    ...lines.map(([name, text, says]) =>
+    ...lines.map(([name, text, says, shown = name]) =>
       element(
         "div",
         {},
-        element("dt", { title: name }, name),
+        element("dt", { title: name }, shown),
         element("dd", { className: labelClass(says) }, text),
       ),
     ),

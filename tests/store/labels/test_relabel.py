@@ -21,6 +21,7 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
+from store.labels.notes import Note, notes_path, read_notes, write_note
 from store.labels.plan import commit_labels, plan_labels, read_labels
 from store.labels.report import label_lines
 from store.labels.rule import ScoreTable
@@ -62,6 +63,42 @@ def label(path, tmp_path, capsys):
         return status, said.out + said.err
 
     return run
+
+
+def test_labels_that_were_noted(path, label):
+    """Those of the file beside the store; an empty label says nothing, and tags choose rows."""
+    place = notes_path(path)
+    write_note(place, "q0", Note("1", "odd", "a, b"))
+    write_note(place, "q1", Note("", "odd late", 'x"'))
+    write_note(place, "q2", Note("0"))
+    assert label(None, "--from-notes")[0] == 0
+    assert state(path)[1] == [1, 1, 0, 1, 0, 1]
+    few = path.with_name("few.zarr")
+    assert main(["subset", str(few), str(path), "--tag", "odd"]) == 0
+    assert TraceStore.open(few).column("trace_id") == ["q0", "q1"]
+
+
+def test_classes_are_named(path, label, capsys):
+    """Where labels are made; the names stay until others are given."""
+    names = {"0": "faithful", "1": "made up"}
+    assert label("trace_id,label\nq0,1\n", "--class-names", "faithful, made up")[0] == 0
+    assert TraceStore.open(path).provenance["label_names"] == names
+    assert label("trace_id,label\nq0,0\n")[0] == 0
+    assert TraceStore.open(path).provenance["label_names"] == names
+    with pytest.raises(SystemExit):
+        label("trace_id,label\nq0,0\n", "--class-names", "one")
+    assert "expected two names, of label 0 and of label 1" in capsys.readouterr().err
+
+
+def test_notes_that_are_not_there(path, label, capsys):
+    status, said = label(None, "--from-notes")
+    assert status == 2
+    assert "notes.csv" in said
+    assert main(["subset", str(path.with_name("few.zarr")), str(path), "--tag", "odd"]) == 2
+    assert "expected traces with the tag 'odd', found no tag" in capsys.readouterr().err
+    notes_path(path).write_text("a,b\n1,2\n")
+    with pytest.raises(FormatError, match="expected the columns trace_id, label, tags, note"):
+        read_notes(notes_path(path))
 
 
 def state(path):

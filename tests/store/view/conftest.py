@@ -1,6 +1,5 @@
 """Stores and runs that the tests of the page look at, its server, and a browser."""
 
-import csv
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from view_traces import (
     SCHEMA,
     client_of,
     make_row,
+    write_run,
     write_traces,
 )
 
@@ -42,14 +42,6 @@ def traces_path(tmp_path_factory, traces):
     """A store with awkward rows: no tokens, one token, hostile texts, NaN, every label."""
     path = tmp_path_factory.mktemp("view") / "traces.zarr"
     return write_traces(path, SCHEMA, traces, PROVENANCE)
-
-
-def write_run(path, header, lines):
-    """The scores of a finished run; returns its folder."""
-    path.mkdir(parents=True)
-    with (path / "scores.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([header, *lines])
-    return path
 
 
 @pytest.fixture(scope="session")

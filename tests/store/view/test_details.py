@@ -1,4 +1,4 @@
-"""Thresholds, calibration, heads, ranks and --trace: the API against NumPy."""
+"""Thresholds, rates, heads, neighbours, notes and --trace: the API against NumPy."""
 
 import json
 import shutil
@@ -6,18 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from view_traces import array_of
+from view_traces import ADDRESS, SCHEMA, array_of, client_of, write_traces
 
-from store import TraceStore
+from store import Column, Schema, TraceStore
 from store.errors import FormatError, NotFoundError
-from train.evaluate.metrics import calibration_bins, expected_calibration_error
+from store.labels.notes import Note, notes_path, read_notes
+from train.evaluate.metrics import auroc, calibration_bins, expected_calibration_error
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
 
 from store.view.describe import describe
-from store.view.runs import Run, join_runs, read_thresholds
-from store.view.scores import calibrate, rank_density, rank_limits
+from store.view.pieces import StoredPieces
+from store.view.runs import Run, join_runs, read_results, thresholds_of
+from store.view.scores import calibrate, rank_density, rank_limits, roc
 from store.view.serve import find_trace, open_stores
 
 
@@ -56,7 +58,7 @@ def test_results_may_hold_anything(tmp_path, content, expected):
     """What is no threshold is left out."""
     if content is not None:
         (tmp_path / "results.json").write_text(json.dumps(content))
-    assert read_thresholds(tmp_path) == expected
+    assert thresholds_of(read_results(tmp_path)) == expected
 
 
 def test_runs_of_one_name_are_told_apart(traces_path, run_path, tmp_path):
@@ -82,7 +84,7 @@ def test_results_that_are_no_json(tmp_path):
     """The file is named."""
     (tmp_path / "results.json").write_text("[" * 100_000)
     with pytest.raises(FormatError, match=r"results\.json: expected JSON"):
-        read_thresholds(tmp_path)
+        read_results(tmp_path)
 
 
 def test_calibration_is_that_of_a_report():
@@ -97,6 +99,21 @@ def test_calibration_is_that_of_a_report():
     np.testing.assert_allclose(found.shares, shares)
     np.testing.assert_array_equal(found.counts, counts)
     assert found.error == pytest.approx(expected_calibration_error(labels[used], scores[used]))
+
+
+def test_roc_is_that_of_a_report():
+    """The same area, ties included; the curve's points are rates at scores of rows."""
+    rng = np.random.default_rng(5)
+    scores = np.append(rng.integers(0, 40, 500) / 40, [np.nan, 0.5]).astype(np.float32)
+    labels = np.append(rng.integers(0, 2, 500), [1, -1])
+    found = roc(scores, labels)
+    assert found.auroc == pytest.approx(auroc(labels[:500], scores[:500].astype(np.float64)))
+    for threshold, false_rate, true_rate in zip(*found[1:], strict=True):
+        says = scores >= np.float32(threshold)
+        assert false_rate == pytest.approx(says[labels == 0].mean())
+        assert true_rate == pytest.approx(says[:500][labels[:500] == 1].mean())
+    assert found.false_rates[-1] == found.true_rates[-1] == 1
+    assert roc(scores, np.zeros(502)) is None
 
 
 def test_a_bin_of_a_calibration_is_a_filter(client):
@@ -118,6 +135,124 @@ def test_what_is_no_probability_has_no_calibration(client):
     assert set(client.get("/api/0/1/calibration?column=score_gvae").json()) == {
         "scores", "shares", "counts", "edges", "error",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("column, layer", [("hs", 1), ("hs", None), ("plain", None)])
+def test_nearest_traces_have_the_most_alike_states(tmp_path, column, layer):
+    """Of the rows asked for; the trace itself, and states that are not finite, are left out."""
+    rng = np.random.default_rng(6)
+    schema = Schema(
+        {
+            "hs": Column("float16", (2, 5), axis_names=("layers", "hidden")),
+            "plain": Column("float32", (4,)),
+            "x": Column("float32"),
+        }
+    )
+    rows = []
+    for i in range(30):
+        hs = rng.standard_normal((2, 5)).astype(np.float16)
+        hs[:, 0] = np.nan if i == 4 else hs[:, 0]
+        plain = np.zeros(4, np.float32) if i == 4 else rng.standard_normal(4).astype(np.float32)
+        rows.append((f"t{i}", {"hs": hs, "plain": plain, "x": np.float32(i)}))
+    client = client_of([write_traces(tmp_path / "s.zarr", schema, rows)])
+    states = np.array([row[column].astype(np.float32) for _, row in rows])
+    states = (states if layer is None else states[:, layer]).reshape(30, -1)
+    with np.errstate(invalid="ignore"):
+        states /= np.linalg.norm(states, axis=1, keepdims=True)
+    asked = [i for i in range(10, 30) if i != 12]
+    expected = sorted(asked, key=lambda i: -(states[i] @ states[12]))[:8]
+    query = {"filter": "x >= 10", "layer": -1 if layer is None else layer}
+    found = client.get(f"/api/0/1/trace/12/near/{column}", params=query).json()
+    assert found["rows"] == expected
+    cosines = [states[i] @ states[12] for i in expected]
+    np.testing.assert_allclose(found["scores"], cosines, rtol=1e-3)
+    assert found["columns"]["trace_id"] == [f"t{i}" for i in expected]
+    assert "expected a column of states" in client.get("/api/0/1/trace/1/near/x").text
+
+
+@pytest.mark.parametrize("column", ["attentions", "attn_edges"])
+def test_edges_of_one_head(tmp_path, column):
+    """From the whole maps, or from the edges that were kept."""
+    rng = np.random.default_rng(8)
+    n = 6
+    maps = np.tril(rng.random((2, 3, n, n))).astype(np.float16)
+    ends = np.array([(i, j) for i in range(n) for j in range(i)], np.int32)
+    values = {
+        "attentions": maps.transpose(2, 3, 0, 1).reshape(-1, 2, 3),
+        "attn_edges": maps[:, :, ends[:, 0], ends[:, 1]].transpose(2, 0, 1),
+        "attn_edge_ends": ends,
+        "tokens": np.arange(n, dtype=np.int32),
+    }
+    names = ["tokens", column, *(["attn_edge_ends"] if column == "attn_edges" else [])]
+    columns = {
+        "tokens": Column("int32", axis="tokens"),
+        "attentions": Column("float16", (2, 3), "squares", ("layers", "heads")),
+        "attn_edges": Column("float16", (2, 3), "edges", ("layers", "heads")),
+        "attn_edge_ends": Column("int32", (2,), "edges", ("ends",)),
+    }
+    schema = Schema({name: columns[name] for name in names})
+    path = write_traces(
+        tmp_path / "s.zarr", schema, [("a", {name: values[name] for name in names})]
+    )
+    client = client_of([path])
+    (store,) = client.get("/api/stores").json()["stores"]
+    assert store["head_edges"] == {"column": column, "layers": [1, 2], "heads": 3}
+    query = {"head": 2, "threshold": 0.3, "skip_first": 1}
+    found = client.get("/api/0/1/trace/0/attention/1", params=query).json()
+    square = maps[1, 2].astype(np.float32)
+    expected = sorted(
+        (-square[i, j], i, j) for i, j in ends.tolist() if j > 0 and square[i, j] >= 0.3
+    )
+    assert expected
+    assert found["n_above"] == len(expected)
+    assert found["weights"] == [-weight for weight, _, _ in expected]
+    assert list(zip(found["queries"], found["keys"], strict=True)) == [e[1:] for e in expected]
+    answer = client.get("/api/0/1/trace/0/attention/1", params={"head": 3})
+    assert "head: expected 0 to 2, found 3" in answer.text
+
+
+def test_what_is_noted_lies_beside_the_store(tmp_path, traces):
+    """A label, tags and a text; nothing else is taken, and nothing from another page."""
+    path = write_traces(tmp_path / "s.zarr", SCHEMA, traces[:9])
+    client = client_of([path])
+    place, origin = "/api/0/1/trace/7/note", {"Origin": ADDRESS}
+    assert client.get("/api/0/1/trace/7").json()["note"] == {"label": "", "tags": "", "note": ""}
+    given = {"label": "1", "tags": " odd  late ", "note": 'he said "no"\r\nthen, yes'}
+    assert client.post(place, json=given).status_code == 403
+    foreign = {"Origin": "http://127.0.0.1:9999"}
+    assert client.post(place, json=given, headers=foreign).status_code == 403
+    large = {"note": "x" * 70_000}
+    assert client.post(place, json=large, headers=origin).status_code == 413
+    for wrong in (["label"], {"label": 1}, {"other": ""}, {"label": "2"}):
+        assert client.post(place, json=wrong, headers=origin).status_code == 400
+    assert not notes_path(path).exists()
+    assert client.post(place, json=given, headers=origin).status_code == 200
+    kept = {**given, "tags": "odd late"}
+    assert client.get("/api/0/1/trace/7").json()["note"] == kept
+    assert read_notes(notes_path(path)) == {"trace-07": Note(**kept)}
+    assert client.post(place, json={}, headers=origin).status_code == 200
+    assert read_notes(notes_path(path)) == {}
+
+
+def test_texts_of_ids_that_no_trace_has(traces_path, others):
+    """There are none; nor any where the store has no texts."""
+    pieces = StoredPieces(TraceStore.open(traces_path))
+    assert pieces.texts([10**6]) == [None]
+    assert StoredPieces(TraceStore.open(others[1])).texts([0]) == [None]
+
+
+def test_a_report_leads_to_the_traces(tmp_path, traces_path, run_path):
+    """Through the server that shows them; no script of it runs."""
+    shutil.copytree(run_path, tmp_path / "run")
+    (tmp_path / "run" / "report.html").write_text('<a data-trace="trace-0%237">trace-0#7</a>')
+    client = client_of([traces_path], [tmp_path / "run"])
+    (store,) = client.get("/api/stores").json()["stores"]
+    assert store["runs"][0]["report"] == "/runs/0/report.html"
+    answer = client.get("/runs/0/report.html")
+    assert answer.text == '<a href="/#store=0&amp;trace=trace-0%237">trace-0#7</a>'
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert client.get("/runs/1/report.html").status_code == 404
+    assert client_of([traces_path], [run_path]).get("/runs/0/report.html").status_code == 404
 
 
 def test_limits_are_the_scores_of_each_cell():

@@ -51,6 +51,7 @@ def seen(browser):
     browser.wait_for("document.querySelector('#panel').getAttribute('aria-busy') === 'false'")
     browser.evaluate("new Promise((done) => setTimeout(done, 150))")
     pictures = "document.querySelectorAll('#panel canvas')"
+    browser.evaluate("document.querySelectorAll('#panel .noted').forEach((each) => each.remove())")
     return browser.evaluate(f"""[document.querySelector("#panel").innerText,
         ...[...{pictures}].map((each) => each.toDataURL().length)]""")
 

@@ -209,6 +209,16 @@ class TestWhatIsShown:
         found = get_array(f"trace/{row}/tokens/attn_colsum", layer=1)
         np.testing.assert_allclose(found, of_layer, rtol=1e-6)
 
+    def test_candidates_have_the_texts_that_the_store_knows(self, get, traces):
+        """Of the tokens of any trace; others have none."""
+        texts = {}
+        for _, row in traces:
+            texts |= zip(row["tokens"].tolist(), json.loads(row["token_texts"]), strict=True)
+        found = [item for token in range(2) for item in get(f"trace/7/candidates/{token}")]
+        assert found
+        for item in found:
+            assert (item["text"] is None) == (item["id"] not in texts)
+
     def test_candidates_are_those_of_the_token(self, get, traces):
         """Ids below 0 are none."""
         values = traces[7][1]
@@ -412,8 +422,9 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
     def test_anything_but_reading(self, client, method):
         """Whatever the path."""
-        assert client.request(method, "/api/stores").status_code == 405
-        assert client.request(method, "/").status_code == 405
+        origin = {"Origin": ADDRESS}
+        assert client.request(method, "/api/stores", headers=origin).status_code == 405
+        assert client.request(method, "/", headers=origin).status_code == 405
 
     @pytest.mark.parametrize(
         "path",

@@ -11,7 +11,8 @@ import pytest
 from far_line import far_line
 from view_traces import HOSTILE, N_ROWS, client_of, write_traces
 
-from store import Column, Schema
+from store import Column, Schema, TraceStore
+from store.transform.export import export_table
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 pytest.importorskip("httpx2", reason="the test client needs the extra test")
@@ -222,6 +223,21 @@ def test_rows_are_saved_as_csv_and_json_lines(get, traces):
     records = [json.loads(line) for line in answer.text.splitlines()]
     assert [record["trace_id"] for record in records] == [name for name, _ in wanted[1:]]
     assert records[0]["question"] == wanted[1][1]["question"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_rows_are_saved_as_the_command_exports_them(traces_path, tmp_path, kind):
+    """Byte for byte, with returns within texts, NaN, infinity and lists."""
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    names = [*TraceStore.open(traces_path).schema.stored]
+    names = [name for name in names if TraceStore.open(traces_path).schema.stored[name].is_single]
+    exported = tmp_path / f"traces.{kind}"
+    export_table(TraceStore.open(traces_path), exported, names)
+    columns = dict.fromkeys(["trace_id", "question_id", *names])
+    params = {"columns": ",".join(columns)}
+    saved = client_of([traces_path]).get(f"/api/0/1/save/{kind}", params=params)
+    assert saved.content == exported.read_bytes()
 
 
 def test_what_cannot_be_saved(traces_path):

@@ -1,5 +1,6 @@
 """Traces that the tests of the page look at: awkward and hostile ones."""
 
+import csv
 import json
 
 import numpy as np
@@ -90,6 +91,14 @@ def write_traces(path, schema, rows, provenance=None):
     with StoreWriter.create(path, schema, provenance or {}) as writer:
         for trace_id, row in rows:
             writer.append(trace_id, row)
+    return path
+
+
+def write_run(path, header, lines):
+    """The scores of a finished run; returns its folder."""
+    path.mkdir(parents=True)
+    with (path / "scores.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *lines])
     return path
 
 

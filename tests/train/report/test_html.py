@@ -122,4 +122,6 @@ def test_a_trace_carries_the_command_that_opens_it(make_evidence, tmp_path):
             assert words[5:] == ["--run", str(path), f"--trace={trace_id}"]
     page = render_html("title", [Section("mistakes", tables=[table])])
     assert page.count("<details>") == len(table.commands)
-    assert "<summary>ok</summary><code>python -m store view &#39;/data/a b.zarr&#39; --run" in page
+    opened = '<summary><a data-trace="ok">ok</a></summary><code>python -m store view'
+    assert f"{opened} &#39;/data/a b.zarr&#39; --run" in page
+    assert 'data-trace="a%E2%80%AEb"' not in page  # its text cannot be told

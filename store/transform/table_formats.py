@@ -1,0 +1,96 @@
+"""The formats of a table: rows of cells as CSV, JSON lines or Parquet, by one set of rules.
+
+A cell is a str, int, float, bool or None. NaN is None: an empty cell, or null. In JSON lines
+infinities are spelled 1e999, which is JSON and is read as infinity, and `references` is a list.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.extras import needs_extra
+
+__all__ = ["Block", "csv_text", "import_pyarrow", "json_text", "number_cells", "write_parquet"]
+
+REFERENCES = "references"
+INFINITY = "1e999"  # JSON has no word for it; readers round this number to infinity
+# half precision, which few readers know, is float32
+WIDER = {"float16": "float32", "bfloat16": "float32"}
+
+Cells = Sequence[Any]
+Block = dict[str, list[Any]]  # column -> a cell for each row
+
+
+def number_cells(values: np.ndarray) -> list[Any]:
+    """Numbers `(n,)` as cells: a float is that of the fewest digits that is it in its precision."""
+    if values.dtype.kind != "f":
+        return values.tolist()
+    return [None if np.isnan(number) else float(str(number)) for number in values]
+
+
+def csv_text(rows: Iterable[Cells], delimiter: str = ",") -> str:
+    """Rows as comma-separated values: RFC 4180, but with Unix line ends."""
+    file = io.StringIO()
+    plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    quoting = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for cells in rows:
+        # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end of
+        # the line
+        has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        writer = quoting if has_return else plain
+        writer.writerow(["" if cell is None else cell for cell in cells])
+    return file.getvalue()
+
+
+def json_text(names: Sequence[str], rows: Iterable[Cells]) -> str:
+    """Rows as lines of JSON, an object each."""
+    return "".join(f"{_record(names, cells)}\n" for cells in rows)
+
+
+def _record(names: Sequence[str], cells: Cells) -> str:
+    record = dict(zip(names, cells, strict=True))
+    if REFERENCES in record:
+        record[REFERENCES] = _decode_list(record[REFERENCES])
+    items = [f"{_json(name)}: {_json(cell)}" for name, cell in record.items()]
+    return f"{{{', '.join(items)}}}"
+
+
+def _json(cell: Any) -> str:
+    """A cell in JSON, in which a number too large for a float is infinity."""
+    if isinstance(cell, float) and math.isinf(cell):
+        return INFINITY if cell > 0 else f"-{INFINITY}"
+    return json.dumps(cell, ensure_ascii=False)
+
+
+def _decode_list(value: Any) -> Any:
+    """The list that a text spells in JSON; anything else unchanged."""
+    try:
+        decoded = json.loads(value)
+    except (TypeError, ValueError, RecursionError):
+        return value
+    return decoded if isinstance(decoded, list) else value
+
+
+def write_parquet(path: Path, dtypes: Mapping[str, str], blocks: Iterable[Block]) -> None:
+    """Write columns of these dtypes as Apache Parquet; a row group for every block.
+
+    Raises NotFoundError if pyarrow is not installed.
+    """
+    arrow = import_pyarrow()
+    fields = [(name, WIDER.get(dtype, dtype)) for name, dtype in dtypes.items()]
+    schema = arrow.schema(fields)
+    with arrow.parquet.ParquetWriter(str(path), schema) as writer:
+        for block in blocks:
+            writer.write_table(arrow.table(block, schema=schema))
+
+
+def import_pyarrow() -> Any:
+    with needs_extra("arrays", "export .csv or .jsonl, or install what Parquet needs: "):
+        import pyarrow.parquet
+    return pyarrow

@@ -1,0 +1,67 @@
+// What somebody notes about a trace, kept in a file beside the store; and traces that are like it.
+
+import { getJson, post } from "/page/api.js";
+import { bar, element, menu, numberText, pick, showError, soft, title } from "/page/dom.js";
+import { change, oneOf } from "/page/state.js";
+import { traceList } from "/page/trace_list.js";
+
+// noted: label, tags and note; undefined where nothing can be noted.
+export function noteParts(base, row, noted, labels) {
+  if (!noted) return [];
+  const keep = (part) => {
+    Object.assign(noted, part);
+    post(`${base}/trace/${row}/note`, noted).then(() => showError(null), showError);
+  };
+  const nameOf = (label) =>
+    ({ "": "my label: none", "-1": "my label: unsure (-1)" })[label] ??
+    `my label: ${labels[label]} (${label})`;
+  const box = (key, placeholder) =>
+    element("input", {
+      type: "text",
+      value: noted[key],
+      placeholder,
+      "aria-label": placeholder,
+      className: key,
+      onchange: (event) => keep({ [key]: event.target.value }),
+    });
+  const label = menu(
+    "my label",
+    ["", "0", "1", "-1"],
+    noted.label,
+    (label) => keep({ label }),
+    nameOf,
+  );
+  const made = bar(label, box("tags", "tags"), box("note", "note"));
+  made.classList.add("noted");
+  return [made];
+}
+
+// The traces whose states in a column are most like those of this one.
+export function neighbourParts(base, store, row, query) {
+  const columns = Object.entries(store.vectors).flatMap(([name, layers]) =>
+    layers.length ? layers.map((layer, at) => [`${name} ${layer}`, name, at]) : [[name, name, -1]],
+  );
+  if (!columns.length) return [];
+  const chosen = oneOf(
+    "near",
+    columns.map(([text]) => text),
+    "",
+  );
+  const place = element("div");
+  const found = columns.find(([text]) => text === chosen);
+  if (found) {
+    const [, name, layer] = found;
+    getJson(`${base}/trace/${row}/near/${name}`, { ...query, layer }).then(
+      (near) =>
+        place.replaceChildren(
+          soft("cosine of the states; of the rows in the table"),
+          traceList(near, (i) => numberText(near.scores[i])),
+        ),
+      (error) => place.replaceChildren(soft(error.message)),
+    );
+  }
+  const names = ["", ...columns.map(([text]) => text)];
+  const choose = (near) => change({ near });
+  const text = (name) => name.replace(/ (\d+)$/, ", layer $1") || "–";
+  return [title("nearest traces"), bar(pick("by", names, chosen, choose, text)), place];
+}

@@ -1,0 +1,137 @@
+// Whether scores tell the two labels apart (ROC), and whether they are probabilities (calibration):
+// pictures of shares over shares.
+
+import { countText, element, numberText, soft, title } from "/page/dom.js";
+import { explore } from "/page/explore.js";
+import { between, conditions, show } from "/page/narrow.js";
+import { canvasOf, color, outline, SMALL } from "/page/paint.js";
+import { change, state } from "/page/state.js";
+
+const SIZE = 220;
+const EDGE = 38;
+const LABELLED = "(label == 0 or label == 1)"; // only rows with a label are counted
+
+const place = (x, y) => [EDGE + x * SIZE, SIZE + 8 - y * SIZE];
+
+// A square from 0 to 1 in both directions, with its diagonal, and a line through places.
+function square(places, unit) {
+  const [canvas, context] = canvasOf(SIZE + EDGE + 10, SIZE + 30);
+  context.fillStyle = color("--band");
+  context.fillRect(EDGE, 8, SIZE, SIZE);
+  outline(context, [place(0, 0), place(1, 1)], { stroke: "--soft", dash: [4, 4] });
+  outline(context, places, { stroke: "--mark", width: 1.5 });
+  context.fillStyle = color("--soft");
+  context.font = SMALL;
+  for (const tick of [0, 0.5, 1]) {
+    const [x, y] = place(tick, tick);
+    context.textAlign = "center";
+    context.fillText(unit ? `${100 * tick}%` : tick, Math.min(x, SIZE + EDGE - 8), SIZE + 22);
+    context.textAlign = "right";
+    context.fillText(`${100 * tick}%`, EDGE - 3, y + 4);
+  }
+  const dot = ([x, y], radius) => {
+    context.fillStyle = color("--mark");
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.fill();
+  };
+  return { canvas, dot };
+}
+
+const nearest = (places, far) => {
+  const distances = places.map(far);
+  return distances.indexOf(Math.min(...distances));
+};
+const percent = (share) => `${(100 * share).toFixed(1)}%`;
+
+// at: the shares of label 0 and of label 1 that the threshold in force finds.
+export function rocParts(found, score, labels, at) {
+  if (!found) return [soft("ROC: none of the rows in the table has one of the labels")];
+  const { thresholds, false_rates: x, true_rates: y } = found;
+  const places = thresholds.map((_, i) => place(x[i], y[i]));
+  const { canvas, dot } = square([place(0, 0), ...places], "%");
+  if (at.every(Number.isFinite)) dot(place(...at), 4);
+  explore(canvas, {
+    nx: places.length,
+    label: `ROC of ${score}; arrow keys walk, Enter takes the threshold`,
+    cellAt: (px, py) => [nearest(places, ([left, top]) => Math.hypot(left - px, top - py)), 0],
+    placeOf: (i) => places[i],
+    textOf: (i) =>
+      `from ${numberText(thresholds[i])} on\n${percent(y[i])} of ${labels[1]}\n${percent(x[i])} of ${labels[0]}\nclick: this threshold`,
+    choose: (i) => change({ threshold: thresholds[i] }),
+  });
+  return [
+    title(`ROC: share of label 1, ${labels[1]}, that is found (upwards), over that of label 0`),
+    canvas,
+    soft("the dot is the threshold in force"),
+  ];
+}
+
+export function calibrationParts(found, score, labels) {
+  if (!found)
+    return [
+      title("calibration"),
+      soft(`${score} is no probability: not all of it lies from 0 to 1`),
+    ];
+  const { scores, shares, counts, edges } = found;
+  const places = scores.map((each, i) => place(each, shares[i]));
+  const { canvas, dot } = square(places);
+  const most = Math.max(...counts);
+  places.forEach((each, i) => dot(each, 2 + 5 * Math.sqrt(counts[i] / most)));
+  explore(canvas, {
+    nx: places.length,
+    label: `calibration of ${score}; arrow keys walk, Enter shows the rows`,
+    cellAt: (px) => [nearest(places, ([left]) => Math.abs(left - px)), 0],
+    placeOf: (i) => places[i],
+    textOf: (i) =>
+      `${countText(counts[i])} traces, mean score ${numberText(scores[i])}\n${percent(shares[i])} have label 1, ${labels[1]}\nclick: these rows in the table`,
+    choose: (i) => {
+      const [low, high] = edges[i];
+      const isThere = conditions(state.filter).includes(LABELLED);
+      show(between(score, low, high, high === 1) + (isThere ? "" : ` and ${LABELLED}`), [score]);
+    },
+  });
+  return [
+    title(`calibration: share of label 1, ${labels[1]} (upwards), at each score (to the right)`),
+    canvas,
+    soft(
+      `on the dashed line a score is a probability; mean distance from it (ECE, 15 bins): ${numberText(found.error)}`,
+    ),
+  ];
+}
+
+// How often what is said at the threshold is right; a click shows the rows in the table.
+export function confusion(score, threshold, labels, sums, [nAlarms, nMisses], roc) {
+  const cell = (label, sign, n, name) => {
+    const part = `label == ${label} and ${score} ${sign}`;
+    const order = { sort: score, descending: sign === ">=" ? "1" : "" };
+    const choose = () => show(`${part} ${threshold}`, [score, "label"], order);
+    const share = sums[label] ? ` (${Math.round((100 * n) / sums[label])}%)` : "";
+    const text = `${name} ${countText(n)}${share}`;
+    return element("td", {}, element("button", { onclick: choose, title: `${part} it` }, text));
+  };
+  const line = (...cells) => element("tr", {}, ...cells);
+  const head = (text) => element("th", {}, text);
+  const [nRight, nFound] = [sums[0] - nAlarms, sums[1] - nMisses];
+  const ratio = (a, b) => (b ? percent(a / b) : "–");
+  return [
+    element(
+      "table",
+      { className: "confusion" },
+      line(head(""), head(`≥ ${numberText(threshold)}`), head(`< ${numberText(threshold)}`)),
+      line(
+        head(`label 1, ${labels[1]}`),
+        cell(1, ">=", nFound, "found"),
+        cell(1, "<", nMisses, "missed"),
+      ),
+      line(
+        head(`label 0, ${labels[0]}`),
+        cell(0, ">=", nAlarms, "false alarms"),
+        cell(0, "<", nRight, "passed"),
+      ),
+    ),
+    soft(
+      `AUROC ${roc ? numberText(roc.auroc) : "–"}, accuracy ${ratio(nRight + nFound, sums[0] + sums[1])}, precision ${ratio(nFound, nFound + nAlarms)}`,
+    ),
+  ];
+}

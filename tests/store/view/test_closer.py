@@ -1,0 +1,202 @@
+"""The page in a real browser: which tokens, which layer, which head, and what to note of it."""
+
+import json
+
+import numpy as np
+import pytest
+from view_traces import N_LAYERS, SCHEMA, make_row, write_run, write_traces
+
+from store import Column, Schema
+from store.labels.notes import Note, notes_path, read_notes
+
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
+TICKED = "[...document.querySelectorAll('#panel .broad dt')].map((each) => each.textContent)"
+PIXELS = """(() => {
+    const canvas = document.querySelector("#panel canvas");
+    return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.join();
+})()"""
+
+
+@pytest.fixture(scope="module")
+def closer_path(tmp_path_factory):
+    """A store with edges and a score of each token, and states of each trace."""
+    more = {
+        "attentions": Column("float16", (N_LAYERS, 2), "squares", ("layers", "heads")),
+        "score_token_gvae": Column("float32", axis="tokens"),
+        "hs_last": Column("float32", (N_LAYERS, 4), axis_names=("layers", "hidden")),
+    }
+    rows = []
+    for i in range(12):
+        rng = np.random.default_rng([9, i])
+        row = make_row(i + 5)
+        n = len(row["tokens"])
+        row["attentions"] = rng.random((n * n, N_LAYERS, 2)).astype(np.float16)
+        row["score_token_gvae"] = rng.standard_normal(n).astype(np.float32)
+        row["hs_last"] = rng.standard_normal((N_LAYERS, 4)).astype(np.float32)
+        row["topk_id"][:, 0] = row["tokens"]
+        rows.append((f"trace-{i:02}", row))
+    schema = Schema({**SCHEMA.columns, **more})
+    return write_traces(tmp_path_factory.mktemp("closer") / "closer.zarr", schema, rows)
+
+
+@pytest.fixture(scope="module")
+def closer(browser, closer_path, tmp_path_factory, serve):
+    """Opens a state of that store's page, with a run of two detectors and a probe of layers."""
+    lines = [[f"trace-{i:02}", "test", i / 12, 1 - i / 12] for i in range(12)]
+    header = ["trace_id", "split", "gvae", "probe"]
+    run = write_run(tmp_path_factory.mktemp("runs") / "closer", header, lines)
+    layers = {"layers": [1, 2, 3], "layer_val_auroc": [0.5, None, 0.875]}
+    models = {name: {"test": {"threshold": 0.5}} for name in ("gvae", "probe")}
+    models["probe"] |= layers
+    (run / "results.json").write_text(json.dumps({"models": models}))
+    (run / "report.html").write_text('<a data-trace="trace-03">trace-03</a>')
+    address = serve(closer_path, "--run", run)
+
+    def go(**state):
+        fragment = "&".join(f"{key}={value}" for key, value in state.items())
+        browser.open(f"{address}#{fragment}")
+        return browser
+
+    return go
+
+
+def test_detectors_that_are_wrong_about_a_trace(closer):
+    """By a click, those alone; label 0 of trace-02, where gvae says 0 and probe 1."""
+    browser = closer(row=2)
+    browser.wait_for_text("#panel h2", "trace-02")
+    assert browser.evaluate(TICKED) == ["score_probe", "score_gvae"]
+    browser.click("#panel label", "only the 1 of 2 that disagree with the label")
+    browser.wait_for(f"{TICKED}.length === 1")
+    assert browser.evaluate(TICKED) == ["score_probe"]
+
+
+def test_tokens_that_drove_a_score(closer, address):
+    """A click on the score colours them; a store without says how to get them."""
+    browser = closer(row=2)
+    browser.click("#panel dt button", "score_gvae")
+    browser.wait_for("location.hash.includes('color=score_token_gvae')")
+    browser.open(f"{address}#row=2")
+    browser.wait_for_text("#panel details", "--tokens --to-store")
+
+
+def test_a_threshold_is_taken_from_the_curve(closer):
+    """AUROC and confusion beside it; a cell of it leads to the rows."""
+    browser = closer(tab="scores", score="score_gvae")
+    browser.wait_for_text("#panel", "AUROC")
+    browser.wait_for_text("#panel .confusion", "≥ 0.5000")
+    browser.evaluate("document.querySelector('#panel canvas[aria-label^=ROC]').focus()")
+    for key in ("ArrowRight", "Enter"):
+        browser.press(key)
+    browser.wait_for("location.hash.includes('threshold=')")
+    browser.click("#panel .confusion button", "found")
+    browser.wait_for("location.hash.includes('label+%3D%3D+1')")
+
+
+def test_layers_that_tell_the_labels_apart(closer, address):
+    """What the run's probes reach, by layer; without a run the command that makes it."""
+    browser = closer(row=2, tab="layers")
+    browser.wait_for_text("#panel", "AUROC of probes by layer")
+    browser.evaluate("document.querySelector('#panel canvas[aria-label^=AUROC]').focus()")
+    for _ in range(3):
+        browser.press("ArrowRight")
+    assert browser.text("#tip") == "layer 3\n0.8750  probe"
+    browser.open(f"{address}#row=7&tab=layers")
+    browser.wait_for_text("#panel details", "--only logreg_best")
+
+
+def test_each_layer_has_colours_of_its_own(closer):
+    """By a click; the picture changes."""
+    browser = closer(row=2, tab="layers")
+    browser.wait_for("document.querySelector('#panel canvas')")
+    before = browser.evaluate(PIXELS)
+    browser.click("#panel label", "colours of each layer apart")
+    browser.wait_for("document.querySelector('#panel .bar .legend') === null")
+    assert browser.evaluate(PIXELS) != before
+
+
+def test_edges_of_a_head(closer, address):
+    """Chosen from a list; a store without them says so."""
+    browser = closer(row=2, tab="attention", layer=1, first=1, edge=0)
+    browser.choose("#panel [aria-label='edges of']", 1)
+    browser.wait_for_text("#panel", "edges, head 1: an arc")
+    browser.open(f"{address}#row=7&tab=attention")
+    browser.wait_for_text("#panel", "edges of one head: none is stored")
+
+
+def test_the_taken_token_is_marked(closer):
+    """Among its candidates."""
+    browser = closer(row=2)
+    browser.wait_for("document.querySelectorAll('#panel [data-i]').length > 1")
+    browser.evaluate("document.querySelector('#panel .walk').focus()")
+    browser.press("ArrowRight")
+    browser.wait_for_text("#tip", "most likely here:\n✓")
+
+
+def test_two_traces_are_aligned(closer):
+    """Their parts begin at one height, and tokens that the other has not are marked."""
+    browser = closer(row=2, beside=3)
+    browser.wait_for("document.querySelectorAll('#panel article').length === 2")
+    tops = """[...document.querySelectorAll("#panel article")].map((article) =>
+        [...article.children].map((part) => Math.round(part.getBoundingClientRect().top)))"""
+    first, second = browser.evaluate(tops)
+    assert first == second
+    assert len(first) == 10
+    assert browser.evaluate("document.querySelectorAll('#panel .differs').length") > 0
+    assert (
+        browser.evaluate("document.querySelectorAll('#panel [aria-label=\"tokens by\"]').length")
+        == 1
+    )
+    code = """import("/page/differences.js").then(({ uncommon }) => [
+        ["a b c d", "a c d"], ["a b", "a b"], ["x a y", "a"], ["", "a"], ["a b", ""]].map((pair) =>
+            [...uncommon(...pair.map((text) => text.split(" ").filter(Boolean)))]))"""
+    assert browser.evaluate(code) == [[1], [], [0, 2], [], [0, 1]]
+
+
+def test_nearest_traces(closer):
+    """In a column and layer of one's choice; a click opens one."""
+    browser = closer(row=2)
+    browser.choose("#panel [aria-label=by]", "hs_last 2")
+    browser.wait_for("document.querySelectorAll('#panel .list .line').length === 8")
+    browser.click("#panel .list .line")
+    browser.wait_for("!location.hash.includes('row=2&')")
+
+
+def test_a_note_is_kept_beside_the_store(closer, closer_path):
+    """Label, tags and text, as soon as the box is left."""
+    browser = closer(row=4)
+    browser.wait_for("document.querySelector('#panel input.tags')")
+    browser.choose("#panel [aria-label='my label']", 1)
+    browser.choose("#panel input.tags", "odd late")
+    browser.wait_for("true")
+    for _ in range(100):
+        if read_notes(notes_path(closer_path)).get("trace-04", Note()).tags:
+            break
+        browser.evaluate("new Promise((done) => setTimeout(done, 30))")
+    assert read_notes(notes_path(closer_path)) == {"trace-04": Note("1", "odd late", "")}
+    closer(row=4).wait_for("document.querySelector('#panel input.tags')?.value === 'odd late'")
+
+
+def test_pictures_are_saved(closer):
+    """As PNG, one for each place of the page that has pictures."""
+    browser = closer(row=2, tab="scores")
+    browser.wait_for("document.querySelectorAll('#panel canvas').length > 2")
+    browser.evaluate("""(() => {
+        window.saved = [];
+        HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
+    })()""")
+    browser.choose("#save", "png")
+    browser.wait_for("saved.length >= 3")
+    assert browser.evaluate("saved.slice(0, 2)") == [
+        "closer.zarr-scores.png",
+        "closer.zarr-scores-2.png",
+    ]
+
+
+def test_from_the_report_to_a_trace_and_back(closer):
+    """A click each."""
+    browser = closer(row=1)
+    browser.click("#what a", "closer")
+    browser.wait_for("location.pathname === '/runs/0/report.html'")
+    browser.click("a", "trace-03")
+    browser.wait_for_text("#panel h2", "trace-03")
