@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 from store.cli.arguments import names, path, seconds
@@ -70,6 +71,8 @@ class Record(Command):
         requests = read_requests(self.responses)
         with StoreWriter.open(self.store) as writer:
             joined = join_responses(writer, requests, self.fields)
+        for text in joined.contradicted:
+            say(f"{self.store}: {text}; its response is left out", file=sys.stderr)
         say(
             f"{self.store}: {joined.n_joined:,} of {count(joined.n_traces, 'trace')} have a "
             f"response; {count(joined.n_left, 'response')} without a trace"
