@@ -24,8 +24,10 @@ answer of one token has no state and is left out; so is what was aborted. If the
 recording stops and says so, serving goes on. A kill loses what came after the last commit. Each
 data-parallel rank has a store of its own, which python -m store merge joins.
 
-vLLM does not tell a connector texts and log-probabilities: keep the responses, one JSON object a
-line, with what you know of each (question, label, ...) beside it, and join them in the end.
+vLLM does not tell a connector texts and log-probabilities: ask with "logprobs": 0 and
+"return_token_ids": true, keep the responses, one JSON object a line, with what you know of each
+(question, label, ...) beside it, and join them in the end (examples/record.py does it). A line:
+  {"question": "...", "label": 1, "response": {"id": "cmpl-...", "choices": [...], "usage": ...}}
 
 examples:
   python -m store record traces.zarr --vllm Qwen/Qwen3-8B --layers 12,18,24
