@@ -88,6 +88,7 @@ JOBS = (
     Job("mirrored", needs=("obstore", "nginx")),
     Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),
     Job("extraction", needs=("transformers",)),
+    Job("watch", needs=("transformers",)),
     Job("graphs"),
     Job("training"),
     Job("images"),

@@ -55,6 +55,8 @@ class Detector(nn.Module):
     # hold these alone: `states` has them of either kind
     layers_read: Sequence[int] | None = None
     tokens_read: str = "all"  # of `models.tokens.TOKENS_READ`; batches may lack others
+    # of one that reads all states: whether the score of a token depends on that token alone
+    scores_tokens_alone: ClassVar[bool] = False
     labels_per_trace: float = 1.0  # in `targets` of a training trace, on average
     default_scale: ClassVar[str] = "raw"  # of `input_scale`, unless another is given or chosen
     sample_size: ClassVar[int] = 0  # training traces that `prepare` is given

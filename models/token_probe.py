@@ -56,6 +56,7 @@ class TokenProbe(Detector):
     options = ("token_layer", "token_hidden", "input_scale")
     default_scale = "standard"
     sample_size = SAMPLE_SIZE
+    scores_tokens_alone = True
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ SIZES = {
     "extraction": "--traces 2 --tokens 8 --layers 1 2 --hidden-size 16 --heads 2 "
     "--timed-tokens 40 --timed-layers 1 --questions 8",
     "view": "--rows 3000 --scored 50 --points 2000 --tokens 5 --layers 2 --hidden-size 8",
+    "watch": "--layers 2 --hidden-size 32 --heads 2 --tokens 4",
     "coverage": "--simulations 20 --sizes 30+30",
     "training": "--size-mb 1 --threads 1",
     "known_signal": "--stores least_logprob --methods mean_logprob",

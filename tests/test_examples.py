@@ -7,9 +7,14 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -47,8 +52,8 @@ def run(folder, monkeypatch, capsys):
 
 
 def test_every_example_is_tried():
-    names = {"custom_loop", "library", "lookup", "my_detector", "sae", "write_store"}
-    assert {path.stem for path in SCRIPTS} == names
+    names = {"custom_loop", "library", "lookup", "my_detector", "record", "sae", "serve", "sweep"}
+    assert {path.stem for path in SCRIPTS} == names | {"watch", "write_store"}
     assert {path.name for path in NOTEBOOKS} == {"first_look.ipynb"}
 
 
@@ -112,6 +117,111 @@ def test_a_sparse_autoencoder_is_trained(folder, run):
     assert len(losses) == 4
     assert losses[3] < 0.6 * losses[0] < 0.6
     assert (folder / "sae.png").stat().st_size > 10_000
+
+
+@pytest.fixture(scope="module")
+def guard(folder):
+    """The file of a run that examples/library.py makes, without its three trainings."""
+    from train import fit_detectors
+
+    options = {"baselines": False, "seeds": 1, "epochs": 1, "tune": "none"}
+    fit_detectors(folder / "data" / "example.zarr", "saplma", **options).export(folder / "g.st")
+    return folder / "g.st"
+
+
+def test_tokens_are_scored_as_they_come(run, guard):
+    lines = run(EXAMPLES / "watch.py", guard, "Does Ada like chess?").splitlines()
+    assert len(lines) > 2
+    assert all("{'saplma': " in line for line in lines)
+
+
+def test_a_served_model_is_asked(run, guard):
+    """By the commands of the docstring."""
+    commands = ast.get_docstring(ast.parse((EXAMPLES / "serve.py").read_text()))
+    argv = re.search(r"-m (train serve .*)", commands)[1].replace("guard.safetensors", str(guard))
+    argv = argv.replace("store/sources/example", str(ROOT / "store/sources/example")).split()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", *argv]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        url, token = (server.stdout.readline().strip() for _ in range(2))
+        out = run(EXAMPLES / "serve.py", url, token.removeprefix("token: "), "Does Ada like tea?")
+        server.terminate()
+    assert "saplma: {'score': 0." in out
+    assert "had it said yes: {'saplma': {'score': 0." in out
+
+
+def test_a_detector_is_searched(run, folder, monkeypatch):
+    """With Optuna where it is installed, else with what asks as it does."""
+    try:
+        import optuna
+    except ImportError:
+        optuna = MagicMock()
+        trial = SimpleNamespace(
+            suggest_float=lambda name, low, high, log=False: (low + high) / 2,
+            suggest_categorical=lambda name, choices: choices[-1],
+        )
+        study = optuna.create_study.return_value
+        study.optimize = lambda objective, n_trials: [objective(trial) for _ in range(n_trials)]
+        study.trials, study.best_value, study.best_params = [1, 2], 0.5, {"lr": 0.001}
+        monkeypatch.setitem(sys.modules, "optuna", optuna)
+    script = folder / "sweep.py"
+    script.write_text((EXAMPLES / "sweep.py").read_text().replace('"epochs": 3', '"epochs": 1'))
+    lines = run(script, "data/example.zarr", "runs/sweep", 2).splitlines()
+    assert lines[0].startswith("2 trials, AUROC on validation at best 0.")
+    assert any(line.startswith("saplma") for line in lines)
+    assert any(line.startswith("mean_logprob") for line in lines)
+
+
+def test_responses_are_kept_and_joined(run, folder):
+    """A server that answers as vLLM does; its traces are those of the same requests."""
+    import torch
+
+    from store import TraceStore
+    from store.cli.main import main
+    from store.sources.recorder import Recorder, Request, schema_of
+
+    kept = {"hs_last": torch.ones(1, 4)}
+    provenance = {"model": "tiny", "layers": [1]}
+    schema = schema_of(["hs_last"], "float32", 1, 4)
+    recorder = Recorder(folder / "t.zarr", schema, provenance, 30, print)
+
+    class Handler(BaseHTTPRequestHandler):
+        def send(self, body):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def do_GET(self):
+            self.send({"data": [{"id": "tiny"}]})
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            name = f"cmpl-{body['prompt']}"
+            tokens = np.arange(4, dtype=np.int32)
+            recorder.put(Request(name, f"{name}-0-0123abcd", tokens, 2, "stop", lambda: kept))
+            choice = {"text": "yes", "prompt_token_ids": [0, 1], "token_ids": [2, 3, 9]}
+            choice["logprobs"] = {"token_logprobs": [-1.0, -0.5, -0.1]}
+            usage = {"prompt_tokens": 2, "completion_tokens": 3}
+            self.send({"id": name, "choices": [choice], "usage": usage})
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    questions = [{"question": f"q{i}", "references": ["yes"]} for i in range(20)]
+    (folder / "q.jsonl").write_text("".join(json.dumps(one) + "\n" for one in questions))
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    assert "20 responses" in run(EXAMPLES / "record.py", "q.jsonl", url, "r.jsonl")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    recorder.close()
+    assert main(["record", str(folder / "t.zarr"), "--responses", str(folder / "r.jsonl")]) == 0
+    store = TraceStore.open(folder / "t.zarr")
+    assert sorted(store.column("question")) == sorted(one["question"] for one in questions)
+    assert set(store.column("answer")) == {"yes"}
 
 
 def test_traces_are_written(folder, run):

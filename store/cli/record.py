@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 from store.cli.arguments import names, path, seconds
@@ -22,8 +23,10 @@ answer of one token has no state and is left out; so is what was aborted. If the
 recording stops and says so, serving goes on. A kill loses what came after the last commit. Each
 data-parallel rank has a store of its own, which python -m store merge joins.
 
-vLLM does not tell a connector texts and log-probabilities: keep the responses, one JSON object a
-line, with what you know of each (question, label, ...) beside it, and join them in the end.
+vLLM does not tell a connector texts and log-probabilities: ask with "logprobs": 0 and
+"return_token_ids": true, keep the responses, one JSON object a line, with what you know of each
+(question, label, ...) beside it, and join them in the end (examples/record.py does it). A line:
+  {"question": "...", "label": 1, "response": {"id": "cmpl-...", "choices": [...], "usage": ...}}
 
 examples:
   python -m store record traces.zarr --vllm Qwen/Qwen3-8B --layers 12,18,24
@@ -69,6 +72,8 @@ class Record(Command):
         requests = read_requests(self.responses)
         with StoreWriter.open(self.store) as writer:
             joined = join_responses(writer, requests, self.fields)
+        for text in joined.contradicted:
+            say(f"{self.store}: {text}; its response is left out", file=sys.stderr)
         say(
             f"{self.store}: {joined.n_joined:,} of {count(joined.n_traces, 'trace')} have a "
             f"response; {count(joined.n_left, 'response')} without a trace"

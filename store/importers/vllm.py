@@ -8,7 +8,6 @@ known of a request (its texts, the length of its prompt, its label) is in a file
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from store.importers.vllm_requests import (
     fields_of,
     row_of,
 )
+from store.sources.recorder import client_ids
 from store.traces.fields import find_fields
 from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 from store.traces.states import derive_states
@@ -39,7 +39,6 @@ __all__ = ["VllmSource", "is_vllm"]
 STATES = "hidden_states"
 STATE_DTYPES = ("float16", "bfloat16", "float32")
 PROMPTS = "prompt tokens alone"
-_ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))  # to a client's id
 
 
 def is_vllm(item: Given) -> bool:
@@ -87,8 +86,7 @@ class VllmSource(FileSource):
     def _name_of(self, path: Path) -> str:
         """Return the name of a file as its request has it; the engine adds to a client's id."""
         stem = path.name.removesuffix(SAFETENSORS)
-        names = (stem, *(added.sub("", stem) for added in _ADDED))
-        return next((name for name in names if name in self._requests), stem)
+        return next((name for name in client_ids(stem) if name in self._requests), stem)
 
     def _has_answer(self, item: Given) -> bool:
         """Return whether a file has states of more than the prompt, from its header alone."""

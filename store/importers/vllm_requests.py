@@ -202,6 +202,7 @@ class Joined(NamedTuple):
     n_joined: int
     n_traces: int
     n_left: int
+    contradicted: list[str]  # traces whose response says otherwise, and what
 
 
 def join_responses(
@@ -209,9 +210,9 @@ def join_responses(
 ) -> Joined:
     """Add to all traces, in one commit, the columns that some response has a value for.
 
-    A trace without a response has empty texts, no label, and NaN as log-probabilities. `wanted`
-    names fields, as of `find_fields`. Raises SchemaError if a response contradicts the tokens of
-    its trace, none is of a trace, or the store has one of the columns.
+    A trace without a response has empty texts, no label, and NaN as log-probabilities; so has one
+    whose response contradicts its tokens. `wanted` names fields, as of `find_fields`. Raises
+    SchemaError if no response is of a trace, or the store has one of the columns.
     """
     store = TraceStore.open(writer.root)
     found = {trace_id: requests[trace_id] for trace_id in store.ids if trace_id in requests}
@@ -228,8 +229,10 @@ def join_responses(
             f"{store.path}: expected no column {there[0]!r} yet: responses are joined once, when "
             "recording has ended; record into another store, and merge both"
         )
-    writer.set_columns(columns, _joined_rows(store, found, columns, fields))
-    return Joined(len(found), len(store), len(requests) - len(found))
+    contradicted: list[str] = []
+    writer.set_columns(columns, _joined_rows(store, found, columns, fields, contradicted))
+    n_joined = len(found) - len(contradicted)
+    return Joined(n_joined, len(store), len(requests) - len(found), contradicted)
 
 
 def _joined_columns(requests: Requests, fields: Fields) -> dict[str, Column]:
@@ -242,8 +245,13 @@ def _joined_columns(requests: Requests, fields: Fields) -> dict[str, Column]:
 
 
 def _joined_rows(
-    store: TraceStore, requests: Requests, columns: Mapping[str, Column], fields: Fields
+    store: TraceStore,
+    requests: Requests,
+    columns: Mapping[str, Column],
+    fields: Fields,
+    contradicted: list[str],
 ) -> Iterator[dict[str, Any]]:
+    """The values of each trace; `contradicted` is told of responses that are left out."""
     names = set(columns)
     for trace in store:
         request = requests.get(trace.id, {})
@@ -251,8 +259,10 @@ def _joined_rows(
         try:
             checked_prompt(request, tokens)
             row = row_of(request, names, tokens)
-        except SchemaError as error:
-            raise SchemaError(f"{store.path}: trace {trace.id!r}: {error}") from error
+        except (SchemaError, LookupError) as error:
+            contradicted.append(f"trace {trace.id!r}: {one_line(error)}")
+            request = {}
+            row = row_of(request, names, tokens)
         question = str(request.get("question_id", trace.id))
         row = NO_LABELS | row | {"question_id": question} | fields.row(fields_of(request))
         yield {name: row[name] for name in columns}

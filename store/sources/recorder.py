@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,7 @@ __all__ = [
     "Request",
     "Settings",
     "client_id",
+    "client_ids",
     "schema_of",
 ]
 
@@ -39,7 +40,8 @@ STATES = ("hs_prompt", "hs_last", "hs_mean", WHOLE)
 DEFAULT_STATES = ("hs_prompt", "hs_last", "hs_mean")
 ALWAYS = ("tokens", "prompt_len", "answer_len", "finish_reason")
 SAME = ("model", LAYERS)  # in the provenance of all that is appended
-RANDOM = re.compile(r"-[0-9a-f]{8}$")  # behind a client's id
+# behind a client's id: 8 random characters; and before these the number of one of its prompts
+ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))
 MAX_WAITING = 4096  # requests that are served and not yet written
 
 
@@ -67,9 +69,28 @@ class Settings:
         return path.with_name(f"{path.stem}.{rank + 1}-of-{n_ranks}{path.suffix}")
 
 
+def client_ids(own_id: str) -> list[str]:
+    """What a client may call a request of vLLM's id: that, and without what vLLM adds."""
+    return [own_id, *(added.sub("", own_id) for added in ADDED)]
+
+
 def client_id(own_id: str) -> str:
-    """The id that the client has of a request: vLLM adds a number and 8 random characters."""
-    return RANDOM.sub("", own_id).removesuffix("-0")
+    """The id that the client has of a request; those of one with several prompts have numbers."""
+    return client_ids(own_id)[1].removesuffix("-0")
+
+
+class Recorded(Protocol):
+    """What becomes a trace; where `trace_id` is taken it is called `own_id`."""
+
+    @property
+    def trace_id(self) -> str: ...
+
+    @property
+    def own_id(self) -> str: ...
+
+    def row(self) -> Mapping[str, Any]:
+        """The values of its trace; raises SchemaError for one that is to be left out."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -142,11 +163,11 @@ class Recorder:
         self._commit_s = commit_s
         self._say = say
         self._writer = _open(path, schema, provenance, files)
-        self._waiting: Queue[Request | None] = Queue(MAX_WAITING)
+        self._waiting: Queue[Recorded | None] = Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="store-recorder", daemon=True)
         self._thread.start()
 
-    def put(self, request: Request) -> None:
+    def put(self, request: Recorded) -> None:
         """Have a request written; returns at once. It is left out if too many wait."""
         try:
             self._waiting.put_nowait(request)
@@ -159,7 +180,7 @@ class Recorder:
             self._waiting.put(None)
             self._thread.join()
 
-    def _leave_out(self, request: Request, why: object) -> None:
+    def _leave_out(self, request: Recorded, why: object) -> None:
         self.n_left_out += 1
         self._say(f"{self.path}: request {request.own_id} is left out: {why}")
 
@@ -190,7 +211,7 @@ class Recorder:
             self._write(request)
         return request is not None
 
-    def _write(self, request: Request) -> None:
+    def _write(self, request: Recorded) -> None:
         """Append a request, or say why it is no trace; raises what stops all recording."""
         try:
             row = request.row()

@@ -83,11 +83,11 @@ def main(argv: Sequence[str]) -> None:
         write_to_store,
     )
     from train.data.questions import read_questions
-    from train.library.guard import load_run
+    from train.library.guard import open_guard
     from train.outside.methods import describe_changes
     from train.run.questions import is_trained, read_asked
 
-    guard = load_run(options.run, options.models, **scoring_options(options))
+    guard = open_guard(options.run, options.models, **scoring_options(options))
     asked_by_run = read_asked(options.run)
     names = guard.names
     with store_errors():

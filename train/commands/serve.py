@@ -4,19 +4,23 @@ import argparse
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import fields
 from math import ceil
 from pathlib import Path
 
-from store.cli.arguments import path, positive, program, seconds
+from store.cli.arguments import finite, path, positive, program, seconds
 from store.reports import say
 from train.config import Parser
-from train.errors import store_errors
+from train.errors import ConfigError, store_errors
+from train.serve.limits import Keeping, Limits
 
 __all__ = ["build_parser", "main"]
 
 EXAMPLES = """examples:
   python -m train serve --run runs/traces --model Qwen/Qwen2.5-0.5B-Instruct
   python -m train serve --run guard.safetensors --model models/mine --models saplma --port 8000
+  python -m train serve --run guard.safetensors --model models/mine --keep kept.zarr --sample .01
+      --keep-above .8 (on the same line)
 
 The address and the token are printed; TRACE_SERVE_TOKEN in the environment chooses the token.
 Clients: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key=TOKEN). Answers are greedy unless a
@@ -43,34 +47,59 @@ def build_parser() -> argparse.ArgumentParser:
     add("--device", metavar="NAME", help="of the model (default: the best one)")
     add("--host", default=LOOPBACK, help=f"address to listen on (default: {LOOPBACK})")
     add("--port", type=int, default=0, help="(default: any free one)")
-    add("--max-tokens", type=positive, default=512, metavar="INT", help="of an answer")
-    add(
-        "--max-seconds", type=seconds, default=120.0, metavar="S", help="of a request, with waiting"
-    )
-    add("--max-requests", type=positive, default=64, metavar="INT", help="that run or wait")
-    add("--max-body", type=positive, default=1_000_000, metavar="BYTES", help="of a request")
+    for name, kind, unit, text in (
+        ("tokens", positive, "INT", "of an answer"),
+        ("seconds", seconds, "S", "of a request, with waiting"),
+        ("requests", positive, "INT", "that run or wait"),
+        ("body_bytes", positive, "BYTES", "of a request"),
+    ):
+        default = getattr(Limits, name)
+        flag = f"--max-{name.removesuffix('_bytes')}"
+        text += f" (default: {default:g})"
+        add(flag, dest=name, type=kind, default=default, metavar=unit, help=text)
+    add("--keep", type=path, metavar="STORE", help="keep answers in this store, new or its own")
+    add("--sample", type=share, metavar="P", help="probability to keep an answer (default: 0)")
+    add("--keep-above", type=share, metavar="P", help="keep answers with a score of at least this")
     return parser
+
+
+def share(text: str) -> float:
+    number = finite(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
+    return number
+
+
+def keeping_of(options: argparse.Namespace) -> Keeping | None:
+    """What is kept; raises ConfigError if it is not known what, or where."""
+    chooses = options.sample is not None or options.keep_above is not None
+    if chooses != (options.keep is not None):
+        raise ConfigError("--keep: expected with --sample or --keep-above, and these with it")
+    if options.keep is None:
+        return None
+    return Keeping(options.keep, options.sample or 0.0, options.keep_above)
 
 
 def main(argv: Sequence[str]) -> None:
     """Load run and model, and serve until a signal; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
+    keeping = keeping_of(options)
     import starlette  # noqa: F401 - before the model is loaded
 
     from store.sources.huggingface.load import choose_device, load_model
     from store.view.safety import HOSTS
     from store.view.serve import Server, configure, open_listener
-    from train.library.guard import load_run
+    from train.library.guard import open_guard
     from train.serve.app import build_app
-    from train.serve.engine import Engine, Limits
+    from train.serve.engine import Engine
 
-    limits = Limits(options.max_tokens, options.max_seconds, options.max_requests, options.max_body)
+    limits = Limits(**{one.name: getattr(options, one.name) for one in fields(Limits)})
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-    guard = load_run(options.run, options.models)
+    guard = open_guard(options.run, options.models)
     with store_errors(), open_listener(options.host, options.port) as listener:
         device = choose_device(options.device)
         model, tokenizer = load_model(options.model, options.dtype, device, maps=False)
-        engine = Engine(guard, model, tokenizer, limits, force=options.force)
+        engine = Engine(guard, model, tokenizer, limits, keeping, force=options.force)
         name = Path(options.model).resolve().name
         hosts = HOSTS if options.host == LOOPBACK else None
         url = f"http://{options.host}:{listener.getsockname()[1]}/v1"
@@ -86,5 +115,5 @@ def main(argv: Sequence[str]) -> None:
             )
 
         config = configure(build_app(engine, name, token, hosts))
-        config.timeout_graceful_shutdown = ceil(options.max_seconds) + GRACE_S
-        Server(config, announce, lambda: None).run(sockets=[listener])
+        config.timeout_graceful_shutdown = ceil(limits.seconds) + GRACE_S
+        Server(config, announce, engine.close).run(sockets=[listener])

@@ -38,6 +38,10 @@ def make_config(given: Mapping[str, Any], in_file: Mapping[str, Any] | None = No
     Among them are the options of methods from outside that are loaded, as `method_option`.
     """
     settings = {**(in_file or {}), **given}
+    if given.get("models") is not None:
+        if given.get("only") is not None:
+            raise ConfigError("--only: not allowed with --models; name all methods in one of them")
+        settings.pop("only", None)  # of the file
     recorded = settings.pop(OUTSIDE, None)
     records = {}
     for name, method in LOADED.items():
@@ -102,7 +106,7 @@ def check_config(config: Config) -> None:
     if not config.detectors:
         raise ConfigError(
             "expected a detector to train, found all of them switched off; name one with --models, "
-            "or leave out a --no-run- flag"
+            "or leave out what switches it off"
         )
 
 

@@ -16,6 +16,7 @@ from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
 from train.files import make_directory
 from train.fit.device import launched
+from train.library.arguments import naming_arguments
 from train.library.guard import Guard, build_guard
 from train.outside.methods import load_methods
 from train.report import write_report
@@ -57,6 +58,7 @@ class FittedRun:
         """As `Guard.export`, of every detector and probe."""
         self.guard.export(path)
 
+    @naming_arguments()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write what `python -m train` writes: results, scores, checkpoints and the report.
 
@@ -83,6 +85,7 @@ def moved(experiment: Experiment, place: Path) -> Experiment:
     return replace(experiment, directory=directory, further=further)
 
 
+@naming_arguments()
 def fit_detectors(
     store: str | Path | Sequence[str | Path],
     models: str | Sequence[str] | None = None,
@@ -101,7 +104,7 @@ def fit_detectors(
     store
         Path or address of the store, or of several, which are read as one.
     models
-        Names as of `--models`: detectors and probes, "all", FILE.py:CLASS, whose file is run.
+        Names of detectors and probes, "all", or FILE.py:CLASS, whose file is run; not with `only`.
     progress
         Show bars and remarks on stderr.
     resume, overwrite

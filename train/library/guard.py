@@ -1,14 +1,17 @@
 """Scores of new traces by what a run has fitted, from its directory or from one exported file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from train.config import Config, scoring_settings
-from train.errors import store_errors
+from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
+from train.library.arguments import naming_arguments
 from train.outside.methods import load_methods
 from train.run.export import read_export, write_export
 from train.run.scoring import (
@@ -24,7 +27,7 @@ from train.run.scoring import (
 if TYPE_CHECKING:
     from train.library.watch import Watch
 
-__all__ = ["Guard", "build_guard", "load_run"]
+__all__ = ["Guard", "build_guard", "load_run", "open_guard"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +56,7 @@ class Guard:
         found = {name: self.results[name].test.threshold for name in self.names}
         return {name: threshold for name, threshold in found.items() if threshold is not None}
 
+    @naming_arguments()
     def score(self, traces: Any, *, force: bool = False) -> dict[str, Scores]:
         """Probability of hallucination of each trace, float64 (n_traces,), by each method.
 
@@ -82,6 +86,25 @@ class Guard:
             remark = check_comparable(self.models, self.names, data, force=force)
         return Scorer(self.models, data, remark)
 
+    def predict_proba(
+        self, traces: Any, model: str | None = None, *, force: bool = False
+    ) -> Scores:
+        """As of scikit-learn: the probabilities of no hallucination and of one, (n_traces, 2).
+
+        `model` names the method, which a guard of one method does not need. Raises ConfigError
+        where it does, and what `score` raises.
+        """
+        name = self.names[0] if model is None and len(self.names) == 1 else model
+        if name not in self.names:
+            choices = ", ".join(self.names)
+            raise ConfigError(f"model: expected one of {choices}, found {model!r:.80}")
+        one = replace(self, names=[name]).score(traces, force=force)[name]
+        return np.stack([1 - one, one], axis=1)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """As of scikit-learn: the settings of the run, by their names."""
+        return asdict(self.config)
+
     def export(self, path: str | Path) -> None:
         """Write everything that scores need into one file of safetensors, which `load_run` reads.
 
@@ -91,6 +114,7 @@ class Guard:
         """
         write_export(Path(path), self.models, self.names)
 
+    @naming_arguments()
     def watch(self, model: Any, tokenizer: Any, *, force: bool = False) -> "Watch":
         """Score what a causal model of transformers says inside the block of the result.
 
@@ -98,17 +122,18 @@ class Guard:
         model that the run was not trained on, unless forced.
 
         Examples
-        --------
-        >>> with guard.watch(model, tokenizer) as watch:  # doctest: +SKIP
-        ...     model.generate(**inputs, max_new_tokens=64)
-        >>> watch.scores  # doctest: +SKIP
-        [{'saplma': 0.31}]
+                --------
+                >>> with guard.watch(model, tokenizer) as watch:  # doctest: +SKIP
+                ...     model.generate(**inputs, max_new_tokens=64)
+                >>> watch.scores  # doctest: +SKIP
+                [{'saplma': 0.31}]
         """
         from train.library.watch import Watch
 
         return Watch(self.score, self.names, self.models, model, tokenizer, force=force)
 
 
+@naming_arguments()
 def load_run(
     path: str | Path,
     models: str | Sequence[str] | None = None,
@@ -138,12 +163,19 @@ def load_run(
     TrainError
         There is no such run, or a file of it is damaged; a method is unknown.
     """
+    options = {"batch_size": batch_size, "num_workers": num_workers, "force_cpu": force_cpu}
+    return open_guard(path, models, **options)
+
+
+def open_guard(
+    path: str | Path, models: str | Sequence[str] | None = None, **options: Any
+) -> Guard:
+    """As `load_run`, but that errors name flags."""
     place = Path(path)
     text = models if isinstance(models, str | None) else ",".join(models)
     text = load_methods(text or "")
     found = read_export(place) if place.is_file() else open_models(place)
     names = choose_names(found, text)
-    options = {"batch_size": batch_size, "num_workers": num_workers, "force_cpu": force_cpu}
     return build_guard(found, names, **options)
 
 

@@ -7,7 +7,8 @@ known to generation: methods that read them are refused.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from models import DETECTORS, find
+from models import DETECTORS, Detector, Probe, find
 from store import Batch, Ragged
 from store.sources.huggingface.collectors import ATTENTION, STATES, HalfRangeError
 from store.sources.huggingface.context_attention import ON_CONTEXT
@@ -26,13 +27,21 @@ from store.sources.huggingface.load import EAGER, attention
 from store.sources.huggingface.module_outputs import find_places
 from store.sources.huggingface.predictions import PREDICTIONS
 from store.sources.huggingface.provenance import config_digest, tokenizer_digest, weights_digest
-from store.sources.huggingface.watched_generation import Passes, Spoken, read_spoken, watch_passes
+from store.sources.huggingface.watched_generation import (
+    WHOLE,
+    Passes,
+    Spoken,
+    read_spoken,
+    watch_passes,
+)
 from store.traces.columns import TRACE_COLUMNS, columns_of
 from store.traces.layers import LAYERS_AXIS, format_layers
 from store.traces.origin import find_difference
 from train.data.in_memory import data_in_memory
 from train.data.requirements import settings_for
 from train.errors import ConfigError, DataError
+from train.library.token_scores import Stopping, Token, TokenMethod, TokenStream
+from train.run import scoring
 from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
 
 __all__ = ["Watch"]
@@ -48,12 +57,18 @@ GIVEN = {*KNOWN, *STATES, *PREDICTIONS, *ATTENTION, *columns_of("lens")} - {*ON_
 class Watch:
     """Watches `model.generate` inside its block; made by `Guard.watch`.
 
+    `whole` keeps all layers of the run, for `on_rows`.
+
     Attributes
     ----------
     scores
         A row a sequence, of all calls in turn: method -> probability of hallucination.
     tokens
         Ids of each answer, without the end of the text.
+    token_scores
+        Of each answer, method -> a score a token; only after `on_token` or `stopping`.
+    on_rows
+        Called with the columns of each call's sequences, and their scores.
     """
 
     def __init__(
@@ -65,12 +80,20 @@ class Watch:
         tokenizer: PreTrainedTokenizerBase,
         *,
         force: bool = False,
+        whole: bool = False,
     ) -> None:
         self.scorer = scorer
+        self.models = models
         self.model = model
         self.tokenizer = tokenizer
         self.scores: list[dict[str, float]] = []
         self.tokens: list[list[int]] = []
+        self.token_scores: list[dict[str, list[float]]] = []
+        self.on_rows: Callable[[list[Row], list[dict[str, float]]], None] | None = None
+        self._listeners: list[Callable[[Token], None]] = []
+        self._methods: dict[str, TokenMethod] = {}
+        self._stream: TokenStream | None = None
+        self.names = list(names)
         names = needed_by(names, models)
         read = (column for name in names for column in columns_read(name, models))
         self.columns = list(dict.fromkeys(read))
@@ -82,9 +105,11 @@ class Watch:
         if not force:
             check_live(model, tokenizer, models, self.numbers)
         find_places(model, maps=False)
-        shapes = shapes_of(names, models)
-        self.layers = layers_read(names, self.numbers, models, shapes)
-        (self.top_k,) = shapes.get("topk_logprob", (Kept.top_k,))
+        self.shapes = shapes_of(names, models)
+        self.layers = layers_read(names, self.numbers, models, self.shapes)
+        if whole:
+            self.layers = dict.fromkeys(self.layers, self.numbers)
+        (self.top_k,) = self.shapes.get("topk_logprob", (Kept.top_k,))
 
     def __enter__(self) -> Self:
         model: Any = self.model
@@ -98,6 +123,55 @@ class Watch:
             self.model.generate = self._own
         else:
             del self.model.generate
+
+    def on_token(self, callback: Callable[[Token], None] | None = None) -> None:
+        """Have each token scored as it comes, and `callback` told of it; also `token_scores`.
+
+        A token's score is known when the next one is drawn. Scored are tokens of answers, by the
+        methods that need no other token; the scores are those of `predict --tokens`. Raises
+        ConfigError if there is no such method.
+        """
+        if not self._methods:
+            found = {name: token_method(name, self) for name in self.names}
+            self._methods = {name: one for name, one in found.items() if one is not None}
+        if not self._methods:
+            raise ConfigError(
+                "on_token: expected a method that scores a token without the others, found "
+                f"{', '.join(self.names)}; methods of one state a trace do, token_probe, "
+                "mean_logprob, entropy and margin"
+            )
+        if callback is not None:
+            self._listeners.append(callback)
+
+    def stopping(self, at: float, models: Sequence[str] | None = None) -> Stopping:
+        """A rule for `generate(stopping_criteria=[rule])`, which ends an answer by its tokens.
+
+        It ends with the token after the first one whose probability of a hallucination, the sigmoid
+        of its score, is at least `at` by one of the methods: those named, or all whose scores of
+        tokens are log-odds. Raises ConfigError for others.
+        """
+        if not 0 < at <= 1:
+            raise ConfigError(f"stopping: expected a probability above 0, found {at}")
+        self.on_token()
+        known = [name for name, method in self._methods.items() if method.is_log_odds]
+        names = known if models is None else list(models)
+        if not names or not set(names).issubset(known):
+            raise ConfigError(
+                "stopping: expected methods whose scores of tokens are log-odds, "
+                f"{', '.join(known) or 'of which there is none'}, found {', '.join(names)}"
+            )
+        return Stopping(lambda: self._stream, names, at)
+
+    def _told(self, token: Token) -> None:
+        """Keep a token that came, and tell who listens."""
+        while len(self.tokens) <= token.sequence:
+            self.tokens.append([])
+            self.token_scores.append({name: [] for name in self._methods})
+        self.tokens[token.sequence].append(token.id)
+        for name, score in token.scores.items():
+            self.token_scores[token.sequence][name].append(score)
+        for listener in self._listeners:
+            listener(token)
 
     def score_given(
         self, prompts: list[list[int]], answers: list[list[int]]
@@ -120,18 +194,38 @@ class Watch:
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
         passes = Passes(self.model, states, predictions, self.top_k)
-        with watch_passes(passes):
+        ends = ends_of(settings, options)
+        first = len(self.scores)
+        with self._streaming(passes, ends), watch_passes(passes):
             out = self._own(inputs, generation_config, **options)
             sequences = out if isinstance(out, Tensor) else out.sequences
-            spoken = read_spoken(ids, mask, sequences, ends_of(settings, options))
+            spoken = read_spoken(ids, mask, sequences, ends)
             rows: list[Row] = [{} for _ in spoken.prompts]
             if passes.saw(spoken):
                 keeps_cache = sequences is not out or "past_key_values" in options
                 rows = passes.rows(spoken, keeps_cache=keeps_cache)
         missing = [name for name in self.columns if name not in (*KNOWN, *rows[0])]
         self.scores += self._scores_of(spoken, self._with_second_pass(rows, missing, spoken))
-        self.tokens += spoken.answers
+        self.tokens[first:] = spoken.answers
         return out
+
+    @contextmanager
+    def _streaming(self, passes: Passes, ends: set[int]) -> Iterator[None]:
+        """Score the tokens of a call of `generate` as they come, if somebody wants that."""
+        if not self._methods:
+            yield
+            return
+        first = len(self.scores)
+        dtype = torch.bfloat16 if self.model.dtype == torch.bfloat16 else torch.float16
+        stream = TokenStream(self._methods, self.numbers, dtype, ends, first, self._told)
+        passes.on_token = stream.take
+        passes.layers_of_tokens = {i for one in self._methods.values() for i in one.layers}
+        del self.tokens[first:], self.token_scores[first:]  # of a call that failed
+        self._stream = stream
+        try:
+            yield
+        finally:
+            self._stream = None
 
     def _with_second_pass(
         self, rows: list[Row], columns: Sequence[str], spoken: Spoken
@@ -159,9 +253,10 @@ class Watch:
             row |= {"answer": text, "question_id": ""}
         columns = {name: self._packed(name, [row[name] for row in rows]) for name in self.columns}
         found = self.scorer(Batch(torch.arange(len(rows)), columns))
-        return [
-            {name: float(scores[i]) for name, scores in found.items()} for i in range(len(rows))
-        ]
+        scores = [{name: float(one[i]) for name, one in found.items()} for i in range(len(rows))]
+        if self.on_rows is not None:
+            self.on_rows(rows, scores)
+        return scores
 
     def _packed(self, name: str, values: list[Any]) -> Any:
         """A column of a batch."""
@@ -183,20 +278,27 @@ class Watch:
         return filled
 
 
+def reader_in(name: str, models: TrainedModels) -> Any:
+    """A detector's class, or a probe as it was in the run."""
+    reader: Any = find(name)
+    other = None if name in DETECTORS else reader.otherwise
+    return (
+        other if other and not models.results.layers.keys() >= of_layers(reader.columns) else reader
+    )
+
+
 def columns_read(name: str, models: TrainedModels) -> tuple[str, ...]:
     """What a method reads of a trace; raises ConfigError for what generation cannot give."""
-    reader: Any = find(name)
+    reader = reader_in(name, models)
     columns = reader.columns
     if name in DETECTORS:
         columns = reader.columns_for(settings_for(name, models.config))
-    elif reader.otherwise and not models.results.layers.keys() >= of_layers(columns):
-        columns = reader.otherwise.columns  # as in the run
     replaced = models.config.replaced
     for column in columns or ("fields",):
         if column not in GIVEN or column in replaced:
             raise ConfigError(
                 f"watch: {name} reads {replaced.get(column, column)!r}, which generation does not "
-                "give; leave it out: load_run(..., models=[...])"
+                "give; leave it out with --models"
             )
     return tuple(columns)
 
@@ -235,17 +337,58 @@ def layers_read(
 
 def positions_read(name: str, models: TrainedModels, shapes: Shapes) -> Sequence[int] | None:
     """The layers of its first column that a method reads, by position; None for all."""
-    config = models.config
     if name in DETECTORS:
-        columns = columns_read(name, models)
-        empty = {column: empty_column(column, shapes[column]) for column in columns}
-        data = data_in_memory(Batch(torch.arange(0), empty), models.results.layers, config)
-        return load_detector(name, config.seed, models, data).layers_read
+        return loaded_detectors(name, models, shapes)[0].layers_read
     probe: Any = find(name)
     if getattr(probe, "by_layer", False):
         fitted: Any = load_probe(name, models)
         return [fitted.alternative]
     return getattr(probe, "layers_read", None)
+
+
+def loaded_detectors(name: str, models: TrainedModels, shapes: Shapes) -> list[Detector]:
+    """A detector of each seed."""
+    config = models.config
+    columns = columns_read(name, models)
+    empty = {column: empty_column(column, shapes[column]) for column in columns}
+    data = data_in_memory(Batch(torch.arange(0), empty), models.results.layers, config)
+    seeds = range(config.seed, config.seed + config.seeds)
+    return [load_detector(name, seed, models, data).eval() for seed in seeds]
+
+
+def token_method(name: str, watch: Watch) -> TokenMethod | None:
+    """How a method scores tokens one by one; None if it cannot, or its score is of all of them."""
+    reader, read = reader_in(name, watch.models), columns_read(name, watch.models)
+    columns: tuple[str, ...] = ()
+    if name in DETECTORS:
+        columns = reader.columns_for_tokens(read)
+    elif isinstance(reader, Probe):
+        columns = reader.columns_for_tokens()
+    by_gradient = WHOLE in read and not getattr(reader, "scores_tokens_alone", False)
+    if not columns or by_gradient or not {*KNOWN, *PREDICTIONS, WHOLE}.issuperset(columns):
+        return None
+    layers: Sequence[int] = ()
+    if WHOLE in columns:
+        positions = positions_read(name, watch.models, watch.shapes)
+        every = range(len(watch.numbers)) if positions is None else positions
+        layers = [watch.numbers[i] for i in every]
+    return TokenMethod(columns, layers, token_scorer(name, reader, watch))
+
+
+def token_scorer(name: str, reader: Any, watch: Watch) -> Callable[[Batch], NDArray[np.float32]]:
+    """Scores (n,) of a batch of n tokens, the mean over the seeds."""
+    if name not in DETECTORS:
+        fitted = load_probe(name, watch.models)
+        return lambda batch: reader.token_scores(fitted, batch).numpy()
+    detectors = loaded_detectors(name, watch.models, watch.shapes)
+
+    def score(batch: Batch) -> NDArray[np.float32]:
+        with scoring.LOCK:  # others may move them to another device
+            there = batch.to(next(detectors[0].parameters()).device)
+            found: Any = [one.token_scores(there) for one in detectors]
+            return torch.stack(found).mean(0).float().cpu().numpy()
+
+    return score
 
 
 def empty_column(name: str, shape: tuple[int, ...]) -> Tensor | Ragged:
@@ -289,7 +432,7 @@ def check_live(
         raise DataError(
             f"watch: {found.key} {found.found!r:.100}, where the run was trained on "
             f"{found.expected!r:.100}; scores would mean nothing: give the model of the run "
-            "(force=True scores this one all the same)"
+            "(--force scores this one all the same)"
         )
 
 

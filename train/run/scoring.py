@@ -1,5 +1,6 @@
 """Scores of any traces, and of their tokens, by what a finished run has trained."""
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,6 +9,7 @@ from threading import Lock
 from typing import Any, cast
 
 import numpy as np
+import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
@@ -69,6 +71,16 @@ __all__ = [
 ]
 
 LOCK = Lock()  # the number of threads of arithmetic is one for the process
+
+
+def begin_child() -> None:
+    """In a forked process: OpenMP waits for threads that are not there, and so would the lock."""
+    global LOCK
+    LOCK = Lock()
+    torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=begin_child)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ HELP = {
     "prompt_tokens_total": "Tokens of prompts.",
     "answer_tokens_total": "Tokens of answers.",
     "answer_seconds_total": "Time that answers and their scores took.",
+    "kept_total": "Answers handed over to be kept.",
     "hallucinations_total": "Answers at or above the threshold of a method.",
 }
 

@@ -27,21 +27,14 @@ from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.tokenization import go_on, tokenize
 from store.sources.huggingface.turns import PlainText
 from train.library.guard import Guard
+from train.library.watch import Watch
+from train.serve.keep import Keep
+from train.serve.limits import Keeping, Limits
 from train.serve.requests import Asked, Refused
 
-__all__ = ["Answer", "Engine", "Job", "Limits"]
+__all__ = ["Answer", "Engine", "Job"]
 
 Verdict = dict[str, dict[str, Any]]  # method -> score, threshold, decision
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a request may take."""
-
-    tokens: int = 512  # of an answer
-    seconds: float = 120.0  # from its coming to its last token
-    requests: int = 64  # that run or wait
-    body_bytes: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class Job:
 class Engine:
     """Answers requests one after the other.
 
-    Raises what `Guard.watch` raises.
+    Raises what `Watch` and `Keep` raise.
     """
 
     def __init__(
@@ -82,10 +75,14 @@ class Engine:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         limits: Limits,
+        keeping: Keeping | None = None,
         *,
         force: bool = False,
     ) -> None:
-        self.watch = guard.watch(model, tokenizer, force=force)
+        parts = guard.score, guard.names, guard.models, model, tokenizer
+        self.watch = Watch(*parts, force=force, whole=keeping is not None)
+        self.keep = None if keeping is None else Keep(keeping, self.watch, guard.names)
+        self.watch.on_rows = self._note
         self.thresholds = guard.thresholds
         self.model: Any = model
         self.tokenizer = tokenizer
@@ -94,6 +91,18 @@ class Engine:
         self.n_open = 0
         self._thread = ThreadPoolExecutor(1, "generate")
         self._plain = PlainText(tokenizer)
+        self._row: dict[str, Any] = {}  # of the last answer
+        self._is_closed = threading.Event()
+
+    def close(self) -> None:
+        """End what still runs, and write what is to be kept."""
+        self._is_closed.set()
+        self._thread.shutdown()
+        if self.keep is not None:
+            self.keep.close()
+
+    def _note(self, rows: list[dict[str, Any]], _: object) -> None:
+        (self._row,) = rows
 
     def submit(self, asked: Asked) -> Job:
         """Have a request wait for its turn; raises Refused if too many do."""
@@ -123,10 +132,13 @@ class Engine:
             job.send(Refused(500, f"the request failed: {type(error).__name__}"))
 
     def _check(self, job: Job) -> None:
-        if job.is_gone.is_set():
-            raise _Gone
+        self._check_wanted(job)
         if time.monotonic() > job.deadline:
             raise Refused(503, f"no turn within {self.limits.seconds:g} s; try again later")
+
+    def _check_wanted(self, job: Job) -> None:
+        if job.is_gone.is_set() or self._is_closed.is_set():
+            raise _Gone
 
     def _speak(self, job: Job) -> Answer:
         """Generate an answer, piece by piece, and score it."""
@@ -147,16 +159,16 @@ class Engine:
                 attention_mask=torch.ones_like(inputs),
                 max_new_tokens=max_tokens,
                 streamer=_Pieces(self.tokenizer, job.send),
-                stopping_criteria=StoppingCriteriaList([_Ends(job)]),
+                stopping_criteria=StoppingCriteriaList([_Ends(job, self._check_wanted)]),
                 **settings,
             )
         n_written = out.shape[1] - len(ids)
         self.watch.tokens.clear()
-        is_ended = int(out[0, -1]) in ends
-        verdict = self._verdict(self.watch.scores.pop())
+        finish = "stop" if int(out[0, -1]) in ends else "length"
+        verdict = self._verdict(asked, self.watch.scores.pop(), finish)
         self.counts["answer_tokens_total"] += n_written
         self.counts["answer_seconds_total"] += time.monotonic() - start
-        return Answer(verdict, len(ids), n_written, "stop" if is_ended else "length")
+        return Answer(verdict, len(ids), n_written, finish)
 
     def _score(self, job: Job) -> Answer:
         """Score an answer that is given."""
@@ -165,9 +177,12 @@ class Engine:
             raise Refused(400, "answer: expected one with tokens, found none", "answer")
         self._room(job.asked, len(prompt) + len(answer) - 1)
         (scores,) = self.watch.score_given([prompt], [answer])
-        return Answer(self._verdict(scores), len(prompt), len(answer))
+        return Answer(self._verdict(job.asked, scores, ""), len(prompt), len(answer))
 
-    def _verdict(self, scores: dict[str, float]) -> Verdict:
+    def _verdict(self, asked: Asked, scores: dict[str, float], finish: str) -> Verdict:
+        """What the methods say of the last answer, which may be kept."""
+        if self.keep is not None:
+            self.counts["kept_total"] += self.keep.consider(asked, self._row, scores, finish)
         verdict = {}
         for name, score in scores.items():
             threshold = self.thresholds.get(name)
@@ -227,13 +242,13 @@ class _Gone(Exception):
 class _Ends(StoppingCriteria):
     """Ends an answer whose time is over, or whose client has left."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, check: Callable[[Job], None]) -> None:
         self.job = job
+        self.check = check
 
     def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Any:
         """(B, T) token ids -> bool (B,)."""
-        if self.job.is_gone.is_set():
-            raise _Gone
+        self.check(self.job)
         is_late = time.monotonic() > self.job.deadline
         return torch.full((len(input_ids),), is_late, device=input_ids.device)
 

@@ -9,7 +9,7 @@ more is run, with the cache of the others.
 Axes: B sequences, W tokens of the padded prompts, n tokens that were written, d hidden size.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -17,16 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from store.errors import SchemaError
 from store.sources.huggingface.collectors import HalfRangeError, Layout, StateColumns
 from store.sources.huggingface.generation import cut_at_end, end_ids
 from store.sources.huggingface.module_outputs import Takes, run_watched
 from store.sources.huggingface.predictions import FIRST, prediction_columns
 
-__all__ = ["Passes", "Spoken", "read_spoken", "watch_passes"]
+__all__ = ["WHOLE", "Passes", "Spoken", "read_spoken", "watch_passes"]
 
+OnToken = Callable[[Tensor, dict[int, Tensor], dict[str, NDArray]], None]
 WHOLE = "hidden_states"
 EOS = "eos_logprob"
 
@@ -71,12 +74,16 @@ class Passes:
     """Collects the passes of a generation.
 
     `layers` are by column of states, ascending, those to keep; `predictions` the columns of these.
+    `on_token` is told each token as soon as it went through the model: the tokens (B,), by layer
+    `layers_of_tokens` the states (B, d) of these, and by column what is known of their prediction.
     """
 
     model: PreTrainedModel
     layers: Mapping[str, Sequence[int]]
     predictions: Collection[str] = ()
     top_k: int = 10
+    on_token: OnToken | None = None
+    layers_of_tokens: Collection[int] = ()
     widths: list[int] = field(default_factory=list)  # tokens of each pass
     _states: dict[int, list[Tensor]] = field(default_factory=dict)  # by layer: (B, t, d) of a pass
     _described: list[list[dict[str, Any]]] = field(default_factory=list)  # of each token
@@ -91,9 +98,13 @@ class Passes:
         takes = Takes()
         for layer in {layer for layers in self.layers.values() for layer in layers}:
             takes.states[layer].append(partial(self._keep, layer))
+        of_token: dict[int, Tensor] = {}
+        for layer in self.layers_of_tokens:
+            takes.states[layer].append(partial(self._note, of_token, layer))
         out = run_watched(self.model, takes, **inputs)
         self.widths.append(ids.shape[1])
         self._inputs = inputs
+        self._tell(ids[:, -1], of_token)
         if self.predictions:
             self._logits = out.logits[:, -1:]
         if EOS in self.predictions:
@@ -107,6 +118,23 @@ class Passes:
         kept = states if WHOLE in self.layers else states[:, -1:]
         self._states.setdefault(layer, []).append(kept.clone())
 
+    def _note(self, noted: dict[int, Tensor], layer: int, states: Tensor) -> None:
+        noted[layer] = states[:, -1].clone()
+
+    def _tell(self, tokens: Tensor, states: dict[int, Tensor]) -> None:
+        """Hand on the tokens (B,) of the last pass, unless it was that of the prompts."""
+        if self.on_token is None or len(self.widths) < 2:
+            return
+        if self.widths[-1] != 1 or not self._is_plain:
+            raise SchemaError(
+                f"expected a pass for each token, as scores of tokens need, found one of "
+                f"{self.widths[-1]}; generate with a cache, without a model that assists"
+            )
+        rows = self._described[-1] if self._described else [{}]
+        self.on_token(
+            tokens, states, {name: np.stack([row[name][0] for row in rows]) for name in rows[0]}
+        )
+
     def _describe(self, tokens: Tensor) -> None:
         """The predictions of tokens (B,) by the last pass."""
         wanted = [name for name in self.predictions if name != EOS]
@@ -119,9 +147,12 @@ class Passes:
     def saw(self, spoken: Spoken) -> bool:
         """Whether the passes were those of a prompt and of one token after the other."""
         n = spoken.written.shape[1]
+        return self._is_plain and self.widths[:n] == [spoken.width, *[1] * (n - 1)]
+
+    @property
+    def _is_plain(self) -> bool:
         mask = self._inputs.get("attention_mask")  # none where nothing is padding
-        is_plain = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
-        return is_plain and self.widths[:n] == [spoken.width, *[1] * (n - 1)]
+        return mask is None or (isinstance(mask, Tensor) and mask.ndim == 2)
 
     def rows(self, spoken: Spoken, *, keeps_cache: bool) -> list[dict[str, Any]]:
         """The columns of each sequence, as an extraction makes them, while passes are watched.
@@ -145,8 +176,13 @@ class Passes:
         """Have the last token predicted, and run it where its states are wanted."""
         last = spoken.written[:, -1:]
         n = spoken.written.shape[1]
-        if (not self.layers and EOS not in self.predictions) or max(map(len, spoken.answers)) < n:
+        if max(map(len, spoken.answers)) < n:
             self._describe(last[:, 0])
+            return
+        if not self.layers and not self.layers_of_tokens and EOS not in self.predictions:
+            self._describe(last[:, 0])
+            self.widths.append(1)  # it would be one
+            self._tell(last[:, 0], {})
             return
         inputs = dict(self._inputs)
         cache: Any = inputs.get("past_key_values")

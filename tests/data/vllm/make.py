@@ -10,14 +10,10 @@ lacks: pinned memory, and events that can be asked.
 
 import fcntl
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -28,8 +24,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connecto
 )
 
 FOLDER = Path(__file__).parent
-TESTS = FOLDER.parents[1] / "store"
-PORT = 18273
+sys.path.insert(0, str(FOLDER.parents[1] / "store"))
+from served_vllm import ask, make_model, serving  # noqa: E402
+
 LAYERS = [4, 1, 3]  # in the files they rise; 4 is the last one
 ASKED = [  # folder, prompt, what else is asked
     ("answers", "4711+*22=", {"max_tokens": 6}),
@@ -65,7 +62,8 @@ class CpuConnector(ExampleHiddenStatesConnector):
             super()._submit_async_write(pending)
 
 
-def serve(model, states, log, dtype):
+def arguments(states):
+    """What has vLLM's own connector write files into a folder."""
     speculative = {
         "method": "extract_hidden_states",
         "num_speculative_tokens": 1,
@@ -77,31 +75,8 @@ def serve(model, states, log, dtype):
         "kv_role": "kv_producer",
         "kv_connector_extra_config": {"shared_storage_path": str(states)},
     }
-    paths = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", model, "--port", str(PORT)),
-            *("--dtype", dtype, "--enforce-eager", "--max-model-len", "64"),
-            *("--served-model-name", "tiny", "--max-num-seqs", "8"),
-            *("--max-num-batched-tokens", "16"),  # prompts in chunks
-            *("--speculative-config", json.dumps(speculative)),
-            *("--kv-transfer-config", json.dumps(transfer)),
-        ],
-        env=os.environ | {"PYTHONPATH": paths, "VLLM_CPU_KVCACHE_SPACE": "1"},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-
-
-def ask(request):
-    call = urllib.request.Request(
-        f"http://127.0.0.1:{PORT}/v1/completions",
-        json.dumps({"model": "tiny", **request}).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(call) as answer:  # noqa: S310 - our own server
-        return json.load(answer)
+    speculative, transfer = json.dumps(speculative), json.dumps(transfer)
+    return ["--speculative-config", speculative, "--kv-transfer-config", transfer]
 
 
 def wait_until_written(states):
@@ -120,38 +95,15 @@ def file_of(response, states):
     return path
 
 
-def wait_for(server):
-    while server.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health")
-        except urllib.error.URLError:
-            time.sleep(1)
-        else:
-            return
-    raise SystemExit("the server ended")
-
-
-def run(model, asked, states, log, dtype="float32"):
+def run(model, asked, states, log):
     """Responses to requests that are all sent at once."""
-    server = serve(model, states, log, dtype)
-    try:
-        wait_for(server)
-        with ThreadPoolExecutor(len(asked)) as pool:
-            responses = list(pool.map(ask, asked))
+    with (
+        serving(model, arguments(states), log, [FOLDER]),
+        ThreadPoolExecutor(len(asked)) as pool,
+    ):
+        responses = list(pool.map(ask, asked))
         wait_until_written(states)
-    finally:
-        server.terminate()
-        server.wait()
     return responses
-
-
-def make_model(folder):
-    sys.path.insert(0, str(TESTS))
-    from served_llama import build_llama
-
-    model, tokenizer = build_llama()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def main():

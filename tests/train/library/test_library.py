@@ -1,6 +1,7 @@
 """Detectors fitted and used in Python: the results of the command line, and scores of predict."""
 
 import json
+import multiprocessing
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from store import Batch, TraceStore
 from train import fit_detectors, load_run
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.results import as_json
+from train.run import scoring
 
 SETTINGS = {
     "epochs": 2,
@@ -120,6 +122,25 @@ def test_threads_share_a_guard(saved, store_path):
         }
 
 
+def test_a_forked_process_scores(saved, store_path):
+    """Where OpenMP's threads, and whoever holds the lock, are not."""
+    guard = load_run(saved, ["logreg_pca", "lstm_solo"], force_cpu=True)
+    batch = TraceStore.open(store_path).read(range(40))
+    big = batch["hs_last"].repeat(200, 1, 1)
+    expected = guard.score({"hs_last": big})
+    found = multiprocessing.get_context("fork").Queue()
+
+    def child():
+        found.put({name: one.tolist() for name, one in guard.score({"hs_last": big}).items()})
+
+    with scoring.LOCK:
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+    for name, scores in found.get(timeout=60).items():
+        np.testing.assert_allclose(scores, expected[name])
+    process.join()
+
+
 def test_an_exported_file_says_what_it_expects_and_no_path(saved, tmp_path):
     path = tmp_path / "guard.safetensors"
     load_run(saved, ["lstm_solo"]).export(path)
@@ -193,14 +214,17 @@ def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
     for settings, message in (
         ({"sedes": 3}, "found 'sedes'"),
         ({"seeds": "3"}, "seeds: expected int, found '3'"),
-        ({"seeds": 0}, "--seeds: expected at least 1"),
-        ({"only": "saplma,x"}, "--only: there is no 'x'"),
+        ({"seeds": 0}, "seeds: expected at least 1"),
+        ({"only": "saplma,x"}, "only: there is no 'x'"),
         ({"only": "mean_logprob"}, "expected a detector to train"),
+        ({"only": "drift", "models": "saplma"}, "only: not allowed with models; name all"),
+        ({"amp": False, "precision": "16-mixed"}, "amp=False: expected precision 32 or none"),
     ):
         with pytest.raises(ConfigError) as error:
             fit_detectors(store_path, **settings)
         assert message in str(error.value)
-    with pytest.raises(ConfigError, match="the run has no 'x'"):
+        assert "--" not in str(error.value).replace("--help", "")
+    with pytest.raises(ConfigError, match=r"^models: the run has no 'x'"):
         load_run(saved, "x")
     with pytest.raises(DataError, match="results\\.json: expected a file of a finished run"):
         load_run(tmp_path)
@@ -238,3 +262,13 @@ def test_one_flipped_byte_of_an_exported_file_is_found(saved, tmp_path):
 
 def test_a_guard_is_short_in_a_notebook(saved):
     assert repr(load_run(saved, ["lstm_solo"])) == "Guard(lstm_solo)"
+
+
+def test_conventions_of_scikit_learn(saved, store_path):
+    guard = load_run(saved, ["lstm_solo", "drift"], force_cpu=True)
+    found = guard.predict_proba(store_path, "drift")
+    np.testing.assert_array_equal(found[:, 1], guard.score(store_path)["drift"])
+    np.testing.assert_allclose(found.sum(1), 1)
+    with pytest.raises(ConfigError, match="model: expected one of lstm_solo, drift, found None"):
+        guard.predict_proba(store_path)
+    assert guard.get_params()["lstm_hidden"] == SETTINGS["lstm_hidden"]

@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from store import SchemaError
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.kept import Kept
@@ -17,7 +18,8 @@ from train.errors import ConfigError, DataError
 N, BATCH = 24, 8
 # of one layer, of all layers, of all tokens, of predictions, of attention, of the logit lens
 ONLY = "saplma,lstm_solo,clap,drift,token_sequence,los_net,mahalanobis,coe,lapeigvals,lookback_lens"
-ONLY += ",trilens,llm_check_logit,mean_logprob,entropy,answer_length,answer_text,question_only"
+ONLY += ",logreg_best,margin,trilens,llm_check_logit,mean_logprob,entropy,answer_length"
+ONLY += ",answer_text,question_only"
 LIGHT = [name for name in ONLY.split(",") if name not in ("lapeigvals", "lookback_lens", "trilens")]
 
 
@@ -145,6 +147,83 @@ def test_samples_configs_and_dicts(saved, questions, tokenizer, model):
         model.generate(**inputs, max_new_tokens=5, do_sample=False)
     for one, other in zip(watch.scores, again.scores, strict=True):
         assert one == pytest.approx(other, abs=2e-3)
+
+
+ALONE = ["saplma", "lstm_solo", "logreg_best", "mean_logprob", "entropy", "margin"]
+
+
+@pytest.mark.parametrize("max_new_tokens", [12, 1])
+def test_tokens_are_scored_as_they_come(
+    saved, questions, tokenizer, model, tmp_path, max_new_tokens
+):
+    """As `predict --tokens` does; of answers that end and that are cut off, one call at a time."""
+    store = extract(tmp_path / "a.zarr", questions[:N], tokenizer, max_new_tokens)
+    guard = load(saved, [*ALONE, "token_sequence"])
+    came = []
+    with guard.watch(model, tokenizer) as watch:
+        watch.on_token(came.append)
+        for first in range(0, N, BATCH):
+            inputs = padded(ask(tokenizer, questions[first : first + BATCH]), first // BATCH)
+            model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
+    scorer = guard.read(store, force=True)
+    lengths = store.lengths("tokens")
+    starts = np.cumsum([0, *lengths])
+    for name in ALONE:
+        scores = scorer.score_tokens(name)
+        for i, trace in enumerate(store):
+            expected = scores[starts[i] : starts[i + 1]][int(trace["prompt_len"]) :]
+            found = watch.token_scores[i][name]
+            np.testing.assert_allclose(found, expected, atol=2e-3, err_msg=name)
+    assert list(watch.token_scores[0]) == ALONE  # token_sequence needs all of them
+    by_sequence = [[one for one in came if one.sequence == i] for i in range(N)]
+    assert [[one.id for one in row] for row in by_sequence] == watch.tokens
+    assert [one.position for one in by_sequence[0]] == list(range(len(watch.tokens[0])))
+    assert by_sequence[3][0].scores["entropy"] == watch.token_scores[3]["entropy"][0]
+
+
+def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
+    """With the token after it; others go on, and the scores are of what was said."""
+    guard = load(saved, ["saplma", "mean_logprob"])
+    inputs = padded(ask(tokenizer, questions[:BATCH]), 1)
+
+    def say(at):
+        with guard.watch(model, tokenizer) as watch:
+            watch.on_token()
+            rules = [] if at is None else [watch.stopping(at)]
+            options = {"max_new_tokens": 12, "do_sample": False, "stopping_criteria": rules}
+            model.generate(**inputs, **options)
+        return watch, rules
+
+    whole, _ = say(None)
+    odds = [row["saplma"] for row in whole.token_scores]
+    at = float(1 / (1 + np.exp(-np.median([max(row) for row in odds]))))
+    watch, [rule] = say(at)
+    assert 0 < sum(rule.ended) < BATCH
+    for i, row in enumerate(odds):
+        risky = [k for k, score in enumerate(row) if 1 / (1 + np.exp(-score)) >= at]
+        n = min(risky[0] + 2, len(row)) if risky else len(row)
+        assert watch.tokens[i] == whole.tokens[i][:n]
+        assert len(watch.token_scores[i]["saplma"]) == n
+    with pytest.raises(ConfigError, match=r"inside"):
+        model.generate(**inputs, max_new_tokens=2, stopping_criteria=[rule])
+
+
+def test_scores_of_tokens_that_cannot_be_had_are_refused(saved, questions, tokenizer, model):
+    inputs = ask(tokenizer, questions[:2])
+    watch = load(saved, ["answer_length", "lapeigvals"]).watch(model, tokenizer)
+    with pytest.raises(ConfigError, match="expected a method that scores a token without the othe"):
+        watch.on_token()
+    watch = load(saved, ["entropy"]).watch(model, tokenizer)
+    with pytest.raises(ConfigError, match="log-odds, of which there is none, found entropy"):
+        watch.stopping(0.9, ["entropy"])
+    with pytest.raises(ConfigError, match="expected a probability above 0, found 9"):
+        watch.stopping(9)
+    watch.on_token()
+    with watch, pytest.raises(SchemaError, match="found one of 7; generate with a cache"):
+        model.generate(**inputs, max_new_tokens=4, do_sample=False, use_cache=False)
+    with watch:
+        model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    assert len(watch.scores) == len(watch.tokens) == len(watch.token_scores) == 2
 
 
 def test_what_generation_cannot_give_is_said_at_watch(saved, tokenizer, model):

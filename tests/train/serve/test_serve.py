@@ -1,7 +1,7 @@
 """A served model: what OpenAI's clients get, and who is refused."""
 
+import errno
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,15 +9,20 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from starlette.testclient import TestClient
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from store import TraceStore
+from store.check.verify import verify_store
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.view.safety import HOSTS
 from store.write.build import build_store
 from train import fit_detectors, load_run
+from train.commands.main import main
 from train.serve.app import build_app
-from train.serve.engine import Engine, Limits
+from train.serve.engine import Engine
+from train.serve.limits import Keeping, Limits
 
 PROMPT = "Does Ada like chess?"
 ASKED = {"prompt": PROMPT, "max_tokens": 8}
@@ -34,18 +39,20 @@ def file(tmp_path_factory):
     return path / "guard.safetensors"
 
 
-def serve(file, **limits):
+def serve(file, keeping=None, **limits):
     """A client of a served model that has a chat template."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
     tokenizer.chat_template = (
         "{{ bos_token }}{% for one in messages %}{{ one.content }}{% endfor %}"
     )
-    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR)
+    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32)
     guard = load_run(file, force_cpu=True)
-    engine = Engine(guard, model.float(), tokenizer, Limits(**limits), force=True)
+    engine = Engine(guard, model, tokenizer, Limits(**limits), keeping)
     headers = {"Authorization": "Bearer right"}
     app = build_app(engine, "example", "right", HOSTS)
-    return TestClient(app, "http://127.0.0.1", headers=headers)
+    client = TestClient(app, "http://127.0.0.1", headers=headers)
+    client.engine = engine
+    return client
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +131,88 @@ def test_many_wait_and_too_many_are_refused(file):
     assert "trace_serve_open_requests 0" in lines
 
 
-def test_the_command_serves_until_a_signal(file):
+def ask_all(client, n=4):
+    """Different prompts; their answers."""
+    bodies = [{"prompt": PROMPT + " " * i, "max_tokens": 8} for i in range(n)]
+    return [client.post("/v1/completions", json=body).json() for body in bodies]
+
+
+def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
+    """By chance, and for their scores; with the columns of the run, so that it scores them."""
+    path = tmp_path / "kept.zarr"
+    with serve(file, Keeping(path, sample=0.5)) as client:
+        draws = iter([0.1, 0.9, 0.4, 0.6])
+        client.engine.keep.draw = lambda: next(draws)
+        answers = ask_all(client)
+        assert "trace_serve_kept_total 2" in client.get("/metrics").text.splitlines()
+        client.engine.close()
+    highest = [max(v["score"] for v in one["hallucination"].values()) for one in answers]
+    with serve(file, Keeping(path, above=sorted(highest)[2])) as client:
+        ask_all(client)
+        chat = client.post("/v1/chat/completions", json=CHAT).json()
+        given = {"prompt": PROMPT, "answer": "no"}
+        client.post("/score", json=given)
+        client.engine.close()
+    store = TraceStore.open(path)
+    assert len(store) >= 4
+    assert store.column("is_sampled").tolist()[:3] == [True, True, False]
+    first = store[0]
+    assert (first["question"], first["answer"]) == (
+        PROMPT,
+        answers[0]["choices"][0]["text"].strip(),
+    )
+    assert first["finish_reason"] == answers[0]["choices"][0]["finish_reason"]
+    assert len(set(store.column("question_id")[:2])) == 2
+    scores = load_run(file, force_cpu=True).score(store)
+    for name, found in scores.items():
+        assert store.column(f"score_{name}").tolist() == pytest.approx(found.tolist(), abs=2e-3)
+    assert chat["choices"][0]["message"]["content"]
+    assert PROMPT not in "".join(capfd.readouterr())
+    assert verify_store(path).problems == []
+
+
+def test_a_full_disk_stops_keeping_and_never_serving(file, tmp_path, monkeypatch, capfd):
+    path = tmp_path / "kept.zarr"
+    with serve(file, Keeping(path, sample=1)) as client:
+        writer = client.engine.keep.recorder._writer
+
+        def full(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(writer, "append", full)
+        for one in ask_all(client, 3):
+            assert one["hallucination"]
+        client.engine.close()
+    said = capfd.readouterr().err
+    assert said.count("recording has stopped, serving goes on: OSError(28") == 1
+    assert PROMPT not in said
+    assert len(TraceStore.open(path)) == 0
+
+
+def test_what_is_kept_is_said_with_where(capsys):
+    for flags in (["--keep", "a.zarr"], ["--sample", ".1"], ["--keep-above", "2"]):
+        assert main(["serve", "--run", "r", "--model", "m", *flags]) == 2
+    said = capsys.readouterr().err
+    assert said.count("--keep: expected with --sample or --keep-above, and these with it") == 2
+    assert "expected a number from 0 to 1, found 2" in said
+
+
+def test_the_command_serves_until_a_signal(file, tmp_path):
+    """A request that runs is answered, and kept, after the signal."""
     argv = [sys.executable, "-m", "train", "serve", "--run", file, "--model", MODEL_DIR]
-    with subprocess.Popen([*argv, "--force"], stdout=subprocess.PIPE, text=True) as process:
-        url = process.stdout.readline().strip()
+    argv += ["--dtype", "fp32", "--keep", tmp_path / "kept.zarr", "--sample", "1"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        url, token = (process.stdout.readline().strip() for _ in range(2))
         with urllib.request.urlopen(url.replace("/v1", "/health")) as answer:  # noqa: S310
             assert json.load(answer)["status"] == "ok"
-        os.kill(process.pid, signal.SIGTERM)
+        headers = {"Authorization": f"Bearer {token.removeprefix('token: ')}"}
+        with ThreadPoolExecutor(1) as thread:
+            body = json.dumps(ASKED | {"stream": True}).encode()
+            asked = urllib.request.Request(f"{url}/completions", body, headers)  # noqa: S310
+            with urllib.request.urlopen(asked) as events:  # noqa: S310
+                process.send_signal(signal.SIGTERM)
+                text = thread.submit(events.read).result().decode()
+    assert "hallucination" in text
+    assert text.endswith("data: [DONE]\n\n")
     assert process.returncode == -signal.SIGTERM
+    assert len(TraceStore.open(tmp_path / "kept.zarr")) == 1
