@@ -557,7 +557,7 @@ SIGNALS: dict[str, Signal] = {
         is_wide=True,
         # with 1,400 and 2,800 the three networks missed it: set by AUROCs on test, at data seed 0
         n_train=4200,
-        misses={"lstm_solo": "by less than .001; why was not found"},
+        misses={"lstm_solo": "by less than .001, and by .006 at data seed 1; why was not found"},
     ),
     "duplicates": Signal(
         plant_question, None, (), (*STATE_METHODS, "logreg_mean", "question_only"), n_copies=3
