@@ -154,7 +154,7 @@ def score_method(task: Task) -> tuple[float, float]:
     # of a method that learns nothing else the run of another has the settings
     models = task.method if task.method in {*DETECTORS, *PROBES} else "logreg_pca"
     config = parse_arguments([*task.options, "--models", models]).config
-    data = open_data(config, task.path).splits[0]
+    data = open_data(config, [task.path]).splits[0]
     with launched(config) as fabric, TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder), id="")
         trainer = Trainer(directory, data, fabric, TrainingProgress(visible=False))

@@ -49,6 +49,7 @@ SIZES = {
     "images": "--size-mb 1 --threads 1 --image-tokens 8",
     "remote": "--size-mb 8",
     "mirrored": "--size-mb 8",
+    "joined": "--size-mb 8",
 }
 SHARED = ("__init__", "all", "changes", "data", "epochs", "figures", "flat_copy", "harness")
 SHARED += ("object_server", "program", "readme", "revision_worker", "tables", "view_page")

@@ -213,6 +213,7 @@ def test_benchmarks_that_are_cited_exist(document):
             "judged.csv",
             "ground_truth_scores.csv",
             "answers.csv",
+            "notes.csv",
         ):
             assert (ROOT / "benchmarks" / "results" / name).exists(), name
 

@@ -19,6 +19,7 @@ STANDARDISING = [
     "icr_probe",
     "token_sequence",
     "state_sequence",
+    "los_net",
     "charm",
     "charm_edges",
     "act_conv",

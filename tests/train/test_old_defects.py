@@ -30,7 +30,7 @@ def data(store_path):
 
 
 def work(config, data):
-    return open_data(config, data.store.path)
+    return open_data(config, [data.store.path])
 
 
 def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):

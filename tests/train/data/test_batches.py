@@ -216,6 +216,6 @@ def test_fewer_rows_than_a_batch(named):
     ):
         check_batch(splits, named, n + 1)
     settings = Config(models="logreg_pca", batch_size=n + 1, columns="hs_last=states")
-    assert open_data(settings, named.path).names == ["logreg_pca"]
+    assert open_data(settings, [named.path]).names == ["logreg_pca"]
     with pytest.raises(DataError, match="at least one batch"):
-        open_data(replace(settings, models="saplma"), named.path)
+        open_data(replace(settings, models="saplma"), [named.path])

@@ -253,7 +253,7 @@ BUILD = """
 import os, sys, time
 from store import TraceStore
 from store.write.build import build_store
-from store.write.copy import CopySource
+from store.write.source import CopySource
 from store.write.writer import StoreWriter
 
 append_row = StoreWriter.append

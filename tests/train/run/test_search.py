@@ -97,7 +97,7 @@ def test_the_scale_follows_the_data(tmp_path):
 
 def choose(path, loss_of, area=1.0, **settings):
     """The choices for halunet where a trial has a loss; and the epochs of all trials."""
-    data = open_data(Config(models="halunet", **settings), path).splits[0]
+    data = open_data(Config(models="halunet", **settings), [path]).splits[0]
     lengths = []
 
     def try_out(tried, epochs):
@@ -124,7 +124,7 @@ def test_a_layer_is_found_by_its_declaration(n_layers, best, expected, tmp_path)
 def test_layers_that_nobody_chose_are_not_recorded(tmp_path):
     """Without trials state_sequence reads three layers, which have no number."""
     path = tuning_stores.write_one_layer(tmp_path / "s.zarr", 60)
-    data = open_data(Config(models="state_sequence"), path).splits[0]
+    data = open_data(Config(models="state_sequence"), [path]).splits[0]
     described = describe_settings("state_sequence", data, {})
     assert {name: one.value for name, one in described.items()} == {
         "input_scale": "standard",
@@ -147,7 +147,7 @@ def test_trials_are_longer_where_nothing_is_learned(tmp_path):
 def test_trials_are_of_few_traces(tmp_path):
     """Drawn by the seed from train and validation; test is not among them."""
     path = tuning_stores.write_large(tmp_path / "s.zarr", n=1600, width=4)
-    data = open_data(Config(models="lstm_solo"), path).splits[0]
+    data = open_data(Config(models="lstm_solo"), [path]).splits[0]
     few = for_trials(data)
     assert len(few.splits.train) == N_TRACES
     assert set(few.splits.train) <= set(data.splits.train)
@@ -158,7 +158,7 @@ def test_trials_are_of_few_traces(tmp_path):
 def test_many_traces_have_fewer_epochs(tmp_path):
     """So many that a training is not longer; a number that is given stays."""
     path = tuning_stores.write_large(tmp_path / "s.zarr", n=100, width=4)
-    data = open_data(Config(models="lstm_solo"), path).splits[0]
+    data = open_data(Config(models="lstm_solo"), [path]).splits[0]
     for n_rows, n_epochs in ((1, 10), (3500, 7), (100_000, 5)):
         splits = replace(data.splits, train=np.zeros(n_rows, int))
         assert replace(data, splits=splits).n_epochs == n_epochs
