@@ -252,23 +252,22 @@ class Loader:
             "order": ORDER,
         }
 
-    def _order(self, epoch: int) -> EpochOrder:
-        """The order of an epoch, of all ranks."""
-        n = (self._now if epoch == self.epoch else self._all).n
-        return self.order_of(n, epoch)
+    def _visits_of(self, epoch: int) -> Visited:
+        """What is visited in this epoch or another one, which has all that the store has."""
+        return self._now if epoch == self.epoch else self._all
 
     def order_of(self, n: int, epoch: int) -> EpochOrder:
         return EpochOrder(n, self.seed, epoch, bool(self.shuffle), self.listed)
 
     def _batches(self, epoch: int, start: int) -> Batches:
         """The batches of this rank in the rest of an epoch."""
-        order = self._order(epoch)
+        visited = self._visits_of(epoch)
         ranks = current_rank(self.rank, self.world_size)
         return Batches(
-            order,
+            self.order_of(visited.n, epoch),
             self.batch_size,
             self.drop_last,
-            self._now.of_epoch(epoch),
+            visited.of_epoch(epoch),
             start,
             ranks,
             self.lends_rows,
@@ -334,8 +333,9 @@ class Loader:
 
     def _all_visits(self, epoch: int, start: int) -> np.ndarray:
         """The rows that all ranks together visit in the rest of an epoch, in order."""
-        rows = self._now.of_epoch(epoch)
-        return Batches(self._order(epoch), 1, rows=rows, start=start).visits()
+        visited = self._visits_of(epoch)
+        rows = visited.of_epoch(epoch)
+        return Batches(self.order_of(visited.n, epoch), 1, rows=rows, start=start).visits()
 
     def _refresh(self) -> None:
         """Take what was committed since, at the beginning of an epoch of a loader that follows."""

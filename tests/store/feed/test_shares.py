@@ -176,22 +176,26 @@ def test_a_data_set_has_shares(stores):
         GlobalShuffleSampler(5, weights=[1])
 
 
-def test_a_store_that_grew_has_its_share_in_the_next_epoch(stores, tmp_path):
-    last = one_column(
-        tmp_path / "new.zarr", "x", RAGGED, [np.full(1, i, np.int32) for i in range(8)]
-    )
-    both = [stores[0], last.path]
-    loader = TraceLoader(both, ["x"], 4, True, weights={"squad": 1, "new": 1})
+@pytest.mark.parametrize("codec", [None, "zstd:3"])
+def test_a_store_that_grew_has_its_share_in_the_next_epoch(tmp_path, codec):
+    """Also where chunks that are decoded do not fit the cache, which is told of two epochs."""
+    column = Column("int32", axis="tokens", codec=codec, chunk_items=4, shard_items=64)
+    both = [
+        one_column(tmp_path / name, "x", column, [np.full(1, i, np.int32) for i in range(n)]).path
+        for name, n in (("squad.zarr", 30), ("new.zarr", 8))
+    ]
+    options = {"cache_bytes": 64}
+    loader = TraceLoader(both, ["x"], 4, True, weights={"squad": 1, "new": 1}, **options)
     wanted = [row for batch in loader for row in batch.rows.tolist()]
-    loader = TraceLoader(both, ["x"], 4, True, weights={"squad": 1, "new": 1})
+    loader = TraceLoader(both, ["x"], 4, True, weights={"squad": 1, "new": 1}, **options)
     steps = iter(loader)
     found = [row for _ in range(2) for row in next(steps).rows.tolist()]
     state = loader.state_dict()
-    with StoreWriter.open(last.path) as writer:
+    with StoreWriter.open(both[1]) as writer:
         for i in range(8, 20):
             writer.append(f"t{i}", {"x": np.full(1, i, np.int32)})
     for follow in (False, True):
-        loader = TraceLoader(both, ["x"], 4, True, weights=[1, 1], follow=follow)
+        loader = TraceLoader(both, ["x"], 4, True, weights=[1, 1], follow=follow, **options)
         loader.load_state_dict(state)
         assert found + [row for batch in loader for row in batch.rows.tolist()] == wanted
         assert sum(map(len, loader)) == 40
