@@ -25,7 +25,8 @@ def take_new_rows(data: TrainingData) -> TrainingData:
         )
     if len(store) == len(data.store):
         return data
-    splits = read_splits(store, data.config)
+    drawn = replace(data.config, seed=data.splits.seed)  # the seed of a training is another
+    splits = read_splits(store, drawn)
     kept = np.concatenate([data.splits.val, data.splits.test])
     is_kept = np.isin(splits.questions[splits.train], splits.questions[kept])
     splits = replace(

@@ -235,6 +235,20 @@ def test_a_question_of_val_or_test_stays_there(source, tmp_path):
     assert now.splits.train.tolist() == data.splits.train.tolist()
 
 
+def test_every_training_goes_on_with_the_split_of_the_run(source, tmp_path):
+    """Each has a seed of its own, which draws nothing of the split."""
+    path = copy(tmp_path / "grows.zarr", source, range(100))
+    store = TraceStore.open(path)
+    config = Config(follow=True, schedule="constant")
+    data = TrainingData(store, read_splits(store, config), config)
+    with StoreWriter.open(path) as writer:
+        append(writer, source, range(100, 140))
+    whole = take_new_rows(data).splits.train.tolist()
+    assert set(data.splits.train.tolist()) < set(whole)
+    for seed in (1, 2):
+        assert take_new_rows(data.with_settings(seed=seed)).splits.train.tolist() == whole
+
+
 def test_only_the_last_of_several_stores_grows(source, tmp_path):
     paths = [
         copy(tmp_path / "a", source, range(100)),
