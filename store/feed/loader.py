@@ -528,8 +528,9 @@ class TraceLoader(Loader):
     weights
         Of each of several stores, above 0: in their order, or by their names, as
         `{"squad": 0.7, "nq": 0.3}` of `squad.zarr` and `nq.zarr`. They are shares of the visits
-        of an epoch, and need `shuffle`. An epoch ends when one store has had all of its rows, and
-        the next ones go on with those of the others.
+        of an epoch, and need `shuffle`. An epoch ends when one store has had all of its rows. Of
+        another one that has c of its n rows in an epoch, n // c epochs that follow each other have
+        different rows, and the next ones are drawn anew.
     replacement
         With `weights`, an epoch has as many visits as there are rows: the rows of a store that has
         fewer than its share come several times, each as often as the others, to within one.

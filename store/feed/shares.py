@@ -67,7 +67,8 @@ class EpochShares:
     """`shares[places]` are the rows or tokens of places, both int64 `(k,)`.
 
     A store is passed through in one order after another. Epochs follow each other in one of these
-    passes, as many as it has rows for; or several passes are in one epoch.
+    passes, as many as it has rows for, and what is left of it is not visited; or several passes are
+    in one epoch.
     """
 
     def __init__(self, shares: Shares, epoch: int, rows: np.ndarray | None) -> None:
