@@ -80,6 +80,7 @@ class Tokens(Command):
             rows = rows_of_split(store, self.split, self.seed)
         if self.where is not None:
             rows = rows_where(store, range(len(store)) if rows is None else rows, self.where)
+        n_traces = len(store) if rows is None else len(rows)
         memory_bytes = read_memory().available // 2
         if self.memory_mb is not None:
             memory_bytes = self.memory_mb * 1_000_000
@@ -103,5 +104,5 @@ class Tokens(Command):
             lambda done: done / len(source), lambda done: f"{done:,} tokens", "tokens"
         ) as progress:
             build_store(self.store, source, progress, command=self.typed)
-        say(f"{self.store}: {count(len(source), 'token')} of {count(len(store), 'trace')}")
+        say(f"{self.store}: {count(len(source), 'token')} of {count(n_traces, 'trace')}")
         return 0

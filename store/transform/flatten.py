@@ -9,7 +9,6 @@ memory and gathers each from there.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ class FlatSource:
         shuffle: bool = False,
         seed: int = 0,
     ) -> None:
-        for name in {ROW, POSITION}.intersection(columns):
+        for name in {TRACE_ID, ROW, POSITION}.intersection(columns):
             raise SchemaError(
                 f"{store.location}: a flat store has a column {name!r} of its own; leave it out"
             )
@@ -209,16 +208,12 @@ def _layers_of(store: TraceStore, columns: Sequence[str], layers: str | None) ->
 def _flat_schema(store: TraceStore, columns: Sequence[str], select: Select) -> Schema:
     """The columns, of single items of their selected shape."""
     flat = {ROW: Column("int64"), POSITION: Column("int64")}
-    chosen: Any = None  # by the constructor
     for name, values in store.read_arrays([], columns, select).columns.items():
         items = values.values if isinstance(values, Ragged) else values
         shape = () if isinstance(items, list) else items.shape[1:]
-        flat[name] = replace(
-            store.schema.columns[name],
-            axis=None,
-            item_shape=shape,
-            chunk_items=chosen,
-            shard_items=chosen,
+        column = store.schema.columns[name]
+        flat[name] = Column(
+            column.dtype, shape, None, column.axis_names, column.split, column.codec
         )
     return Schema(flat)
 

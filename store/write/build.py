@@ -15,7 +15,7 @@ from types import FrameType
 from store.errors import SchemaError, StoreError
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE
-from store.read.directory import PARTIAL
+from store.read.directory import PARTIAL, check_outside
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
@@ -170,7 +170,9 @@ def command_key(command: str | None) -> dict[str, str]:
 
 
 def check_new(path: Path) -> None:
-    """Raise SchemaError if something that is no store is where one is to be built."""
+    """Raise SchemaError if something that is no store is where one is to be built, or if that is
+    inside another store."""
+    check_outside(path)
     if (path.exists() or path.is_symlink()) and not (path / GROUP_FILE).is_file():
         raise SchemaError(
             f"{path}: expected a new path, found something there; remove it or choose another"

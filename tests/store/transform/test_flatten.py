@@ -152,7 +152,7 @@ def test_the_command(traces, tmp_path, capsys):
     command = ["tokens", path, str(traces.path), "--column", "h,label", "--layers", "16"]
     command += ["--tokens", "answer", "--where", "label == 0", "--shuffle", "--seed", "5"]
     assert main(command) == 0
-    assert "61 tokens of 6 traces" in capsys.readouterr().out
+    assert "61 tokens of 3 traces" in capsys.readouterr().out
     rows = [0, 2, 4]
     select = {"h": {"layers": "16"}}
     options = {"tokens": "answer", "rows": rows, "select": select, "arrays": "numpy"}
@@ -174,6 +174,9 @@ def test_what_is_refused(traces, tmp_path, capsys):
     )
     assert "there is no layer 9" in refused(capsys, *command, "h", "--layers", "9")
     assert "expected a column, found 'hh'" in refused(capsys, *command, "hh")
+    assert "column 'trace_id' of its own" in refused(capsys, *command, "x,trace_id")
+    inside = ["tokens", traces.path / "flat.zarr", *command[2:], "h"]
+    assert "expected a path outside of every store" in refused(capsys, *inside)
     nothing = [*command, "h", "--where", "label == 7"]
     assert "expected tokens to take, found none" in refused(capsys, *nothing)
     rows = {"a": {"h": np.zeros(2, "i1"), "row": 1}}
