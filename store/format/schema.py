@@ -33,6 +33,7 @@ FLATTENED = {  # what the name of a type begins with -> how its values are store
     "complex128": "store two numbers: values[..., None].view(np.float64) as float64 items (..., 2)",
     "bytes": "store np.frombuffer(value, np.uint8) as uint8 on a ragged axis of its own",
     "list": "store a list of texts as utf8, with json.dumps(texts)",
+    "utf8": "store a list of texts as utf8, with json.dumps(texts)",
 }
 _VERSION = re.compile(r"@[1-9][0-9]{0,18}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")

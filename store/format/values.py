@@ -93,7 +93,13 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
         return _encode_int(value, column.storage_dtype, where)
     if isinstance(value, np.ma.MaskedArray):
         raise SchemaError(f"{where}: expected an array without a mask, found one; fill it first")
-    value, is_bfloat16 = _from_torch(value)
+    try:
+        value, is_bfloat16 = _from_torch(value)
+    except TypeError as error:
+        raise SchemaError(
+            f"{where}: expected a tensor that NumPy can hold, found {error}; convert it first, or "
+            "store the bits of float8: tensor.view(torch.uint8) as uint8"
+        ) from error
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -211,9 +217,11 @@ def is_arrow(value: object) -> bool:
 
 def nested_array(array: Any) -> np.ndarray:
     """Lists of equal lengths, however deep, as one array; raises SchemaError for others."""
+    are_lists = hasattr(array, "value_lengths")
     if array.null_count:
-        raise SchemaError("expected lists without nulls, found some")
-    if not hasattr(array, "value_lengths"):
+        kind = "lists" if are_lists else "numbers"
+        raise SchemaError(f"expected {kind} without nulls, found some")
+    if not are_lists:
         return array.to_numpy(zero_copy_only=False)
     lengths = set(np.unique(array.value_lengths()).tolist())
     if len(lengths) > 1:

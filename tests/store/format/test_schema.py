@@ -27,6 +27,7 @@ def test_chosen_chunks_are_whole_in_a_shard_and_small_enough():
         ({"dtype": "float12"}, "expected one of bool.*'float12'$"),
         ({"dtype": "float8_e4m3fn"}, r"'float8_e4m3fn'; store the bits: values.view\(np.uint8\)"),
         ({"dtype": "float8_e5m2"}, "store the bits"),
+        ({"dtype": "utf8[]"}, r"'utf8\[\]'; store a list of texts as utf8, with json.dumps"),
         ({"dtype": "complex64"}, r"values\[..., None\].view\(np.float32\) as float32 items"),
         ({"dtype": "complex128"}, r"view\(np.float64\)"),
         ({"dtype": "bytes"}, "as uint8 on a ragged axis of its own"),

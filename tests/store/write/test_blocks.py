@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from oracle import SCHEMA, make_rows, write_store
 from sample import ROWS as SAMPLE_ROWS
 from sample import SCHEMA as SAMPLE
@@ -140,6 +141,8 @@ UNEVEN = pa.array([[1, 2], [3], [4, 5]], pa.list_(pa.int8()))
         (IDS, {"x": Ragged(np.arange(5), [0.0, 5.0])}, "expected offsets, integers (n_rows + 1,)"),
         (IDS, {"y": np.ma.masked_all((3, 2), int)}, "expected an array without a mask, found one"),
         (IDS, {"x": LISTS}, "column 'x': expected lists without nulls, found list"),
+        (IDS, {"y": pa.array([1, None, 2])}, "column 'y': expected numbers without nulls, found"),
+        (IDS, {"y": torch.zeros(3, 2).to(torch.float8_e5m2)}, "tensor.view(torch.uint8) as uint8"),
         (IDS, {"y": UNEVEN}, "column 'y': expected inner lists of one length, found [1, 2]"),
     ],
 )
