@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from store.errors import StoreError
-from store.read.batch import Batch, map_columns
+from store.read.batch import Batch, Ragged
 
 __all__ = ["DeviceCopies", "cuda_device"]
 
@@ -84,11 +84,9 @@ class DeviceCopies:
         """Have the stream that computes wait for a copy, and own it."""
         current = self._cuda.current_stream(self.device)
         current.wait_event(copy.event)
-
-        def own(tensor: Tensor) -> Tensor:
-            if tensor.is_cuda:  # else its memory might be given out again while it is read
-                tensor.record_stream(current)
-            return tensor
-
-        map_columns(copy.batch.columns, own)
+        for values in copy.batch.columns.values():
+            for tensor in values if isinstance(values, Ragged) else [values]:
+                if isinstance(tensor, Tensor) and tensor.is_cuda:
+                    # else its memory might be given out again while it is read
+                    tensor.record_stream(current)
         return copy.batch

@@ -126,6 +126,10 @@ class BlockOrder(EpochOrder):
         blocks = keyed_rows(places // self._block, self._n_blocks, self._keys)
         return blocks * self._block + places % self._block
 
+    def positions_of(self, rows: np.ndarray) -> np.ndarray:
+        """Raise NotImplementedError: nothing needs the inverse."""
+        raise NotImplementedError("an order of blocks has no inverse")
+
     def announced(self, positions: range) -> np.ndarray:
         """The rows of the windows, rising, that are to be in memory one window after these
         positions: of those after the windows that begin here, and of the first one."""

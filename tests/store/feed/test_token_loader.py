@@ -340,6 +340,8 @@ def test_an_order_of_blocks_has_each_row_once(n):
     parts = [BlockOrder(n, 7, 0, 8, 64)[range(i, min(i + 13, n))] for i in range(0, n, 13)]
     assert np.concatenate([[], *parts]).tolist() == order.tolist()
     assert n < 7 or order.tolist() != blocks_of(n, epoch=1).tolist()
+    with pytest.raises(NotImplementedError):
+        BlockOrder(n, 7, 0, 8, 64).positions_of(order)
 
 
 def test_how_well_blocks_are_mixed():
