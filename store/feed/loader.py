@@ -132,6 +132,8 @@ class Loader:
             raise ValueError("follow: expected False with rows=..., found True")
         if weights is not None and shuffle is not True:
             raise ValueError(f"weights: expected shuffle=True with them, found {shuffle!r}")
+        if replacement and weights is None:
+            raise ValueError("replacement: expected weights with it, found none")
         self._weights = None if weights is None else read_weights(opened, weights)
         self._replacement = replacement
         if weights is not None and given is not None:  # store by store
@@ -197,7 +199,10 @@ class Loader:
         return (cuts.searchsorted(visited.rows, "right") - 1).searchsorted(np.arange(len(cuts)))
 
     def __len__(self) -> int:
-        """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest."""
+        """Batches of the next iteration, as many on each rank; of a loaded epoch, of its rest.
+
+        With `follow`, those of the rows that were there when the last iteration began.
+        """
         _, world_size = current_rank(self.rank, self.world_size)
         return n_batches(self._n - self._start, world_size * self.batch_size, self.drop_last)
 

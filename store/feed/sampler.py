@@ -57,6 +57,8 @@ class GlobalShuffleSampler(DistributedSampler):
         replacement: bool = False,
     ) -> None:
         self._shares = None
+        if replacement and weights is None:
+            raise ValueError("replacement: expected weights with it, found none")
         if weights is not None:
             store = _store_of(data)
             self._shares = Shares(row_cuts(store), read_weights(store, weights), seed, replacement)

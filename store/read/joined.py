@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,7 +98,7 @@ def read_weights(store: TraceStore, weights: Weights) -> list[float]:
     if len(weights) != len(places):
         raise ValueError(f"weights: expected {len(places)}, one a store, found {len(weights)}")
     for place, weight in zip(places, weights, strict=True):
-        if not 0 < weight < math.inf:
+        if not (isinstance(weight, Real) and 0 < weight < math.inf):
             raise ValueError(f"weights: expected a number above 0 for {place}, found {weight!r}")
     return list(map(float, weights))
 

@@ -169,7 +169,7 @@ class TrainingData:
             rank=rank,
             world_size=world_size,
             weights=weights,
-            replacement=config.replacement,
+            replacement=weights is not None and config.replacement,
         )
 
     def read(self, rows: Sequence[int] | NDArray[np.int64], roles: Sequence[str]) -> Batch:

@@ -118,7 +118,7 @@ def test_tokens_are_shared_too(stores, replacement):
     """The shares are of tokens; a mask chooses them by runs."""
     rows = np.r_[40:20:-1, 45:40:-1, 0:20]
     for options in ({}, {"tokens": "x"}, {"rows": rows}, {"tokens": slice(0, 1), "rows": rows}):
-        loader = TokenLoader(stores, ["x"], 8, True, replacement=replacement, **options)
+        loader = TokenLoader(stores, ["x"], 8, True, **options)
         every = sorted(visit for batch in loader for visit in visits(batch))
         sizes = np.bincount(np.searchsorted([30, 41], [row for row, _ in every], "right"))
         loader = TokenLoader(
@@ -206,6 +206,8 @@ def test_what_is_refused(stores, tmp_path):
         ([1, 2], "expected 3, one a store, found 2"),
         ([1, 2, 0], "expected a number above 0 for .*coqa.zarr, found 0"),
         ([1, 2, float("nan")], "above 0"),
+        ([1, None, 3], "expected a number above 0 for .*nq.zarr, found None"),
+        ("abc", "expected a number above 0 for .*squad.zarr, found 'a'"),
         ({"squad": 1, "nq": 1}, "expected one of each store, found none of .*coqa.zarr"),
         ({**WEIGHTS, "hotpot": 1}, "found 'hotpot'; give whole paths"),
     ):
@@ -213,6 +215,9 @@ def test_what_is_refused(stores, tmp_path):
             TraceLoader(stores, shuffle=True, weights=weights)
     with pytest.raises(ValueError, match="expected shuffle=True"):
         TraceLoader(stores, weights=WEIGHTS)
+    for kind in (TraceLoader, GlobalShuffleSampler):
+        with pytest.raises(ValueError, match="replacement: expected weights with it"):
+            kind(TraceDataset(stores) if kind is GlobalShuffleSampler else stores, replacement=True)
     with pytest.raises(ValueError, match="found none of store 2"):
         TraceLoader(stores, shuffle=True, rows=range(41), weights=WEIGHTS)
     state = TraceLoader(stores, shuffle=True, weights=WEIGHTS).state_dict()
