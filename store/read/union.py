@@ -132,7 +132,7 @@ def check_ids(stores: Sequence[TraceStore]) -> None:
                 if trace_id in owners:
                     raise SchemaError(
                         f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
-                        f"found {trace_id!r} in both"
+                        f"found {trace_id!r} in both; copy one of them under other ids"
                     )
                 owners[trace_id] = store
 

@@ -121,7 +121,7 @@ def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
     with pytest.raises(SchemaError, match=message):
         merge(tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")])
     write_store(tmp_path / "twin.zarr", SCHEMA, [("fresh", ROWS[0][1]), ROWS[20]])
-    with pytest.raises(SchemaError, match=f"found {ROWS[20][0]!r} in both"):
+    with pytest.raises(SchemaError, match=f"found {ROWS[20][0]!r} in both; copy one"):
         merge(tmp_path / "m.zarr", [*parts, TraceStore.open(tmp_path / "twin.zarr")])
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]
 
