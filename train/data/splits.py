@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.metadata import read_grades
 from store import TraceStore
 from store.errors import closest
 from store.labels.rule import UNLABELLED, label_scores
@@ -358,22 +359,22 @@ def is_missing(values: NDArray) -> NDArray[np.bool_]:
 def read_second_labels(
     store: TraceStore, column: str | None, rows: NDArray[np.int64]
 ) -> Integers | None:
-    """Labels (n,) of the second grader, -1 where there is none; None without a column.
+    """Labels (n,) of the second grader, yes as 1, -1 where there is none; None without a column.
 
     Raises DataError for a column that has none of labels, or none for these rows.
     """
     if column is None:
         return None
     values = read_values(store, column, "--second-label", np.arange(len(store)))[rows]
-    values = np.where(is_missing(values), UNLABELLED, values)
-    others = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
-    if others or np.all(values == UNLABELLED):
+    grades, wrong = read_grades(values)
+    others = wrong.tolist()
+    if others or np.all(np.isnan(grades)):
         found = f"{others[0]!r:.80}" if others else f"none for {count(len(rows), 'trace')} of test"
         raise DataError(
-            f"{store.path}: --second-label: expected labels of 1, 0 or -1 in column {column!r}, "
-            f"found {found}; choose another column"
+            f"{store.path}: --second-label: expected labels of 1, 0 or -1, or yes and no, in "
+            f"column {column!r}, found {found}; choose another column"
         )
-    return values.astype(np.int64)
+    return np.where(np.isnan(grades), UNLABELLED, grades).astype(np.int64)
 
 
 def hold_out_value(
