@@ -173,6 +173,8 @@ def read_splits(
     meant = filtered_rows(store, config.where) if kept is None else kept
     used = np.full(len(labels), UNLABELLED)  # rows that --where leaves out are drawn into no split
     used[meant] = labels[meant]
+    if config.where is not None and not has_both(used) and has_both(labels):
+        raise no_such_filter(store, config.where, name_counts(used[used != UNLABELLED]))
     if config.split is None:
         splits = split_rows(asked.keys, used, config.seed, config.max_traces)
     else:
@@ -184,15 +186,24 @@ def read_splits(
     return splits
 
 
+def has_both(labels: Integers) -> bool:
+    """Whether labels (n,) are of both classes."""
+    return bool(np.isin((0, 1), labels).all())
+
+
 def filtered_rows(store: TraceStore, where: str | None) -> NDArray[np.int64]:
     """The rows (n,) that --where keeps; raises DataError if there are none."""
     rows = store.where(where or "")
     if where is not None and not len(rows):
-        raise DataError(
-            f"{store.path}: --where {where!r:.80} kept 0 of {count(len(store), 'trace')}; "
-            "expected a filter that keeps traces of both classes"
-        )
+        raise no_such_filter(store, where, f"0 of {count(len(store), 'trace')}")
     return rows
+
+
+def no_such_filter(store: TraceStore, where: str, kept: str) -> DataError:
+    return DataError(
+        f"{store.path}: --where {where!r:.80} kept {kept}; expected a filter that keeps traces of "
+        "both classes"
+    )
 
 
 def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: Integers) -> Splits:
@@ -228,6 +239,8 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
             "add scores to the store, then train again"
         )
     ways = f"{'--seed' if splits.by == BY_QUESTION else '--split'} or --score-threshold"
+    if splits.is_filtered:
+        ways += ", or another --where"
     if splits.asked.n_joined:
         ways += ", or --no-join-questions if equal texts are not one question"
     for split in SPLITS:
