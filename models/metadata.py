@@ -20,9 +20,9 @@ from sklearn.metrics import roc_auc_score
 
 from models.tables import FittedTable, Floats, Labels, Table, TableProbe
 
-__all__ = ["METADATA", "FieldEncoding", "FieldProbe", "FittedFields"]
+__all__ = ["METADATA", "FieldEncoding", "FieldProbe", "FittedFields", "read_grades"]
 
-YES, NO = ("1", "true", "yes"), ("0", "false", "no")
+YES, NO = ("1", "true", "yes", "y", "pass"), ("0", "false", "no", "n", "fail")
 MISSING = ("", "nan", "-1")
 # of a second grader: how much more often it says yes of the one label than of the other, and how
 # far that is above the same of other fields: 2 * AUROC - 1, of an AUROC a standard error lower
@@ -88,19 +88,30 @@ def as_number(values: NDArray) -> Floats:
     return np.where(np.isfinite(numbers), np.clip(numbers, -LARGEST, LARGEST), np.nan)
 
 
-def as_grades(values: NDArray) -> Floats:
-    """Of a column that says yes and no 1 and 0, NaN where it has nothing; else NaN throughout."""
+def read_grades(values: NDArray) -> tuple[Floats, NDArray]:
+    """1 for yes, 0 for no and NaN for anything else, (n,); and those values that say another."""
     words = [text.lower().removesuffix(".0") for text in as_texts(values)]
     grades = np.array([1.0 if one in YES else 0.0 if one in NO else np.nan for one in words])
-    is_other = np.isnan(grades) & ~np.isin(words, MISSING)
-    return np.full(len(grades), np.nan) if is_other.any() else grades
+    return grades, values[np.isnan(grades) & ~np.isin(words, MISSING)]
+
+
+def as_grades(values: NDArray) -> Floats:
+    """Of a column that says yes and no 1 and 0, NaN where it has nothing; else NaN throughout."""
+    grades, others = read_grades(values)
+    return np.full(len(grades), np.nan) if len(others) else grades
+
+
+def has_yes_and_no(values: NDArray) -> bool:
+    """Whether a column has both words, whatever else it says, such as maybe."""
+    words = {text.lower() for text in as_texts(values)}
+    return not any(map(words.isdisjoint, (YES[1:], NO[1:])))
 
 
 class Agreement(NamedTuple):
-    """Of yes and no with the label, or of their opposite."""
+    """Of yes and no with the label."""
 
     told: float  # how much more often a yes has the one label than the other
-    same: float  # share of the traces on which both are the same
+    same: float  # share of the traces on which both are the same; of an opposite below one half
 
 
 def agree(grades: Floats, labels: Labels) -> Agreement:
@@ -109,8 +120,7 @@ def agree(grades: Floats, labels: Labels) -> Agreement:
     if len(np.unique(known)) < 2 or len(np.unique(of_known)) < 2:
         return Agreement(0.0, 0.0)
     difference = known[of_known == 1].mean() - known[of_known == 0].mean()
-    same = np.mean(known == of_known)
-    return Agreement(abs(float(difference)), float(same if difference > 0 else 1 - same))
+    return Agreement(abs(float(difference)), float(np.mean(known == of_known)))
 
 
 def error_by_chance(labels: Labels) -> float:
@@ -141,13 +151,13 @@ class FieldProbe(TableProbe):
         whole = super().fit(train, train_labels, val, val_labels)
         alone = self.areas_alone(whole, train, train_labels, val, val_labels)
         labels = np.concatenate([train_labels, val_labels])
-        graded = {
-            name: agree(as_grades(np.concatenate([train.columns[name], val.columns[name]])), labels)
-            for name in alone
-        }
+        values = {name: np.concatenate([train.columns[name], val.columns[name]]) for name in alone}
+        graded = {name: agree(as_grades(one), labels) for name, one in values.items()}
         by_chance = error_by_chance(val_labels)
         others = [
-            2 * (area - by_chance) - 1 for name, area in alone.items() if not graded[name].told
+            2 * (area - by_chance) - 1
+            for name, area in alone.items()
+            if not graded[name].told and not has_yes_and_no(values[name])
         ]
         least = max([LEAST_TOLD, *(FAR_ABOVE + told for told in others)])
         like = {

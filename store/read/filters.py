@@ -257,8 +257,8 @@ class _Parser:
         sign = SPELLINGS.get(self.word, self.word)
         if sign not in signs:
             self.fail(f"one of {' '.join(signs)} after {name!r}", self.cure_of_sign(name, kind))
-        self.take()
-        rows = self.listed(name, kind) if sign == "in" else self.operand(name, kind, sign)
+        written = self.take()
+        rows = self.listed(name, kind) if sign == "in" else self.operand(name, kind, sign, written)
         return _not(rows) if is_negated else rows
 
     def cure_of_sign(self, name: str, kind: str) -> str:
@@ -295,6 +295,8 @@ class _Parser:
             return f"{self.text} has several: {length}add a column of one (docs/python.md, Write)"
         if self.word in CURES:
             return CURES[self.word]
+        if self.word == "id":
+            return "write trace_id"
         if self.next_word() == "(":
             return f"there is no function but {LENGTH} and {INSIDE}; contains takes any case"
         return "write the column alone" if self.next_word()[:1] in (".", "[") else ""
@@ -313,19 +315,21 @@ class _Parser:
     def listed(self, name: str, kind: str) -> Rows:
         """`in (VALUE, VALUE)`."""
         self.sign("(", ROUND)
-        parts = [self.operand(name, kind, "==")]
+        parts = [self.operand(name, kind, "==", "in")]
         while self.word == ",":
             self.take()
-            parts.append(self.operand(name, kind, "=="))
+            parts.append(self.operand(name, kind, "==", "in"))
         self.sign(")")
         return lambda values: reduce(np.logical_or, (rows(values) for rows in parts))
 
-    def operand(self, column: str, kind: str, sign: str) -> Rows:
+    def operand(self, column: str, kind: str, sign: str, written: str) -> Rows:
+        """The value to compare with, after a sign that was written so."""
+        after = f"after {column!r} {written}"
         if self.kind in ("sign", "unknown") and self.text in "=<>~!":
-            self.fail(f"a value after {column!r} {sign}", f"the signs are {' '.join(SIGNS[kind])}")
+            self.fail(f"a value {after}", f"the signs are {' '.join(SIGNS[kind])}")
         if kind == "text":
             if self.kind != "text":
-                self.fail(f"a text in quotes after {column!r} {sign}", self.cure_of_text())
+                self.fail(f"a text in quotes {after}", self.cure_of_text())
             text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])
             return lambda values: _compare_texts(values, column, sign, text)
         if self.kind == "number":
@@ -340,7 +344,7 @@ class _Parser:
             number = NAMED[self.take().lower()]
         else:
             cure = "leave out the quotes" if self.kind == "text" else ""
-            self.fail(f"a number or a column of numbers after {column!r} {sign}", cure)
+            self.fail(f"a number or a column of numbers {after}", cure)
         return lambda values: _compare_number(_numbers(values, column), sign, number)
 
     def cure_of_text(self) -> str:

@@ -130,13 +130,14 @@ def fit_fields(told_by_grader=0.9, told_by_model=0.5, *, named=(), words=(0, 1))
     return control.fit(rows[TRAIN], labels[TRAIN], rows[VAL], labels[VAL])
 
 
-@pytest.mark.parametrize("words", [(0, 1), ("yes", "no"), ("False", "True")])
+@pytest.mark.parametrize("words", [(0, 1), ("yes", "no"), ("False", "True"), ("N", "Y")])
 def test_a_field_that_looks_like_a_label_is_not_read(words):
     """Not even where it says the opposite; -1 and an empty text are of no trace."""
     fitted = fit_fields(words=words)
     assert list(fitted.alone) == sorted(fitted.alone, key=lambda name: -fitted.alone[name])
     assert fitted.alone.keys() == {"model", "hops"}
-    assert fitted.like_labels == {"grader": pytest.approx(0.9, abs=0.03)}
+    same = 0.1 if words == ("yes", "no") else 0.9
+    assert fitted.like_labels == {"grader": pytest.approx(same, abs=0.03)}
     assert "grader" not in fitted.encoding.categories
     named = fit_fields(words=words, named=["grader"])
     assert named.alone["grader"] > 0.85
@@ -147,6 +148,17 @@ def test_a_field_of_two_values_that_tells_as_others_do_is_none():
     """Such as whether a question has an answer, where data sets differ in that."""
     assert not fit_fields(told_by_grader=0.7).like_labels
     assert not fit_fields(told_by_grader=0.9, told_by_model=0.9).like_labels
+
+
+def test_a_grader_with_further_words_hides_no_other():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, N)
+    rows = table(
+        one=np.where(rng.random(N) < 0.9, labels, 1 - labels),
+        other=np.where(rng.random(N) < 0.1, "maybe", objects(("no", "yes")[i] for i in labels)),
+    )
+    fitted = METADATA.fit(rows[TRAIN], labels[TRAIN], rows[VAL], labels[VAL])
+    assert list(fitted.like_labels) == ["one"]
 
 
 def test_one_field_that_tells_by_chance_hides_no_grader():

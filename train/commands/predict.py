@@ -73,6 +73,8 @@ def main(argv: Sequence[str]) -> None:
     check_output(options.output)
     if options.to_store and len(options.store) > 1:
         raise ConfigError("--to-store: expected one --store with it, found several")
+    import numpy as np
+
     from train.commands.predictions import (
         describe_columns,
         names_with_tokens,
@@ -114,9 +116,12 @@ def main(argv: Sequence[str]) -> None:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
     changes = describe_changes(guard.config.outside, names)
     remarks = [scorer.remark] if scorer.remark else []
-    for text in [*changes, *remarks, *asked_by_run.remarks_on(asked)]:
+    known = is_trained(splits)
+    remarks += asked_by_run.remarks_on(asked)
+    remarks += asked_by_run.remarks_on_contexts(asked, np.flatnonzero(~known))
+    for text in [*changes, *remarks]:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
-    n_trained = int(is_trained(splits).sum())
+    n_trained = int(known.sum())
     if n_trained:
         say(
             f"{count(n_trained, 'trace is', 'traces are')} of questions that the run was trained "

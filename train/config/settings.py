@@ -235,8 +235,8 @@ class Config:
         0.5,
     )
     second_label: str | None = option(
-        "column of the labels of a second grader, 1, 0 or -1: how often both agree, and how far "
-        "AUROCs can move (default: none)"
+        "column of the labels of a second grader, 1, 0 or -1, or yes and no: how often "
+        "both agree, and how far AUROCs can move (default: none)"
     )
     max_traces: int | None = option(
         "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32

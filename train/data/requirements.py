@@ -299,7 +299,7 @@ def find_split_remarks(splits: Splits) -> list[str]:
             f"such as {first_ids(shared)}"
         )
     wordings = splits.shared_wordings()
-    if len(wordings) > 1 and not shared:  # one is an instruction, such as to summarise
+    if len(wordings) > 1:  # one is an instruction, such as to summarise
         remarks.append(
             f"warning: {len(wordings):,} questions are asked over other contexts in more than one "
             "split: where the context does not change the answer, detectors are tested on what "

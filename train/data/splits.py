@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.metadata import read_grades
 from store import TraceStore
 from store.errors import closest
 from store.labels.rule import UNLABELLED, label_scores
@@ -82,10 +83,15 @@ class Splits:
         return self._shared(self.asked.keys)
 
     def shared_wordings(self) -> list[str]:
-        """Digests of the questions that have rows, of several contexts, in more than one split."""
+        """Digests of the questions that have rows, of several contexts, in more than one split.
+
+        Without those rows whose question and context are in several.
+        """
         if not len(self.asked.wordings):
             return []
-        return [one for one in self._shared(self.asked.wordings) if one]
+        shared = set(self.shared_questions())
+        is_shared = np.array([key in shared for key in self.asked.keys], dtype=bool)
+        return [one for one in self._shared(np.where(is_shared, "", self.asked.wordings)) if one]
 
     def _shared(self, texts: Texts) -> list[str]:
         """The texts (n_rows,) that have rows in more than one split."""
@@ -167,6 +173,8 @@ def read_splits(
     meant = filtered_rows(store, config.where) if kept is None else kept
     used = np.full(len(labels), UNLABELLED)  # rows that --where leaves out are drawn into no split
     used[meant] = labels[meant]
+    if config.where is not None and not has_both(used) and has_both(labels):
+        raise no_such_filter(store, config.where, name_counts(used[used != UNLABELLED]))
     if config.split is None:
         splits = split_rows(asked.keys, used, config.seed, config.max_traces)
     else:
@@ -178,15 +186,24 @@ def read_splits(
     return splits
 
 
+def has_both(labels: Integers) -> bool:
+    """Whether labels (n,) are of both classes."""
+    return bool(np.isin((0, 1), labels).all())
+
+
 def filtered_rows(store: TraceStore, where: str | None) -> NDArray[np.int64]:
     """The rows (n,) that --where keeps; raises DataError if there are none."""
     rows = store.where(where or "")
     if where is not None and not len(rows):
-        raise DataError(
-            f"{store.path}: --where {where!r:.80} kept 0 of {count(len(store), 'trace')}; "
-            "expected a filter that keeps traces of both classes"
-        )
+        raise no_such_filter(store, where, f"0 of {count(len(store), 'trace')}")
     return rows
+
+
+def no_such_filter(store: TraceStore, where: str, kept: str) -> DataError:
+    return DataError(
+        f"{store.path}: --where {where!r:.80} kept {kept}; expected a filter that keeps traces of "
+        "both classes"
+    )
 
 
 def split_as_given(store: TraceStore, config: Config, asked: Questions, labels: Integers) -> Splits:
@@ -222,6 +239,8 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
             "add scores to the store, then train again"
         )
     ways = f"{'--seed' if splits.by == BY_QUESTION else '--split'} or --score-threshold"
+    if splits.is_filtered:
+        ways += ", or another --where"
     if splits.asked.n_joined:
         ways += ", or --no-join-questions if equal texts are not one question"
     for split in SPLITS:
@@ -353,22 +372,22 @@ def is_missing(values: NDArray) -> NDArray[np.bool_]:
 def read_second_labels(
     store: TraceStore, column: str | None, rows: NDArray[np.int64]
 ) -> Integers | None:
-    """Labels (n,) of the second grader, -1 where there is none; None without a column.
+    """Labels (n,) of the second grader, yes as 1, -1 where there is none; None without a column.
 
     Raises DataError for a column that has none of labels, or none for these rows.
     """
     if column is None:
         return None
     values = read_values(store, column, "--second-label", np.arange(len(store)))[rows]
-    values = np.where(is_missing(values), UNLABELLED, values)
-    others = [value for value in values.tolist() if value not in (0, 1, UNLABELLED)]
-    if others or np.all(values == UNLABELLED):
+    grades, wrong = read_grades(values)
+    others = wrong.tolist()
+    if others or np.all(np.isnan(grades)):
         found = f"{others[0]!r:.80}" if others else f"none for {count(len(rows), 'trace')} of test"
         raise DataError(
-            f"{store.path}: --second-label: expected labels of 1, 0 or -1 in column {column!r}, "
-            f"found {found}; choose another column"
+            f"{store.path}: --second-label: expected labels of 1, 0 or -1, or yes and no, in "
+            f"column {column!r}, found {found}; choose another column"
         )
-    return values.astype(np.int64)
+    return np.where(np.isnan(grades), UNLABELLED, grades).astype(np.int64)
 
 
 def hold_out_value(

@@ -41,6 +41,7 @@ __all__ = [
 
 Z = float(norm.ppf(0.975))
 PRIOR = 7  # questions of the class with fewer, that weigh as much as what is usual
+ROUNDED = 1e-11  # an area so close to 0 or 1 is that; wider than the steps of `brentq`
 ALIKE = 0.5  # correlation of the rows of a question that is usual
 
 
@@ -210,7 +211,7 @@ def score_interval(found: float, variance: Callable[[float], float], z: float = 
         def excess(other: float) -> float:
             return found - other - z * math.sqrt(variance(other))
 
-        if found == 0:
+        if found < ROUNDED:
             return 0.0
         return float(brentq(excess, 0, found * (1 - 1e-9)))  # at 1 the error is 0: no end
 

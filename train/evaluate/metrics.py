@@ -228,7 +228,8 @@ def rates(labels: Labels, scores: Scores) -> Areas:
     check_scores(labels, scores)
     true, false, _ = counts_above(labels, scores)
     recall, false_rate = true / true[-1], false / false[-1]
-    numbers = {"auprc": float(np.diff(recall, prepend=0) @ (true / (true + false)))}
+    area = float(np.diff(recall, prepend=0) @ (true / (true + false)))
+    numbers = {"auprc": min(1.0, area)}  # a rounded sum may be above
     slack = 1e-9  # 0.05 of 20 rows is one row, whatever the rounding
     for name, most in FALSE_RATES.items():
         numbers[name] = float(recall[false_rate <= most + slack].max(initial=0))

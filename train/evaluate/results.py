@@ -429,6 +429,7 @@ class LabelNoise:
     rows: int | None = None
     agreement: float | None = None
     kappa: float | None = None
+    turned: bool = False  # whether the second grader's were the opposite, and were turned
 
 
 @dataclass

@@ -79,15 +79,20 @@ def print_results(results: Results, console: Console) -> None:
 def print_table(table: Table, console: Console, title: str) -> None:
     """Print a table without lines, with an empty row between groups of rows and at the end.
 
-    On a narrow terminal words are folded, never numbers.
+    What is too wide has headers of numbers on several lines; if it still is, words are folded,
+    never numbers.
     """
     heading = Text(title) if title else None
     terminal = TerminalTable(title=heading, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for i, header in enumerate(table.header):
+    columns = list(zip(table.header, *table.rows, strict=True))
+    is_wide = sum(max(map(len, cells)) + 1 for cells in columns) - 1 > console.width
+    for i, (header, *cells) in enumerate(columns):
         if i < table.n_left:
             terminal.add_column(Text(header), overflow="fold")
         else:
-            width = max(len(header), *(len(row[i]) for row in table.rows))
+            lines = header.split() if is_wide else [header]
+            header = "\n".join(lines)
+            width = max(map(len, [*lines, *cells]))
             terminal.add_column(Text(header), justify="right", no_wrap=True, min_width=width)
     for i, row in enumerate(table.rows):
         if i in table.groups and i:

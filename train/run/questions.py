@@ -22,23 +22,29 @@ __all__ = ["AskedByRun", "is_trained", "read_asked", "write_asked"]
 
 FILE = "questions.csv"
 COLUMNS = ["split", "question_id", "text"]
+WORDING = "wording"  # of the question alone; runs of before lack it
+LEARNED = ("train", "val")
 
 
 def write_asked(directory: Path, splits: Splits) -> None:
-    """Write a line for each split, id and digest of a text."""
+    """Write a line for each split, id and digests of a text and of its question."""
     with replace_file(directory / FILE) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(COLUMNS)
+        writer.writerow([*COLUMNS, WORDING])
         for split in SPLITS:
             rows = splits.rows(split)
-            pairs = zip(splits.asked.ids[rows], splits.asked.texts[rows], strict=True)
-            writer.writerows((split, *pair) for pair in dict.fromkeys(pairs))
+            asked = splits.asked.ids, splits.asked.texts, splits.asked.wordings
+            lines = zip(*(one[rows] for one in asked), strict=True)
+            writer.writerows((split, *line) for line in dict.fromkeys(lines))
 
 
 def read_asked(directory: Path) -> AskedByRun:
     """Read what `write_asked` wrote; raises DataError for another file, or none."""
-    asked = AskedByRun({}, {})
-    lines = read_columns(directory / FILE, COLUMNS)
+    lines = read_columns(directory / FILE, COLUMNS, [WORDING])
+    wordings = lines.pop(WORDING, [""] * len(lines["split"]))
+    pairs = zip(lines["split"], wordings, strict=True)
+    learned = {wording for split, wording in pairs if split in LEARNED}
+    asked = AskedByRun({}, {}, frozenset(learned - {""}))
     for split, question_id, text in zip(*lines.values(), strict=True):
         asked.by_id.setdefault(question_id, set()).add(split)
         asked.by_text.setdefault(text, set()).add(split)
@@ -51,6 +57,7 @@ class AskedByRun(NamedTuple):
 
     by_id: dict[str, set[str]]
     by_text: dict[str, set[str]]
+    wordings: frozenset[str] = frozenset()  # of train and val, whatever the context
 
     def find_splits(self, asked: Questions) -> list[str]:
         """Splits of each trace's question: "train", "train/val", or "" for a new one.
@@ -69,7 +76,23 @@ class AskedByRun(NamedTuple):
         why = f"{traces} no text of the question: if the run was trained on it, only its id says so"
         return [why] * bool(n_without)
 
+    def remarks_on_contexts(self, asked: Questions, rows: NDArray) -> list[str]:
+        """That these rows (n,) ask what the run has learned from, over other contexts."""
+        found = [
+            wording
+            for text, wording in zip(asked.texts[rows], asked.wordings[rows], strict=True)
+            if wording in self.wordings and self.by_text.get(text, set()).isdisjoint(LEARNED)
+        ]
+        n_questions = len(set(found))
+        if n_questions < 2:  # one is an instruction, such as to summarise
+            return []
+        return [
+            f"warning: {n_questions:,} questions ({count(len(found), 'trace')}) were asked in "
+            "training over other contexts, and count as new: where the context does not change "
+            "the answer, their scores say nothing about new ones"
+        ]
+
 
 def is_trained(splits: Sequence[str]) -> NDArray[np.bool_]:
     """Whether what `find_splits` found is a question that the run was trained or tuned on."""
-    return np.array([any(split in one for split in ("train", "val")) for one in splits], dtype=bool)
+    return np.array([any(split in one for split in LEARNED) for one in splits], dtype=bool)

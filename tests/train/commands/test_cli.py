@@ -92,7 +92,7 @@ GRAPHS = ["question_id", "label", "hidden_states", "attn_mean"]
         (
             [*ALONE, "prompt_len", "answer_len"],
             ["--models=saplma", "--second-label=answer_len"],
-            ["--second-label: expected labels of 1, 0 or -1 in column 'answer_len', found"],
+            ["expected labels of 1, 0 or -1, or yes and no, in column 'answer_len', found"],
         ),
         (ALONE, ["--models=saplma", "--second-label=judge"], ["found no 'judge'"]),
         (ALONE, ["--models=saplma", "--risk=0"], ["--risk: expected above 0 and at most 1"]),

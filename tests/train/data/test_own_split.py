@@ -136,7 +136,7 @@ def test_a_trace_without_a_second_label_is_left_out(store):
     assert labels.tolist() == [i % 2 if i % 3 else UNLABELLED for i in rows]
     with pytest.raises(DataError, match="found none for 1 trace of test"):
         read_second_labels(store, "second", rows[:1])
-    with pytest.raises(DataError, match="labels of 1, 0 or -1 in column 'year', found 2"):
+    with pytest.raises(DataError, match="1, 0 or -1, or yes and no, in column 'year', found 2"):
         read_second_labels(store, "year", rows)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -169,6 +170,37 @@ def test_questions_over_other_contexts_that_cross_the_split_are_said(tmp_path, q
         [i % 2 for i in numbers],
         contexts=[f"passage {i}" for i in numbers],
     )
-    remarks = find_split_remarks(read_splits(TraceStore.open(store), Config()))
-    said = [one for one in remarks if "are asked over other contexts in more than one" in one]
-    assert len(said) == n_said
+    splits = read_splits(TraceStore.open(store), Config())
+    one_shared = replace(splits, test=np.append(splits.test, splits.train[:1]))
+    for found in (splits, one_shared):
+        remarks = find_split_remarks(found)
+        said = [one for one in remarks if "are asked over other contexts in more than one" in one]
+        assert len(said) == n_said
+
+
+def test_trained_questions_over_other_contexts_are_said_and_judged(tmp_path, capsys):
+    """By `evaluate` and `predict`; a run that does not record them says nothing."""
+    rows = range(N)
+    questions, labels = [f"what is {i}?" for i in rows], [i % 2 for i in rows]
+    given = [f"q{i}" for i in rows], questions, labels, None, ["a passage"] * N
+    run = tmp_path / "run"
+    train(write(tmp_path / "s.zarr", *given), run, "--models=saplma", "--epochs=1")
+    ids, contexts = [f"new {i}" for i in rows], [f"passage {i}" for i in rows]
+    other = write(tmp_path / "o.zarr", ids, questions, labels, None, contexts)
+    n_learned = sum(split_of_question(f"q{i}", 0) != "test" for i in rows)
+    warning = f"warning: {n_learned} questions ({n_learned} traces) were asked in training over "
+    (found,) = evaluate(capsys, run, other)
+    assert found["rows"] == N
+    assert sum(one.startswith(warning) for one in found["remarks"]) == 1
+    assert any(warning in line for line in call(capsys, *predict(run, other))[2])
+    lines = [line.rpartition(",")[0] for line in (run / "questions.csv").read_text().splitlines()]
+    (run / "questions.csv").write_text("\n".join(lines) + "\n")
+    (old,) = evaluate(capsys, run, other)
+    assert not any("other contexts" in one for one in old["remarks"])
+
+
+def evaluate(capsys, run, store):
+    """What `evaluate` prints as JSON."""
+    status, out, _ = call(capsys, "evaluate", "--run", run, "--store", store, "--json")
+    assert status == 0
+    return json.loads(out)["results"]

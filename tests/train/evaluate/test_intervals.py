@@ -44,6 +44,19 @@ def test_perfect_scores_are_not_certain(n):
     assert opposite == pytest.approx([0, 1 - low])
 
 
+@pytest.mark.parametrize("n", range(276, 300, 2))
+def test_perfect_scores_have_intervals_whatever_is_rounded(n):
+    """Sums of n shares are above or below 1 by 2e-16 for some n; no area and no rate is above."""
+    labels = np.repeat([0, 1], n // 2)
+    scores = 0.1 + 0.8 * labels + 0.01 * np.linspace(0, 1, n)
+    found = measure(labels, scores, 0.5)
+    intervals = metric_intervals(labels, scores, np.arange(n), seed=0)
+    assert 1 - 1e-12 < found.auprc <= 1
+    assert (found.auroc, found.recall_at_5, found.aurc) == (1, 1, 0)
+    for name in ("auroc", "auprc", "recall_at_1", "recall_at_5", "recall_at_10"):
+        assert intervals[name][1] <= 1
+
+
 def test_a_constant_has_no_width():
     assert auroc_interval(LABELS, np.full(300, 0.3), np.arange(300)) == [0.5, 0.5]
 

@@ -212,3 +212,13 @@ def test_comparisons_with_controls_are_marked(make_evidence):
     over_splits = [replace(one, differences=[0.1, 0.2], p=0.5) for one in tests]
     for rows in (build_comparisons(tests).rows, build_comparisons(over_splits).rows):
         assert [row[1] for row in rows] == ["base_0", "base_1 (control)"]
+
+
+def test_headers_of_numbers_give_way_before_names_do(capsys):
+    """Of a table that is too wide; one with room has them on one line."""
+    table = Table(("", "ECE (isotonic)", "Brier (isotonic)"), [("a_long_name", ".123", ".456")])
+    for width, header in ((44, "ECE (isotonic) Brier (isotonic)"), (36, "(isotonic) (isotonic)")):
+        print_table(table, Console(width=width), "")
+        *_, shown, row, _ = capsys.readouterr().out.splitlines()
+        assert shown.strip() == header
+        assert row.split() == ["a_long_name", ".123", ".456"]

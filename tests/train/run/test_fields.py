@@ -98,3 +98,10 @@ def test_a_filter_that_keeps_no_trace_is_one_line(split, store_path, tmp_path, c
     flags = ["--models=saplma", "--where", "language = 'fr'", *split]
     line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
     assert f"--where \"language = 'fr'\" kept 0 of {2 * N} traces" in line
+
+
+def test_a_filter_that_keeps_one_class_is_one_line(store_path, tmp_path, capsys):
+    flags = ["--models=saplma", "--where", "label = 0"]
+    line = fail(capsys, "--store", store_path, "--output-dir", tmp_path, *flags)
+    n_right = len(TraceStore.open(store_path).where("label = 0"))
+    assert f"--where 'label = 0' kept 0 hallucinations and {n_right} right answers; exp" in line

@@ -110,6 +110,25 @@ def graded(i, label):
     return {"answer": NEUTRAL, "reader": label, "hops": i % 4}
 
 
+def test_an_opposite_second_label_is_said_and_turned(tmp_path):
+    """Of a grader whose yes is right; the advice of the report is accepted."""
+
+    def opposite(i, label):
+        return graded(i, label) | {"reader": ("yes", "no")[label]}
+
+    store, out = build(tmp_path, opposite), tmp_path / "run"
+    control = train(store, out, "--models=saplma")["baselines"]["metadata"]
+    assert control["like_labels"]["reader"] < 0.07
+    report = " ".join((out / "report.md").read_text().split())
+    assert "labels of a second grader, the opposite of the label on 9" in report
+    out = tmp_path / "second"
+    noise = train(store, out, "--models=saplma", "--second-label=reader")["label_noise"]
+    assert noise["turned"]
+    assert noise["agreement"] > 0.9
+    report = " ".join((out / "report.md").read_text().split())
+    assert "said the opposite of the label, as one does for whom 1 is right" in report
+
+
 def test_a_second_label_is_said_first(tmp_path, capsys):
     """It is not read, unless it is named; or it is what it is, and read as that."""
     store, out = build(tmp_path, graded), tmp_path / "run"
