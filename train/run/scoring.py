@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, cast
 
 import numpy as np
@@ -70,17 +70,17 @@ __all__ = [
     "trained_models",
 ]
 
-LOCK = Lock()  # the number of threads of arithmetic is one for the process
+LOCK = RLock()  # the number of threads of arithmetic is one for the process
 
 
 def begin_child() -> None:
-    """In a forked process: OpenMP waits for threads that are not there, and so would the lock."""
-    global LOCK
-    LOCK = Lock()
+    """In a forked process: OpenMP would wait for threads that are not there."""
+    LOCK.release()
     torch.set_num_threads(1)
 
 
-os.register_at_fork(after_in_child=begin_child)
+# a fork waits for scores: locks that another thread held would stay held in the child
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=begin_child)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def test_threads_share_a_guard(saved, store_path):
 
 
 def test_a_forked_process_scores(saved, store_path):
-    """Where OpenMP's threads, and whoever holds the lock, are not."""
+    """Where OpenMP's threads, and a thread that held the lock, are not."""
     guard = load_run(saved, ["logreg_pca", "lstm_solo"], force_cpu=True)
     batch = TraceStore.open(store_path).read(range(40))
     big = batch["hs_last"].repeat(200, 1, 1)
@@ -133,9 +134,19 @@ def test_a_forked_process_scores(saved, store_path):
     def child():
         found.put({name: one.tolist() for name, one in guard.score({"hs_last": big}).items()})
 
-    with scoring.LOCK:
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
+    is_held = threading.Event()
+
+    def hold():
+        with scoring.LOCK:
+            is_held.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    thread.join()
     for name, scores in found.get(timeout=60).items():
         np.testing.assert_allclose(scores, expected[name])
     process.join()
