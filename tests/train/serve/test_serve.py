@@ -163,7 +163,10 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     )
     assert first["finish_reason"] == answers[0]["choices"][0]["finish_reason"]
     assert len(set(store.column("question_id")[:2])) == 2
-    scores = load_run(file, force_cpu=True).score(store)
+    guard = load_run(file, force_cpu=True)
+    scores = guard.score(store)
+    both = guard.score([file.parent / "a.zarr", path])
+    assert both["saplma"][-len(store) :].tolist() == pytest.approx(scores["saplma"].tolist())
     for name, found in scores.items():
         assert store.column(f"score_{name}").tolist() == pytest.approx(found.tolist(), abs=2e-3)
     assert chat["choices"][0]["message"]["content"]
