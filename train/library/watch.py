@@ -159,7 +159,7 @@ class Watch:
         if callback is not None:
             self._listeners.append(callback)
 
-    def stopping(self, at: float, models: Sequence[str] | None = None) -> Stopping:
+    def stopping(self, at: float, models: str | Sequence[str] | None = None) -> Stopping:
         """A rule for `generate(stopping_criteria=[rule])`, which ends an answer by its tokens.
 
         It ends with the token after the first one whose probability of a hallucination, the sigmoid
@@ -170,7 +170,8 @@ class Watch:
             raise ConfigError(f"stopping: expected a probability above 0, found {at}")
         self.on_token()
         known = [name for name, method in self._methods.items() if method.is_log_odds]
-        names = known if models is None else list(models)
+        chosen = models.split(",") if isinstance(models, str) else models
+        names = known if chosen is None else list(chosen)
         if not names or not set(names).issubset(known):
             raise ConfigError(
                 "stopping: expected methods whose scores of tokens are log-odds, "

@@ -94,6 +94,7 @@ class TrainedModels:
     # detectors and probes that this process does not know: plug-ins that were not imported
     unknown: list[str]
     loaded: dict[Hashable, Any] | None = None  # what is built already, where it is kept
+    exported: list[str] | None = None  # what a file was made of, by name
 
     @property
     def store(self) -> StoreRecord:
@@ -126,13 +127,15 @@ def trained_models(results: Results, directory: RunDirectory, path: Path) -> Tra
 
 
 def choose_names(models: TrainedModels, text: str | None) -> list[str]:
-    """The names in a comma-separated text; without it all detectors and probes.
+    """The names in a comma-separated text; without it all detectors and probes, or all exported.
 
     Raises ConfigError if a name is not of the run, or is one that this process does not know.
     """
     choices = ", ".join(models.names)
     if text:
         names = text.split(",")
+    elif models.exported:
+        names = models.exported
     else:
         names = [*models.unknown, *(name for name in models.names if name in DETECTORS | PROBES)]
     for name in names:

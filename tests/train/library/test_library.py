@@ -86,7 +86,7 @@ def test_scores_are_those_of_predict(run, saved, store_path, tmp_path, capsys):
     """Bit for bit: of a store, its traces, a batch, arrays, of the run and of its exported file."""
     guard = load_run(saved, NAMES, force_cpu=True)
     guard.export(tmp_path / "guard.safetensors")
-    exported = load_run(tmp_path / "guard.safetensors", NAMES, force_cpu=True)
+    exported = load_run(tmp_path / "guard.safetensors", force_cpu=True)
     csv = call(capsys, *predict(saved, store_path, "--models", ",".join(NAMES)))[1]
     lines = read_csv(csv).values()
     store = TraceStore.open(store_path)
@@ -237,6 +237,8 @@ def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
         assert "--" not in str(error.value).replace("--help", "")
     with pytest.raises(ConfigError, match=r"^models: the run has no 'x'"):
         load_run(saved, "x")
+    with pytest.raises(ConfigError, match=r"^models: expected names of methods, found none"):
+        load_run(saved, [])
     with pytest.raises(DataError, match="results\\.json: expected a file of a finished run"):
         load_run(tmp_path)
     other = fit_detectors(store_path, "saplma", baselines=False, **SETTINGS)

@@ -194,7 +194,7 @@ def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
     def say(at):
         with guard.watch(model, tokenizer) as watch:
             watch.on_token()
-            rules = [] if at is None else [watch.stopping(at)]
+            rules = [] if at is None else [watch.stopping(at, "saplma")]
             options = {"max_new_tokens": 12, "do_sample": False, "stopping_criteria": rules}
             model.generate(**inputs, **options)
         return watch, rules
