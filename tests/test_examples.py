@@ -207,7 +207,10 @@ def test_responses_are_kept_and_joined(run, folder):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64  # all requests come at once
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     questions = [{"question": f"q{i}", "references": ["yes"]} for i in range(20)]

@@ -19,8 +19,9 @@ from store.importers.arrays.mapping import Mapped, references_of, value_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import SAFETENSORS
 from store.importers.source import Row
-from store.labels.rule import UNLABELLED
+from store.labels.rule import UNLABELLED, label_scores
 from store.read.store import TraceStore
+from store.read.trace import Trace
 from store.sources.questions.question import find_first
 from store.text_records import LineError, name_file, read_json_lines, refuse
 from store.traces.columns import TRACE_COLUMNS
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 TOKENS = "token_ids"
+ENDED = "answer_ended"
+ENDS = ("stop", "length")  # those that recorded traces know
 IDS = ("request_id", "id", "trace_id")  # names of the same thing in files of requests
 PATHS = ("hidden_states_path", "file")
 COLUMNS = {  # column -> its names there
@@ -52,7 +55,7 @@ COLUMNS = {  # column -> its names there
 # what is no field: of the server's answer, or known otherwise
 NOT_FIELDS = {TOKENS, "question_id", "answer_len", "score", "label", "usage_len", "answer_ids"}
 NOT_FIELDS |= {"prompt_token_ids", "object", "created", "system_fingerprint", "service_tier"}
-NOT_FIELDS |= {*IDS, *PATHS, *(name for names in COLUMNS.values() for name in names)}
+NOT_FIELDS |= {ENDED, *IDS, *PATHS, *(name for names in COLUMNS.values() for name in names)}
 OF_RESPONSES = ("response", "choices", "usage", "kv_transfer_params")
 
 NO_LABELS = {"score": np.float32("nan"), "label": UNLABELLED}
@@ -102,6 +105,7 @@ def _flatten(record: dict[str, Any]) -> dict[str, Any]:
         "prompt_len": lengths[0],
         "usage_len": lengths if all(map(is_integer, lengths)) else None,
         "answer_ids": choice.get(TOKENS),
+        ENDED: choice.get("finish_reason"),
         "answer_logprobs": logprobs.get("token_logprobs", of_chat),
         **{key: choice.get(key) for key in ("prompt_token_ids", "prompt_logprobs")},
     }
@@ -211,15 +215,16 @@ def join_responses(
     """Add to all traces, in one commit, the columns that some response has a value for.
 
     A trace without a response has empty texts, no label, and NaN as log-probabilities; so has one
-    whose response contradicts its tokens. `wanted` names fields, as of `find_fields`. Raises
-    SchemaError if no response is of a trace, or the store has one of the columns.
+    whose response contradicts the trace or itself. `wanted` names fields, as of `find_fields`.
+    Raises SchemaError if no response is of a trace, or the store has one of the columns.
     """
     store = TraceStore.open(writer.root)
     found = {trace_id: requests[trace_id] for trace_id in store.ids if trace_id in requests}
     if not found:
+        ids, names = (next(iter(one), "none at all") for one in (store.ids, requests))
         raise SchemaError(
-            f"{store.path}: expected responses with ids of its traces, as {store.ids[0]!r:.80}, "
-            f"found {next(iter(requests))!r:.80}"
+            f"{store.path}: expected responses with ids of its traces, as {ids!r:.80}, "
+            f"found {names!r:.80}"
         )
     fields = find_fields([fields_of(request) for request in found.values()], wanted)
     columns = _joined_columns(found, fields)
@@ -257,12 +262,29 @@ def _joined_rows(
         request = requests.get(trace.id, {})
         tokens = np.asarray(trace["tokens"])
         try:
-            checked_prompt(request, tokens)
+            prompt_len = checked_prompt(request, tokens)
             row = row_of(request, names, tokens)
-        except (SchemaError, LookupError) as error:
+            _check_row(row, prompt_len, request.get(ENDED), trace)
+        except DAMAGE as error:
             contradicted.append(f"trace {trace.id!r}: {one_line(error)}")
             request = {}
             row = row_of(request, names, tokens)
         question = str(request.get("question_id", trace.id))
         row = NO_LABELS | row | {"question_id": question} | fields.row(fields_of(request))
         yield {name: row[name] for name in columns}
+
+
+def _check_row(row: Row, prompt_len: int | None, ended: object, trace: Trace) -> None:
+    """Raise SchemaError where a response contradicts itself, or what was recorded of its trace."""
+    label = int(row.get("label", UNLABELLED))
+    if label not in (0, 1, UNLABELLED):
+        raise SchemaError(f"label: expected 1, 0 or {UNLABELLED}, found {label}")
+    score = float(row.get("score", np.nan))
+    if UNLABELLED not in (by_score := int(label_scores(score)), label) and by_score != label:
+        raise SchemaError(f"label {label} and score {score:g} contradict each other")
+    if "logprob" in row and np.nanmax(row["logprob"], initial=-np.inf) > 0:
+        raise SchemaError("expected log-probabilities, which are at most 0, found others")
+    said = {"prompt_len": prompt_len, "finish_reason": ended if ended in ENDS else None}
+    for name, found in said.items():
+        if found is not None and name in trace.store.schema.columns and found != trace[name]:
+            raise SchemaError(f"{name}: expected {trace[name]}, as recorded, found {found}")

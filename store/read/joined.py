@@ -63,7 +63,7 @@ def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
     Raises
     ------
     SchemaError
-        There is no store, or their columns, models or layers differ; see `merge_stores`.
+        There is no store, or what they share, their models or layers differ; see `merge_stores`.
     """
     if not isinstance(stores, list | tuple):
         return TraceStore.open(cast("Any", stores), cache_bytes)
@@ -139,7 +139,7 @@ class JoinedSource(LocalSource):
     @cached_property
     def schema(self) -> Schema:
         """The columns that all of them have."""
-        united = unite_columns(self.stores).columns.items()
+        united = unite_columns(self.stores, shared=True).columns.items()
         return Schema(
             {name: one for name, one in united if have_dtype(self.stores, name, one.dtype)}
         )

@@ -46,9 +46,11 @@ RECORDED = {  # what tells whether traces are comparable, where any store record
 }
 
 
-def unite_columns(stores: Sequence[TraceStore]) -> Schema:
-    """The columns of all stores; raises SchemaError where they are of other data."""
+def unite_columns(stores: Sequence[TraceStore], *, shared: bool = False) -> Schema:
+    """The columns of all stores, or those that all have; raises SchemaError for other data."""
     names = dict.fromkeys(name for store in stores for name in store.schema.columns)
+    if shared:
+        names = {name: None for name in names if all(name in one.schema.columns for one in stores)}
     return Schema({name: _unite_column(name, stores) for name in names})
 
 

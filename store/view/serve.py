@@ -1,5 +1,6 @@
 """Starts the server of the page on a port of this machine, and prints its address."""
 
+import errno
 import hashlib
 import os
 import re
@@ -136,6 +137,10 @@ def open_listener(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise SchemaError(
+                f"--host: expected an address of this machine, found {host!r:.80}: {error.strerror}"
+            ) from error
         raise SchemaError(
             f"--port: expected a free port, found {port}: {error.strerror}; "
             "leave it out for any free one"

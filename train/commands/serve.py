@@ -8,7 +8,7 @@ from dataclasses import fields
 from math import ceil
 from pathlib import Path
 
-from store.cli.arguments import finite, path, positive, program, seconds
+from store.cli.arguments import finite, path, positive, program, seconds, whole
 from store.reports import say
 from train.config import Parser
 from train.errors import ConfigError, store_errors
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--dtype", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="of the model")
     add("--device", metavar="NAME", help="of the model (default: the best one)")
     add("--host", default=LOOPBACK, help=f"address to listen on (default: {LOOPBACK})")
-    add("--port", type=int, default=0, help="(default: any free one)")
+    add("--port", type=whole(0, 65535, "a port"), default=0, help="(default: any free one)")
     for name, kind, unit, text in (
         ("tokens", positive, "INT", "of an answer"),
         ("seconds", seconds, "S", "of a request, with waiting"),

@@ -122,11 +122,11 @@ class Guard:
         model that the run was not trained on, unless forced.
 
         Examples
-                --------
-                >>> with guard.watch(model, tokenizer) as watch:  # doctest: +SKIP
-                ...     model.generate(**inputs, max_new_tokens=64)
-                >>> watch.scores  # doctest: +SKIP
-                [{'saplma': 0.31}]
+        --------
+        >>> with guard.watch(model, tokenizer) as watch:  # doctest: +SKIP
+        ...     model.generate(**inputs, max_new_tokens=64)
+        >>> watch.scores  # doctest: +SKIP
+        [{'saplma': 0.31}]
         """
         from train.library.watch import Watch
 
@@ -149,8 +149,8 @@ def load_run(
     Parameters
     ----------
     models
-        Names of detectors, probes, baselines and controls; without them all detectors and probes.
-        FILE.py:CLASS is one of your own, whose file is run.
+        Names of detectors, probes, baselines and controls; without them all detectors and probes,
+        or all that a file was exported of. FILE.py:CLASS is one of your own, whose file is run.
     batch_size
         Traces at a time, by default as in the run.
     num_workers
@@ -172,6 +172,8 @@ def open_guard(
 ) -> Guard:
     """As `load_run`, but that errors name flags."""
     place = Path(path)
+    if models is not None and not models:
+        raise ConfigError("--models: expected names of methods, found none; leave it out for all")
     text = models if isinstance(models, str | None) else ",".join(models)
     text = load_methods(text or "")
     found = read_export(place) if place.is_file() else open_models(place)

@@ -9,6 +9,7 @@ known to generation: methods that read them are refused.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Any, Self
 
 import numpy as np
@@ -51,12 +52,14 @@ Scores = Callable[[Batch], Mapping[str, NDArray]]  # traces -> method -> probabi
 Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
 # columns that need no pass
 KNOWN = ("tokens", "prompt_len", "answer_len", "answer", "question_id")
+ENTERING = Lock()
 GIVEN = {*KNOWN, *STATES, *PREDICTIONS, *ATTENTION, *columns_of("lens")} - {*ON_CONTEXT}
 
 
 class Watch:
     """Watches `model.generate` inside its block; made by `Guard.watch`.
 
+    A model has watches of one thread at a time, which may be nested, and one call of `generate`.
     `whole` keeps all layers of the run, for `on_rows`.
 
     Attributes
@@ -93,6 +96,8 @@ class Watch:
         self._listeners: list[Callable[[Token], None]] = []
         self._methods: dict[str, TokenMethod] = {}
         self._stream: TokenStream | None = None
+        self._thread: int | None = None  # that is inside the block
+        self._speaks = Lock()
         self.names = list(names)
         names = needed_by(names, models)
         read = (column for name in names for column in columns_read(name, models))
@@ -113,9 +118,19 @@ class Watch:
 
     def __enter__(self) -> Self:
         model: Any = self.model
-        self._has_own = "generate" in vars(model)
-        self._own = model.generate
-        model.generate = self._generate
+        with ENTERING:
+            outer = getattr(model.generate, "__self__", None)
+            is_other = isinstance(outer, Watch) and outer._thread != get_ident()
+            if self._thread is not None or is_other:
+                found = "one of another thread" if is_other else "this one"
+                raise ConfigError(
+                    f"watch: expected a model that is not watched yet, found {found} inside its "
+                    "block; a watch is for one thread, and is entered once at a time"
+                )
+            self._thread = get_ident()
+            self._has_own = "generate" in vars(model)
+            self._own = model.generate
+            model.generate = self._generate
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,6 +138,7 @@ class Watch:
             self.model.generate = self._own
         else:
             del self.model.generate
+        self._thread = None
 
     def on_token(self, callback: Callable[[Token], None] | None = None) -> None:
         """Have each token scored as it comes, and `callback` told of it; also `token_scores`.
@@ -143,7 +159,7 @@ class Watch:
         if callback is not None:
             self._listeners.append(callback)
 
-    def stopping(self, at: float, models: Sequence[str] | None = None) -> Stopping:
+    def stopping(self, at: float, models: str | Sequence[str] | None = None) -> Stopping:
         """A rule for `generate(stopping_criteria=[rule])`, which ends an answer by its tokens.
 
         It ends with the token after the first one whose probability of a hallucination, the sigmoid
@@ -154,7 +170,8 @@ class Watch:
             raise ConfigError(f"stopping: expected a probability above 0, found {at}")
         self.on_token()
         known = [name for name, method in self._methods.items() if method.is_log_odds]
-        names = known if models is None else list(models)
+        chosen = models.split(",") if isinstance(models, str) else models
+        names = known if chosen is None else list(chosen)
         if not names or not set(names).issubset(known):
             raise ConfigError(
                 "stopping: expected methods whose scores of tokens are log-odds, "
@@ -189,15 +206,23 @@ class Watch:
         self, inputs: Tensor | None = None, generation_config: Any = None, **options: Any
     ) -> Any:
         """The model's `generate`; then what it said is scored."""
-        settings = generation_config or self.model.generation_config
-        ids, mask = read_inputs(inputs, settings, options)
+        if not self._speaks.acquire(blocking=False):
+            raise ConfigError("watch: expected one call of generate at a time, found another")
+        try:
+            return self._watched(inputs, generation_config, options)
+        finally:
+            self._speaks.release()
+
+    def _watched(self, inputs: Tensor | None, config: Any, options: dict[str, Any]) -> Any:
+        settings = settings_of(self.model, config, options)
+        ends = ends_of(settings)
+        ids, mask = read_inputs(inputs, settings)
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
         passes = Passes(self.model, states, predictions, self.top_k)
-        ends = ends_of(settings, options)
         first = len(self.scores)
         with self._streaming(passes, ends), watch_passes(passes):
-            out = self._own(inputs, generation_config, **options)
+            out = self._own(inputs, config, **options)
             sequences = out if isinstance(out, Tensor) else out.sequences
             spoken = read_spoken(ids, mask, sequences, ends)
             rows: list[Row] = [{} for _ in spoken.prompts]
@@ -436,32 +461,41 @@ def check_live(
         )
 
 
-def read_inputs(
-    inputs: Tensor | None, settings: Any, options: Mapping[str, Any]
-) -> tuple[Tensor, Tensor]:
+def settings_of(model: PreTrainedModel, config: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a call of `generate` goes by; what it leaves open is set by the model's own."""
+    given = {} if config is None else config.to_dict()
+    chosen = {name: one for name, one in given.items() if one is not None}
+    return model.generation_config.to_dict() | chosen | dict(options)
+
+
+def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """The prompts of a call of `generate`, int64 (B, W), and their mask; ConfigError for others."""
-    ids: Tensor | None = options.get("input_ids", inputs)
-    if ids is None or options.get("inputs_embeds") is not None:
+    ids: Tensor | None = settings.get("input_ids", inputs)
+    if ids is None or settings.get("inputs_embeds") is not None:
         raise ConfigError("watch: expected prompts as input_ids, found none")
-    cache = options.get("past_key_values")
+    cache = settings.get("past_key_values")
     if cache is not None and cache.get_seq_length():
         raise ConfigError("watch: expected prompts from their beginning, found past_key_values")
-    if (options.get("num_beams") or settings.num_beams or 1) > 1:
+    if (settings.get("num_beams") or 1) > 1:
         raise ConfigError(
             "watch: expected one sequence at a time of each prompt, found num_beams above 1; "
             "extract and predict score the answers of a beam search"
         )
-    mask: Tensor | None = options.get("attention_mask")
-    if mask is None and len(ids) > 1:
-        raise ConfigError("watch: expected attention_mask with several prompts, found none")
+    mask: Tensor | None = settings.get("attention_mask")
+    # generate takes tokens of padding for it, unless they end answers
+    pads = list(ids_of(settings.get("pad_token_id")) - ids_of(settings.get("eos_token_id")))
+    if mask is None and (len(ids) > 1 or np.isin(ids.cpu(), pads).any()):
+        raise ConfigError("watch: expected attention_mask with padding or several prompts")
     if mask is not None and not mask[:, -1].all():
         raise ConfigError("watch: expected prompts padded on the left, found padding on the right")
     return ids, torch.ones_like(ids) if mask is None else mask
 
 
-def ends_of(settings: Any, options: Mapping[str, Any]) -> set[int]:
+def ends_of(settings: Mapping[str, Any]) -> set[int]:
     """The ids that an answer ends before, those of padding among them."""
-    named = (
-        options.get(name, getattr(settings, name)) for name in ("eos_token_id", "pad_token_id")
-    )
-    return {int(token) for one in named if one is not None for token in np.atleast_1d(one)}
+    return ids_of(settings.get("eos_token_id")) | ids_of(settings.get("pad_token_id"))
+
+
+def ids_of(tokens: Any) -> set[int]:
+    """One id, several or none."""
+    return set() if tokens is None else {int(token) for token in np.atleast_1d(tokens)}

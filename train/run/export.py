@@ -50,7 +50,8 @@ def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> Non
         file.name: take_tensors(content, file.name, tensors)
         for file, content in checkpoints_of(names, models).items()
     }
-    content = {"results": as_json(short_results(models, names)), "checkpoints": checkpoints}
+    results = as_json(short_results(models, names))
+    content = {"results": results, "checkpoints": checkpoints, "names": list(names)}
     text = json.dumps(content)
     metadata = {"format": FORMAT, "content": text, "crc32c": checksum(text, tensors)}
     with replace_file(path) as temporary:
@@ -131,4 +132,4 @@ def read_export(path: Path) -> TrainedModels:
             "export the run again"
         ) from error
     directory = RunDirectory(Path(), results.run, memory=checkpoints)
-    return trained_models(results, directory, path)
+    return replace(trained_models(results, directory, path), exported=content.get("names"))

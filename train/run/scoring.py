@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, cast
 
 import numpy as np
@@ -70,17 +70,17 @@ __all__ = [
     "trained_models",
 ]
 
-LOCK = Lock()  # the number of threads of arithmetic is one for the process
+LOCK = RLock()  # the number of threads of arithmetic is one for the process
 
 
 def begin_child() -> None:
-    """In a forked process: OpenMP waits for threads that are not there, and so would the lock."""
-    global LOCK
-    LOCK = Lock()
+    """In a forked process: OpenMP would wait for threads that are not there."""
+    LOCK.release()
     torch.set_num_threads(1)
 
 
-os.register_at_fork(after_in_child=begin_child)
+# a fork waits for scores: locks that another thread held would stay held in the child
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=begin_child)
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class TrainedModels:
     # detectors and probes that this process does not know: plug-ins that were not imported
     unknown: list[str]
     loaded: dict[Hashable, Any] | None = None  # what is built already, where it is kept
+    exported: list[str] | None = None  # what a file was made of, by name
 
     @property
     def store(self) -> StoreRecord:
@@ -126,13 +127,15 @@ def trained_models(results: Results, directory: RunDirectory, path: Path) -> Tra
 
 
 def choose_names(models: TrainedModels, text: str | None) -> list[str]:
-    """The names in a comma-separated text; without it all detectors and probes.
+    """The names in a comma-separated text; without it all detectors and probes, or all exported.
 
     Raises ConfigError if a name is not of the run, or is one that this process does not know.
     """
     choices = ", ".join(models.names)
     if text:
         names = text.split(",")
+    elif models.exported:
+        names = models.exported
     else:
         names = [*models.unknown, *(name for name in models.names if name in DETECTORS | PROBES)]
     for name in names:

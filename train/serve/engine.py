@@ -175,7 +175,7 @@ class Engine:
         prompt, answer = self._encoded(job.asked)
         if not answer:
             raise Refused(400, "answer: expected one with tokens, found none", "answer")
-        self._room(job.asked, len(prompt) + len(answer) - 1)
+        self._room(job.asked, len(prompt), len(answer))
         (scores,) = self.watch.score_given([prompt], [answer])
         return Answer(self._verdict(job.asked, scores, ""), len(prompt), len(answer))
 
@@ -216,20 +216,22 @@ class Engine:
             raise Refused(400, "prompt: expected one with tokens, found none", "prompt")
         return tokens.ids[:n], tokens.ids[n:]
 
-    def _room(self, asked: Asked, n_prompt: int) -> int:
-        """The longest answer; raises Refused where there is too little room."""
+    def _room(self, asked: Asked, n_prompt: int, n_given: int = 0) -> int:
+        """The longest answer; raises Refused where there is too little room, or for one given."""
         self.counts["prompt_tokens_total"] += n_prompt
         wanted = asked.max_tokens
         if wanted is not None and wanted > self.limits.tokens:
             text = f"max_tokens: expected at most {self.limits.tokens}, found {wanted}"
             raise Refused(400, text, "max_tokens")
         longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        room = self.limits.tokens if longest is None else longest - n_prompt
-        if room < (wanted or 1):
+        most = max(self.limits.tokens, n_given)
+        room = most if longest is None else longest - n_prompt
+        needed = n_given or wanted or 1
+        if room < needed:
             raise Refused(
                 400,
                 f"the model takes {longest} tokens, found {n_prompt} of the prompt and "
-                f"{wanted or 1} of the answer",
+                f"{needed} of the answer",
                 "messages" if isinstance(asked.prompt, list) else "prompt",
             )
         return wanted or min(room, self.limits.tokens)

@@ -194,7 +194,7 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     if not takes.states and not takes.maps and not takes.others:
         return model(**inputs)
     wants_states, wants_maps = inputs.pop(STATES, False), inputs.pop(MAPS, False)
-    places = find_places(model, bool(takes.maps))
+    places = find_places(model, maps=bool(takes.maps))
     watched: dict[Place, Callable[[Tensor], Tensor | None]] = {**takes.others}
     for entry, place in places.states.items():
         if entry in takes.states:

@@ -196,6 +196,9 @@ def test_responses_of_other_traces_are_refused(recorded, tmp_path, capsys):
     file = write(tmp_path / "r.jsonl", [one])
     said = refused(capsys, "record", recorded, "--responses", file)
     assert "expected responses with ids of its traces, as 'cmpl-0', found 'other'" in said
+    assert "found 'none at all'" in refused(
+        capsys, "record", recorded, "--responses", write(file, [])
+    )
     assert "answer" not in TraceStore.open(recorded).schema.columns
     StoreWriter.open(recorded).close()
 
@@ -205,14 +208,26 @@ def test_responses_of_other_traces_are_refused(recorded, tmp_path, capsys):
     [
         ({"usage": {"prompt_tokens": 4, "completion_tokens": 3}}, "expected 4 + 3 tokens"),
         ({"choices": [{"text": 3}]}, "answer: expected a text, found int"),
+        ({"choices": [{"finish_reason": "length"}]}, "finish_reason: expected stop, as recorded"),
+        (
+            {"choices": [{"logprobs": {"token_logprobs": [-1, "x", -1]}}]},
+            "expected a whole trace, found ValueError: could not convert",
+        ),
+        (
+            {"choices": [{"logprobs": {"token_logprobs": [-1, 0.5, -1]}}]},
+            "expected log-probabilities, which are at",
+        ),
+        ({"prompt_len": 2}, "prompt_len: expected 3, as recorded, found 2"),
+        ({"score": 0.9}, "label 1 and score 0.9 contradict each other"),
+        ({"label": 7}, "label: expected 1, 0 or -1, found 7"),
     ],
 )
 def test_a_response_that_contradicts_its_trace_is_left_out(
     recorded, tmp_path, capsys, changed, message
 ):
     """By name; the others are joined."""
-    wrong = response(0, task="qa", label=1)
-    wrong["response"] |= changed
+    wrong = response(0, task="qa")
+    wrong["response"] |= {"label": 1} | changed
     file = write(tmp_path / "r.jsonl", [wrong, response(1, task="qa", label=0)])
     assert main(["record", str(recorded), "--responses", str(file)]) == 0
     said = capsys.readouterr()

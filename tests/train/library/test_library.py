@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_scores_are_those_of_predict(run, saved, store_path, tmp_path, capsys):
     """Bit for bit: of a store, its traces, a batch, arrays, of the run and of its exported file."""
     guard = load_run(saved, NAMES, force_cpu=True)
     guard.export(tmp_path / "guard.safetensors")
-    exported = load_run(tmp_path / "guard.safetensors", NAMES, force_cpu=True)
+    exported = load_run(tmp_path / "guard.safetensors", force_cpu=True)
     csv = call(capsys, *predict(saved, store_path, "--models", ",".join(NAMES)))[1]
     lines = read_csv(csv).values()
     store = TraceStore.open(store_path)
@@ -123,7 +124,7 @@ def test_threads_share_a_guard(saved, store_path):
 
 
 def test_a_forked_process_scores(saved, store_path):
-    """Where OpenMP's threads, and whoever holds the lock, are not."""
+    """Where OpenMP's threads, and a thread that held the lock, are not."""
     guard = load_run(saved, ["logreg_pca", "lstm_solo"], force_cpu=True)
     batch = TraceStore.open(store_path).read(range(40))
     big = batch["hs_last"].repeat(200, 1, 1)
@@ -133,9 +134,19 @@ def test_a_forked_process_scores(saved, store_path):
     def child():
         found.put({name: one.tolist() for name, one in guard.score({"hs_last": big}).items()})
 
-    with scoring.LOCK:
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
+    is_held = threading.Event()
+
+    def hold():
+        with scoring.LOCK:
+            is_held.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    thread.join()
     for name, scores in found.get(timeout=60).items():
         np.testing.assert_allclose(scores, expected[name])
     process.join()
@@ -226,6 +237,8 @@ def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
         assert "--" not in str(error.value).replace("--help", "")
     with pytest.raises(ConfigError, match=r"^models: the run has no 'x'"):
         load_run(saved, "x")
+    with pytest.raises(ConfigError, match=r"^models: expected names of methods, found none"):
+        load_run(saved, [])
     with pytest.raises(DataError, match="results\\.json: expected a file of a finished run"):
         load_run(tmp_path)
     other = fit_detectors(store_path, "saplma", baselines=False, **SETTINGS)

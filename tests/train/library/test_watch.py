@@ -1,5 +1,7 @@
 """Scores while a model speaks: those of extracting the same answers and predicting."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -145,8 +147,11 @@ def test_samples_configs_and_dicts(saved, questions, tokenizer, model):
         model.generate(**inputs, max_new_tokens=5, do_sample=False, use_cache=False)
     with guard.watch(model, tokenizer) as again:
         model.generate(**inputs, max_new_tokens=5, do_sample=False)
-    for one, other in zip(watch.scores, again.scores, strict=True):
-        assert one == pytest.approx(other, abs=2e-3)
+    with guard.watch(model, tokenizer) as own:  # whose ends are those of the model's own
+        model.generate(**inputs, generation_config=GenerationConfig(max_new_tokens=5))
+    assert watch.tokens == again.tokens == own.tokens
+    for one, *others in zip(watch.scores, again.scores, own.scores, strict=True):
+        assert all(one == pytest.approx(other, abs=2e-3) for other in others)
 
 
 ALONE = ["saplma", "lstm_solo", "logreg_best", "mean_logprob", "entropy", "margin"]
@@ -189,7 +194,7 @@ def test_a_risky_token_ends_its_answer(saved, questions, tokenizer, model):
     def say(at):
         with guard.watch(model, tokenizer) as watch:
             watch.on_token()
-            rules = [] if at is None else [watch.stopping(at)]
+            rules = [] if at is None else [watch.stopping(at, "saplma")]
             options = {"max_new_tokens": 12, "do_sample": False, "stopping_criteria": rules}
             model.generate(**inputs, **options)
         return watch, rules
@@ -247,11 +252,51 @@ def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, mo
     with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
         for options, message in (
             ({**inputs, "num_beams": 2}, "found num_beams above 1"),
-            ({"input_ids": ids}, "expected attention_mask with several prompts"),
+            ({"input_ids": ids}, "expected attention_mask with padding or several prompts"),
+            ({"input_ids": padded({"": ids[:1]}, 1)[""]}, "expected attention_mask with padding"),
             ({"input_ids": ids, "attention_mask": mask.fliplr() * 0}, "padded on the left"),
             ({**inputs, "past_key_values": cache}, "found past_key_values"),
             ({"inputs_embeds": torch.zeros(1, 2, 64)}, "expected prompts as input_ids"),
         ):
             with pytest.raises(ConfigError, match=message):
                 model.generate(**options, max_new_tokens=3)
+        model.generation_config.num_beams = 2
+        with pytest.raises(ConfigError, match="found num_beams above 1"):
+            model.generate(**inputs, generation_config=GenerationConfig(max_new_tokens=3))
     assert watch.scores == []
+
+
+def test_a_model_is_watched_by_one_thread(saved, questions, tokenizer, model):
+    """Another watch, the same one again, and a second call are refused; nothing stays patched."""
+    inputs = ask(tokenizer, questions[:1])
+    guard = load(saved, ["saplma"])
+    watch, inner = guard.watch(model, tokenizer), guard.watch(model, tokenizer)
+    errors = []
+
+    def refused(action):
+        try:
+            action()
+        except ConfigError as error:
+            errors.append(str(error))
+
+    def elsewhere(action):
+        thread = threading.Thread(target=refused, args=(action,))
+        thread.start()
+        thread.join()
+
+    def speak(*_):
+        model.generate(**inputs, max_new_tokens=2)
+
+    with watch, inner:
+        elsewhere(guard.watch(model, tokenizer).__enter__)
+        refused(watch.__enter__)
+        inner.on_token(lambda _: elsewhere(speak))
+        speak()
+    assert "found one of another thread inside its block" in errors[0]
+    assert "found this one inside its block" in errors[1]
+    assert "expected one call of generate at a time" in errors[2]
+    assert len(watch.scores) == len(inner.scores) == 1
+    assert vars(model).keys().isdisjoint(("generate", "forward"))
+    with watch:
+        speak()
+    assert len(watch.scores) == 2

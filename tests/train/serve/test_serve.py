@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -163,7 +164,10 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     )
     assert first["finish_reason"] == answers[0]["choices"][0]["finish_reason"]
     assert len(set(store.column("question_id")[:2])) == 2
-    scores = load_run(file, force_cpu=True).score(store)
+    guard = load_run(file, force_cpu=True)
+    scores = guard.score(store)
+    both = guard.score([file.parent / "a.zarr", path])
+    assert both["saplma"][-len(store) :].tolist() == pytest.approx(scores["saplma"].tolist())
     for name, found in scores.items():
         assert store.column(f"score_{name}").tolist() == pytest.approx(found.tolist(), abs=2e-3)
     assert chat["choices"][0]["message"]["content"]
@@ -187,6 +191,22 @@ def test_a_full_disk_stops_keeping_and_never_serving(file, tmp_path, monkeypatch
     assert said.count("recording has stopped, serving goes on: OSError(28") == 1
     assert PROMPT not in said
     assert len(TraceStore.open(path)) == 0
+
+
+def test_an_answer_that_is_too_long_is_refused_with_its_length(client):
+    longest = client.engine.model.config.max_position_embeddings
+    asked = {"prompt": PROMPT, "answer": "no " * longest}
+    said = client.post("/score", json=asked).json()["error"]["message"]
+    n_prompt, n_answer = (int(one) for one in re.findall(r"found (\d+) .* and (\d+) ", said)[0])
+    assert n_prompt < 20 < longest <= n_answer
+
+
+def test_an_address_that_cannot_be_had_is_said_by_its_flag(file, capsys):
+    command = ["serve", "--run", str(file), "--model", str(MODEL_DIR)]
+    for flag, value in (("--port", "99999"), ("--host", "300.1.1.1")):
+        assert main([*command, flag, value]) == 2
+        (line,) = capsys.readouterr().err.splitlines()[-1:]
+        assert f"{flag}: expected a" in line
 
 
 def test_what_is_kept_is_said_with_where(capsys):
