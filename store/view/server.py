@@ -296,22 +296,26 @@ def tokens(asked: Asked) -> np.ndarray:
 
 
 def trace(asked: Asked) -> dict[str, Any]:
-    """A trace, and what was noted about it."""
+    """A trace, and what was noted about it, or why that cannot be read."""
     found = trace_values(asked.table, asked.row, asked.tokenizer)
     path = asked.notes_path
-    known = None if path is None else read_notes(path).get(asked.trace_id, Note())
-    return found | {"note": known and known._asdict()}
+    if path is None:
+        return found | {"note": None}
+    try:
+        return found | {"note": read_notes(path).get(asked.trace_id, Note())._asdict()}
+    except (StoreError, OSError) as error:
+        return found | {"note": str(error)}
 
 
 def note(asked: Asked, body: bytes) -> dict[str, Any]:
-    """Note a label, tags and a text about a trace, beside the store."""
+    """Change the label, the tags or the text noted about a trace, beside the store."""
     given = json.loads(body)
     path = asked.notes_path
     is_note = isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
     if path is None or not is_note or not given.keys() <= {*Note._fields}:
         raise ValueError("note: expected label, tags and note, of a store on this machine")
     try:
-        write_note(path, asked.trace_id, Note(**given))
+        write_note(path, asked.trace_id, **given)
     except OSError as error:
         raise NotFoundError(f"{path}: the note cannot be written: {error}") from error
     return {}

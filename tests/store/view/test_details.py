@@ -230,8 +230,23 @@ def test_what_is_noted_lies_beside_the_store(tmp_path, traces):
     kept = {**given, "tags": "odd late"}
     assert client.get("/api/0/1/trace/7").json()["note"] == kept
     assert read_notes(notes_path(path)) == {"trace-07": Note(**kept)}
-    assert client.post(place, json={}, headers=origin).status_code == 200
+    assert client.post(place, json={"tags": "late"}, headers=origin).status_code == 200
+    assert client.get("/api/0/1/trace/7").json()["note"] == kept | {"tags": "late"}
+    nothing = dict.fromkeys(kept, "")
+    assert client.post(place, json=nothing, headers=origin).status_code == 200
     assert read_notes(notes_path(path)) == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a,b\n", b"trace_id,label,tags,note\nq,,,\xe4", b'"' + b"x" * 200_000]
+)
+def test_a_trace_is_shown_without_its_notes(tmp_path, traces, content):
+    """Where their file is none; why is said in their place."""
+    path = write_traces(tmp_path / "s.zarr", SCHEMA, traces[:3])
+    notes_path(path).write_bytes(content)
+    found = client_of([path]).get("/api/0/1/trace/1").json()
+    assert found["texts"]["trace_id"] == "trace-01"
+    assert found["note"].startswith(f"{notes_path(path)}: expected")
 
 
 def test_texts_of_ids_that_no_trace_has(traces_path, others):
