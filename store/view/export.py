@@ -120,7 +120,9 @@ def page_of(
     rows = choose_rows(table, where, is_wrong, limit)
     runs = [describe_run(run, 0) | {"path": run.name, "report": None} for run in snapshots.runs]
     name = snapshots.path.resolve().name
-    return page_text(recorded_answers(table, name, runs, rows, tokenizer)), len(rows)
+    recorded = recorded_answers(table, name, runs, rows, tokenizer)
+    recorded["answers"]["/api/stores"]["stores"][0]["are_mistakes"] = is_wrong  # rate nothing
+    return page_text(recorded), len(rows)
 
 
 def recorded_answers(

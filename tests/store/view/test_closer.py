@@ -158,6 +158,10 @@ def test_nearest_traces(closer):
     browser = closer(row=2)
     browser.choose("#panel [aria-label=by]", "hs_last 2")
     browser.wait_for("document.querySelectorAll('#panel .list .line').length === 8")
+    browser.change(
+        row=2, near="hs_last 2", filter="score_gvae>0.7"
+    )  # 3 traces, and this is not among them
+    browser.wait_for("document.querySelectorAll('#panel .list .line').length === 3")
     browser.click("#panel .list .line")
     browser.wait_for("!location.hash.includes('row=2&')")
 

@@ -100,6 +100,9 @@ def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, c
     ids = "[...document.querySelectorAll('#rows .row')].map((row) => row.firstChild.textContent)"
     assert browser.evaluate(ids) == wrong[:5]
     assert "5 of 40 traces" in browser.text("#what")
+    browser.change(tab="scores")
+    browser.wait_for_text("#panel", "these traces were chosen as mistakes")
+    assert not browser.evaluate("document.querySelector('#panel .confusion')")
     stores = browser.evaluate(
         """import("page/api.js").then(({ getJson }) => getJson("/api/stores"))"""
     )
