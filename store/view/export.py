@@ -118,7 +118,10 @@ def page_of(
     """A page of some traces of a store, as `choose_rows` takes them, and their number."""
     table = snapshots.first
     rows = choose_rows(table, where, is_wrong, limit)
-    runs = [describe_run(run, 0) | {"path": run.name, "report": None} for run in snapshots.runs]
+    runs = [
+        describe_run(run, 0, table.store.uuid) | {"path": run.name, "report": None}
+        for run in snapshots.runs
+    ]
     name = snapshots.path.resolve().name
     recorded = recorded_answers(table, name, runs, rows, tokenizer)
     recorded["answers"]["/api/stores"]["stores"][0]["are_mistakes"] = is_wrong  # rate nothing

@@ -29,6 +29,18 @@ def test_a_run_says_its_thresholds(client):
     assert store["thresholds"] == {"score_gvae": 0.25}
 
 
+@pytest.mark.parametrize(
+    "recorded, is_foreign",
+    [({"uuid": "other"}, True), ({"uuid": "other", "path": "a + b"}, False), ([], False)],
+)
+def test_a_run_of_another_store_is_named(traces_path, run_path, tmp_path, recorded, is_foreign):
+    """Not one of several stores, of which this may be one."""
+    shutil.copytree(run_path, tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text(json.dumps({"store": recorded}))
+    (store,) = client_of([traces_path], [tmp_path / "run"]).get("/api/stores").json()["stores"]
+    assert store["runs"][0]["is_foreign"] is is_foreign
+
+
 def test_thresholds_follow_the_names_of_columns(traces_path):
     """A second run's column has the run's name, and its threshold; runs of other traces none."""
     store = TraceStore.open(traces_path)
