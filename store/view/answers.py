@@ -136,7 +136,7 @@ def json_response(content: Any, status: int = 200) -> Response:
 
 
 def packed(response: Response) -> Response:
-    """The answer, compressed if it is a text: numbers hardly shrink, and a stream begins at once."""
+    """The answer, compressed if it is a text; numbers hardly shrink, and streams begin at once."""
     is_text = not isinstance(response, StreamingResponse) and response.media_type != BINARY
     if is_text and len(response.body) >= PACKED_BYTES:
         response.body = gzip.compress(response.body, 5, mtime=0)

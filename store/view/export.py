@@ -50,8 +50,10 @@ def choose_rows(table: Table, where: str, is_wrong: bool, limit: int) -> np.ndar
 
     `where` is a filter. `is_wrong` keeps the traces that a detector of a run gets wrong at its
     threshold, those that most detectors get wrong first. Raises SchemaError if the filter is wrong,
-    there is no threshold, or no trace is left.
+    there is no threshold, `limit` is less than 1, or no trace is left.
     """
+    if limit < 1:
+        raise SchemaError(f"limit: expected 1 or more traces to export, found {limit}")
     chosen = filter_rows(table, where)
     rows = np.arange(len(table)) if chosen is None else np.flatnonzero(chosen)
     if is_wrong:

@@ -63,14 +63,21 @@ export async function showScores(panel, base, store, row, query) {
   panel.replaceChildren(
     bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
     ...bars(found, panel.clientWidth - 28, x, threshold, store),
-    store.are_mistakes ? soft("no AUROC and no confusion: these traces were chosen as mistakes") : "",
+    ...remarks(store, isRated && ofRun !== undefined),
     ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc, found.missing) : []),
-    isRated && ofRun !== undefined ? soft("a run scores validation and test: both are counted") : "",
     ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
     ...(isRated ? [element("div", { className: "plots" }, ...plots.map(group))] : []),
     ...(density ? ranks(density, base, query, x, y, store.thresholds) : []),
   );
 }
+
+// Of which rows the figures are, where they do not say how good a detector is.
+const remarks = (store, isOfRun) => [
+  ...(store.are_mistakes
+    ? [soft("no AUROC and no confusion: these traces were chosen as mistakes")]
+    : []),
+  ...(isOfRun ? [soft("counted are rows of validation and of test, as the run scored them")] : []),
+];
 
 // How a store gets scores; its own column `score` says how good answers are, and is none.
 const advice = (store) =>
