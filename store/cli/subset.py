@@ -84,7 +84,12 @@ class Subset(Command):
             # "side": the key's name in stores that exist
             chosen = {"by": "split", "side": self.split, "seed": self.seed}
         elif self.tag:
-            rows = rows_of_ids(store, tagged(notes_path(self.source), self.tag))
+            notes = notes_path(self.source)
+            noted = tagged(notes, self.tag)
+            rows = [row for row in store.ids.find_all(noted).tolist() if row >= 0]
+            if len(rows) < len(noted):  # as label --from-notes: the notes may be of more traces
+                n_others = f"{len(noted) - len(rows):,} of {len(noted):,}"
+                say(f"{notes}: {n_others} traces with the tag are not in the store")
             chosen = {"by": "tag", "tag": self.tag}
         else:
             rows = range(len(store))

@@ -102,11 +102,8 @@ class View(Command):
     ) -> int:
         from store.view.export import export_page, page_of
 
-        if len(stores) != 1 or self.limit < 1:
-            raise SchemaError(
-                f"--export: expected one STORE and a --limit from 1 on, found {len(stores)} and "
-                f"{self.limit}"
-            )
+        if len(stores) != 1:
+            raise SchemaError(f"--export: expected one STORE, found {len(stores)}")
         (snapshots,) = stores
         where, is_wrong = self.where or "", self.mistakes_of_run
         text, n_rows = page_of(snapshots, where, is_wrong, self.limit, tokenizer)

@@ -402,7 +402,11 @@ class TraceStore(Tabular):
         return "\n".join([head, *column_lines(self._described())])
 
     def view(
-        self, where: str = "", run: str | Path | None = None, limit: int = 200, height: int = 700
+        self,
+        where: str = "",
+        run: str | Path | Sequence[str | Path] | None = None,
+        limit: int = 200,
+        height: int = 700,
     ) -> Any:
         """Look at traces within a notebook: the page of `python -m store view`, without a server.
 
@@ -411,7 +415,7 @@ class TraceStore(Tabular):
         where
             Filter of the traces.
         run
-            Folder of a finished run, whose scores stand beside them.
+            Folder of a finished run, or of several, whose scores stand beside them.
         limit
             Traces, at most; their texts, numbers and pictures become part of the notebook.
         height
@@ -422,12 +426,12 @@ class TraceStore(Tabular):
         NotFoundError
             If the extra view is not installed, or the run is no finished one.
         SchemaError
-            If the filter is wrong, or no trace is left.
+            If the filter is wrong, no trace is left, or `limit` is less than 1.
         """
         with needs_extra("view"):
             export: Any = import_module(PAGE)
-        runs = [] if run is None else [Path(run)]
-        return export.framed_page(self.path, runs, where, limit, height)
+        runs = [run] if isinstance(run, (str, Path)) else run or ()
+        return export.framed_page(self.path, [*map(Path, runs)], where, limit, height)
 
     def _repr_html_(self) -> str:
         """For notebooks: its columns."""

@@ -1,5 +1,6 @@
 """What a request asks for, and answers: JSON, and numbers as raw bytes."""
 
+import gzip
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from starlette.convertors import Convertor
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from store.format.schema import TRACE_ID
 from store.labels.notes import notes_path
@@ -18,7 +19,10 @@ from store.read.source import address_of
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Pieces, Texts, check_row
 
-__all__ = ["Asked", "Number", "array_headers", "json_response", "raw_response"]
+__all__ = ["BINARY", "Asked", "Number", "array_headers", "json_response", "packed", "raw_response"]
+
+BINARY = "application/octet-stream"
+PACKED_BYTES = 1000  # shorter texts go in one packet of the network
 
 
 class Number(Convertor[int]):
@@ -131,10 +135,20 @@ def json_response(content: Any, status: int = 200) -> Response:
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
 
 
+def packed(response: Response) -> Response:
+    """The answer, compressed if it is a text; numbers hardly shrink, and streams begin at once."""
+    is_text = not isinstance(response, StreamingResponse) and response.media_type != BINARY
+    if is_text and len(response.body) >= PACKED_BYTES:
+        response.body = gzip.compress(response.body, 5, mtime=0)
+        length = {"Content-Length": str(len(response.body))}
+        response.headers.update({"Content-Encoding": "gzip", "Vary": "Accept-Encoding"} | length)
+    return response
+
+
 def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -> Response:
     """Numbers as bytes, little-endian, with their dtype and shape in headers."""
     kept = {"Cache-Control": "no-cache"} | array_headers(values) | dict(headers or {})
-    return Response(values.tobytes(), headers=kept, media_type="application/octet-stream")
+    return Response(values.tobytes(), headers=kept, media_type=BINARY)
 
 
 def array_headers(values: np.ndarray) -> dict[str, str]:

@@ -50,8 +50,10 @@ def choose_rows(table: Table, where: str, is_wrong: bool, limit: int) -> np.ndar
 
     `where` is a filter. `is_wrong` keeps the traces that a detector of a run gets wrong at its
     threshold, those that most detectors get wrong first. Raises SchemaError if the filter is wrong,
-    there is no threshold, or no trace is left.
+    there is no threshold, `limit` is less than 1, or no trace is left.
     """
+    if limit < 1:
+        raise SchemaError(f"limit: expected 1 or more traces to export, found {limit}")
     chosen = filter_rows(table, where)
     rows = np.arange(len(table)) if chosen is None else np.flatnonzero(chosen)
     if is_wrong:
@@ -118,9 +120,14 @@ def page_of(
     """A page of some traces of a store, as `choose_rows` takes them, and their number."""
     table = snapshots.first
     rows = choose_rows(table, where, is_wrong, limit)
-    runs = [describe_run(run, 0) | {"path": run.name, "report": None} for run in snapshots.runs]
+    runs = [
+        describe_run(run, 0, table.store.uuid) | {"path": run.name, "report": None}
+        for run in snapshots.runs
+    ]
     name = snapshots.path.resolve().name
-    return page_text(recorded_answers(table, name, runs, rows, tokenizer)), len(rows)
+    recorded = recorded_answers(table, name, runs, rows, tokenizer)
+    recorded["answers"]["/api/stores"]["stores"][0]["are_mistakes"] = is_wrong  # rate nothing
+    return page_text(recorded), len(rows)
 
 
 def recorded_answers(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from store.errors import FormatError, SchemaError
+from store.read.joined import JOINED
 from store.read.store import TraceStore
 from store.text_records import name_file
 
@@ -35,13 +36,22 @@ class Run(NamedTuple):
     thresholds: dict[str, float]  # of the detectors that have one
     layers: dict[str, dict[int, float]] = {}  # probe -> layer -> AUROC on validation  # noqa: RUF012
     path: Path = Path()
+    store_uuid: str | None = None  # of the store that it was trained on, where it is one and known
 
 
 def read_run(directory: Path, name: str) -> Run:
     """Read a finished run; raises what `read_scores` and `read_results` do."""
     scores = read_scores(directory)
-    results = read_results(directory)
-    return Run(name, *scores, thresholds_of(results), layers_of(results), directory)
+    content = _load_results(directory)
+    results = _methods(content)
+    known = thresholds_of(results), layers_of(results)
+    return Run(name, *scores, *known, directory, _store_uuid(content))
+
+
+def _store_uuid(content: Any) -> str | None:
+    """Which store results are of; None for those of several stores, which were read as one."""
+    store = _part(content, "store")
+    return None if JOINED in str(store.get("path")) else store.get("uuid")
 
 
 def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -127,6 +137,14 @@ def read_results(directory: Path) -> dict[str, Any]:
     A run without the file has nothing. Raises NotFoundError or FormatError if the file cannot be
     read, or is not what a run writes.
     """
+    return _methods(_load_results(directory))
+
+
+def _methods(content: Any) -> dict[str, Any]:
+    return {name: entry for group in GROUPS for name, entry in _part(content, group).items()}
+
+
+def _load_results(directory: Path) -> Any:
     path = directory / RESULTS_FILE
     if not path.exists():
         return {}
@@ -138,10 +156,9 @@ def read_results(directory: Path) -> dict[str, Any]:
             )
         text = path.read_text(encoding="utf-8")
     try:
-        results = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: expected JSON, found: {error}") from error
-    return {name: entry for group in GROUPS for name, entry in _part(results, group).items()}
 
 
 def thresholds_of(results: Mapping[str, Any]) -> dict[str, float]:

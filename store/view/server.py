@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from store.errors import NotFoundError, StoreError
 from store.labels.notes import Note, read_notes, write_note
 from store.read.filters import complete, words_of
-from store.view.answers import Asked, Number, json_response, raw_response
+from store.view.answers import BINARY, Asked, Number, json_response, packed, raw_response
 from store.view.attention import attention_edges, edges_of_head, head_summary, head_values
 from store.view.columns import Table, json_number
 from store.view.describe import describe, short_names
@@ -55,7 +55,6 @@ N_GROUPS = 200
 LISTED = ("trace_id", "question", "answer", "label")  # of a trace in a list
 REPORT = "report.html"
 N_MISTAKES = 25
-BINARY = "application/octet-stream"
 STATE = "/api/{store:number}/{generation:number}"
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -80,7 +79,8 @@ def build_app(
 
     def route(path: str, answer: Callable[[Request], Any]) -> Route:
         async def handle(request: Request) -> Response:
-            return answer_or_say(answer, request)
+            found = answer_or_say(answer, request)
+            return packed(found) if "gzip" in request.headers.get("accept-encoding", "") else found
 
         return Route(path, handle)
 
@@ -140,18 +140,21 @@ def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, 
     for name, snapshots in zip(names, stores, strict=True):
         newest, problem = newest_state(snapshots)
         shows = newest if request.query_params.get("newest") else snapshots.opened
-        runs = [describe_run(run, number) for number, run in enumerate(snapshots.runs)]
+        uuid = snapshots.table(shows).store.uuid
+        runs = [describe_run(run, number, uuid) for number, run in enumerate(snapshots.runs)]
         known = {"name": name, "runs": runs} | describe(snapshots.table(shows), snapshots.path)
         described.append(known | {"generation": shows, "newest": newest, "problem": problem})
     return {"stores": described}
 
 
-def describe_run(run: Run, number: int) -> dict[str, Any]:
-    """A run's name, its path for commands that are copied, what its probes say of layers, and where
-    its report is, if there is one."""
+def describe_run(run: Run, number: int, uuid: str) -> dict[str, Any]:
+    """A run's name, its path for commands that are copied, what its probes say of layers, whether
+    it was trained on another store than that of `uuid`, and where its report is, if there is one.
+    """
     known = {"name": run.name, "path": shlex.quote(str(run.path)), "layers": run.layers}
     is_there = (run.path / REPORT).is_file()
-    return known | {"report": f"/runs/{number}/{REPORT}" if is_there else None}
+    report = f"/runs/{number}/{REPORT}" if is_there else None
+    return known | {"is_foreign": run.store_uuid not in (None, uuid), "report": report}
 
 
 def report_page(number: int, stores: Sequence[Snapshots]) -> Response:
@@ -296,22 +299,26 @@ def tokens(asked: Asked) -> np.ndarray:
 
 
 def trace(asked: Asked) -> dict[str, Any]:
-    """A trace, and what was noted about it."""
+    """A trace, and what was noted about it, or why that cannot be read."""
     found = trace_values(asked.table, asked.row, asked.tokenizer)
     path = asked.notes_path
-    known = None if path is None else read_notes(path).get(asked.trace_id, Note())
-    return found | {"note": known and known._asdict()}
+    if path is None:
+        return found | {"note": None}
+    try:
+        return found | {"note": read_notes(path).get(asked.trace_id, Note())._asdict()}
+    except (StoreError, OSError) as error:
+        return found | {"note": str(error)}
 
 
 def note(asked: Asked, body: bytes) -> dict[str, Any]:
-    """Note a label, tags and a text about a trace, beside the store."""
+    """Change the label, the tags or the text noted about a trace, beside the store."""
     given = json.loads(body)
     path = asked.notes_path
     is_note = isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
     if path is None or not is_note or not given.keys() <= {*Note._fields}:
         raise ValueError("note: expected label, tags and note, of a store on this machine")
     try:
-        write_note(path, asked.trace_id, Note(**given))
+        write_note(path, asked.trace_id, **given)
     except OSError as error:
         raise NotFoundError(f"{path}: the note cannot be written: {error}") from error
     return {}

@@ -74,7 +74,7 @@ export async function showAttention(panel, base, store, row) {
         ),
       ...edgeControls,
     ),
-    ...(edges ? arcs(trace, edges, width, head) : none),
+    ...(edges ? arcs(trace, edges, width, head, column === "attn_edges") : none),
     !ofHeads &&
       soft(
         "edges of one head: none is stored; extract --columns default,attn_edges,attn_edge_ends",
@@ -90,7 +90,7 @@ export const allLayers = ({ attention, heads, head_edges: edges }) =>
     (a, b) => a - b,
   );
 
-function arcs(trace, edges, width, head) {
+function arcs(trace, edges, width, head, isPart) {
   const n = edges.weights.length;
   const note = soft(
     n
@@ -98,6 +98,7 @@ function arcs(trace, edges, width, head) {
       : "no edge is that strong: move the threshold to the left",
   );
   const nShown = Math.floor(MAX_WIDTH / MIN_STEP);
+  if (isPart) note.append("; stored are those of .05 and more from the prompt's last token on");
   if (trace.tokens.length > nShown)
     note.append(`; the first ${countText(nShown)} tokens are drawn`);
   return [wide(draw(trace, edges, width), width), note];

@@ -415,7 +415,8 @@ function changed(names) {
   if (of("store", "filter", "sort", "descending", "columns", "pin")) showTable();
   else if (of("row") && String(table.rowAt(position)) === state.row) table.draw();
   else if (of("row")) findPosition().catch(showError); // chosen outside of the table
-  if (of("store", "tab", ...TABS[tabName()].reads)) showSide();
+  const isOfTable = tabName() === "trace" && state.near; // the nearest of the rows in the table
+  if (of("store", "tab", ...TABS[tabName()].reads) || (isOfTable && of("filter"))) showSide();
 }
 
 const split = splitter();

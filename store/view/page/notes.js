@@ -5,13 +5,12 @@ import { bar, element, menu, numberText, pick, showError, soft, title } from "/p
 import { change, oneOf } from "/page/state.js";
 import { traceList } from "/page/trace_list.js";
 
-// noted: label, tags and note; undefined where nothing can be noted.
+// noted: label, tags and note, or why they cannot be read; undefined where nothing can be noted.
 export function noteParts(base, row, noted, labels) {
   if (!noted) return [];
-  const keep = (part) => {
-    Object.assign(noted, part);
-    post(`${base}/trace/${row}/note`, noted).then(() => showError(null), showError);
-  };
+  if (typeof noted === "string") return [soft(`no notes: ${noted}`)];
+  const keep = (part) =>
+    post(`${base}/trace/${row}/note`, part).then(() => showError(null), showError);
   const nameOf = (label) =>
     ({ "": "my label: none", "-1": "my label: unsure (-1)" })[label] ??
     `my label: ${labels[label]} (${label})`;
@@ -20,7 +19,7 @@ export function noteParts(base, row, noted, labels) {
       type: "text",
       value: noted[key],
       placeholder,
-      "aria-label": placeholder,
+      "aria-label": key,
       className: key,
       onchange: (event) => keep({ [key]: event.target.value }),
     });
@@ -31,7 +30,7 @@ export function noteParts(base, row, noted, labels) {
     (label) => keep({ label }),
     nameOf,
   );
-  const made = bar(label, box("tags", "tags"), box("note", "note"));
+  const made = bar(label, box("tags", "tags, more tags"), box("note", "note"));
   made.classList.add("noted");
   return [made];
 }

@@ -4,7 +4,7 @@ import { element, numberText, wide } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { canvasOf, color, colorOf, downwards, MONO, shareOf, SMALL } from "/page/paint.js";
 
-const LEFT = 34; // pixels for the names of lines
+const LEFT = 38; // pixels for the names of lines
 const BOTTOM = 18;
 const TEXTS = 84; // pixels for the texts of tokens below
 const MAX_COLUMNS = 8000; // browsers cut a canvas at some 16,000 to 65,000 pixels

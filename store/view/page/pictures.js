@@ -6,6 +6,7 @@ import { color } from "/page/paint.js";
 // Saves every picture below `panel` as NAME.png, NAME-2.png, …
 export async function savePictures(panel, name) {
   const places = new Set([...panel.querySelectorAll("canvas")].map((each) => each.parentElement));
+  if (!places.size) throw new Error("save: this tab shows no picture");
   let number = 0;
   for (const place of places) {
     number += 1;

@@ -100,12 +100,15 @@ export function calibrationParts(found, score, labels) {
   ];
 }
 
-// How often what is said at the threshold is right; a click shows the rows in the table.
-export function confusion(score, threshold, labels, sums, [nAlarms, nMisses], roc) {
+// How often what is said at the threshold is right; a click shows the rows in the table. Infinite
+// scores, which are among those missing, are not counted.
+export function confusion(score, threshold, labels, sums, [nAlarms, nMisses], roc, nMissing) {
   const cell = (label, sign, n, name) => {
     const part = `label == ${label} and ${score} ${sign}`;
     const order = { sort: score, descending: sign === ">=" ? "1" : "" };
-    const choose = () => show(`${part} ${threshold}`, [score, "label"], order);
+    const finite = ` and ${score} ${sign === ">=" ? "< inf" : "> -inf"}`;
+    const narrow = `${part} ${threshold}${nMissing ? finite : ""}`;
+    const choose = () => show(narrow, [score, "label"], order);
     const share = sums[label] ? ` (${Math.round((100 * n) / sums[label])}%)` : "";
     const text = `${name} ${countText(n)}${share}`;
     return element("td", {}, element("button", { onclick: choose, title: `${part} it` }, text));

@@ -39,7 +39,10 @@ export async function showScores(panel, base, store, row, query) {
   const hasLabels = numbers.includes("label");
   const about = { ...query, column: x };
   const found = await getJson(`${base}/histogram`, about);
-  const threshold = thresholdIn(found, own(store.thresholds, x));
+  const ofRun = own(store.thresholds, x);
+  const isPart = query.filter && ofRun === undefined; // the filter does not move the threshold
+  const all = isPart ? await getJson(`${base}/histogram`, { column: x }) : found;
+  const threshold = thresholdIn(all, ofRun);
   const ofLabels = (what, more) => (hasLabels ? getJson(`${base}/${what}`, more) : null);
   const [wrong, calibration, roc, density] = await Promise.all([
     ofLabels("mistakes", { ...about, threshold }),
@@ -47,7 +50,7 @@ export async function showScores(panel, base, store, row, query) {
     ofLabels("roc", about),
     y ? getArray(`${base}/density`, { ...query, x, y }) : null,
   ]);
-  const isRated = wrong && found.edges.length;
+  const isRated = wrong && found.edges.length && !store.are_mistakes;
   const sums = ["0", "1"].map((label) => sumOf(found.counts[label] ?? []));
   const nWrong = [wrong?.false_alarms.n, wrong?.misses.n];
   const at = [nWrong[0] / sums[0], 1 - nWrong[1] / sums[1]];
@@ -60,12 +63,21 @@ export async function showScores(panel, base, store, row, query) {
   panel.replaceChildren(
     bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
     ...bars(found, panel.clientWidth - 28, x, threshold, store),
-    ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc) : []),
+    ...remarks(store, isRated && ofRun !== undefined),
+    ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc, found.missing) : []),
     ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
     ...(isRated ? [element("div", { className: "plots" }, ...plots.map(group))] : []),
     ...(density ? ranks(density, base, query, x, y, store.thresholds) : []),
   );
 }
+
+// Of which rows the figures are, where they do not say how good a detector is.
+const remarks = (store, isOfRun) => [
+  ...(store.are_mistakes
+    ? [soft("no AUROC and no confusion: these traces were chosen as mistakes")]
+    : []),
+  ...(isOfRun ? [soft("counted are rows of validation and of test, as the run scored them")] : []),
+];
 
 // How a store gets scores; its own column `score` says how good answers are, and is none.
 const advice = (store) =>
@@ -82,8 +94,8 @@ const advice = (store) =>
     ),
   );
 
-// The threshold of the address, else of the run, else the middle of the scores. It stays where it
-// is when the rows of a filter lie all on one side of it.
+// The threshold of the address, else of the run, else the middle of the scores of all rows. It stays
+// where it is when the rows of a filter lie all on one side of it.
 function thresholdIn({ edges }, ofRun) {
   const standard = ofRun ?? (edges.length ? (edges[0] + edges.at(-1)) / 2 : 0.5);
   return numberOf("threshold", [-Number.MAX_VALUE, Number.MAX_VALUE], standard);

@@ -290,6 +290,7 @@ function clicked(event) {
 function pickTo(position) {
   const from = Math.max(0, view.position());
   for (let at = Math.min(from, position); at <= Math.max(from, position); at += 1) picked.add(at);
+  getSelection().removeAllRanges(); // of texts, which Shift has made, and which would be copied
   draw();
 }
 

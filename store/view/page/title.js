@@ -15,6 +15,7 @@ export function showTitle({ name, rows, labels, counts, models, runs, exported_o
   const links = runs.map((run) => [
     ", ",
     run.report ? element("a", { href: run.report, title: "its report" }, run.name) : run.name,
+    run.is_foreign ? " (of another store, joined by trace_id)" : "",
   ]);
   const named = runs.length
     ? [` · ${runs.length > 1 ? "runs" : "run"} `, ...links.flat().slice(1)]

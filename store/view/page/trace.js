@@ -150,7 +150,8 @@ function scoresOf(names, { numbers }, store) {
   const known = names.filter((name) => numbers[name] !== null);
   if (!known.length) return [];
   const lines = known.map((name) => {
-    const [value, threshold] = [numbers[name], own(thresholds, name)];
+    const value = Number(String(numbers[name]).replace("inf", "Infinity")); // a text, as JSON has it
+    const threshold = own(thresholds, name);
     const column = name.replace(/^score_/, "score_token_");
     const choose = () => change({ color: column });
     const shown = store.tokens.includes(column)

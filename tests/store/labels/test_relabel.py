@@ -1,6 +1,8 @@
 """`store label`: who gets a label, who keeps one, and how it is taken back."""
 
+import csv
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -68,14 +70,45 @@ def label(path, tmp_path, capsys):
 def test_labels_that_were_noted(path, label):
     """Those of the file beside the store; an empty label says nothing, and tags choose rows."""
     place = notes_path(path)
-    write_note(place, "q0", Note("1", "odd", "a, b"))
-    write_note(place, "q1", Note("", "odd late", 'x"'))
-    write_note(place, "q2", Note("0"))
+    write_note(place, "q0", label="1", tags="odd", note="a, b")
+    write_note(place, "q1", tags="odd, late", note='x"')
+    write_note(place, "q2", label="0")
+    write_note(place, "none", tags="odd")
     assert label(None, "--from-notes")[0] == 0
     assert state(path)[1] == [1, 1, 0, 1, 0, 1]
     few = path.with_name("few.zarr")
     assert main(["subset", str(few), str(path), "--tag", "odd"]) == 0
     assert TraceStore.open(few).column("trace_id") == ["q0", "q1"]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_what_others_wrote_beside_notes_stays(tmp_path, delimiter):
+    """Further columns, doubled lines, and the fields that are not changed."""
+    place = tmp_path / "s.notes.csv"
+    header = ["trace_id", "who", "label", "tags", "note"]
+    lines = [
+        ["q0", "me", "0", "odd", "first"],
+        ["q1", "you", "1.0", "odd, check", ""],
+        ["q0", "you", "", "", "second"],
+    ]
+    text = "\n".join(delimiter.join(f'"{cell}"' for cell in line) for line in [header, *lines])
+    place.write_text(text)
+    assert read_notes(place) == {"q0": Note("", "", "second"), "q1": Note("1", "odd check", "")}
+    write_note(place, "q0", label="1")
+    write_note(place, "q1", label="", tags="")
+    write_note(place, "q2", note="new")
+    write_note(place, "q2", note="")
+    found = [*csv.reader(place.read_text().splitlines(), delimiter=delimiter)]
+    lines[2][2] = "1"
+    lines[1][2:] = ["", "", ""]
+    assert found == [header, *lines]
+
+
+def test_notes_that_are_taken_at_once_are_all_kept(tmp_path):
+    place = tmp_path / "s.notes.csv"
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda i: write_note(place, f"q{i}", tags="odd"), range(40))]
+    assert len(read_notes(place)) == 40
 
 
 def test_classes_are_named(path, label, capsys):

@@ -42,9 +42,12 @@ def closer_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def closer(browser, closer_path, tmp_path_factory, serve):
-    """Opens a state of that store's page, with a run of two detectors and a probe of layers."""
-    lines = [[f"trace-{i:02}", "test", i / 12, 1 - i / 12] for i in range(12)]
-    header = ["trace_id", "split", "gvae", "probe"]
+    """Opens a state of that store's page, with a run of two detectors and a probe of layers, and a
+    score without a threshold, which one row lacks and which is infinite in one of label 1."""
+    free = [*map(str, range(12))]
+    free[2], free[9] = "", "inf"
+    lines = [[f"trace-{i:02}", "test", i / 12, 1 - i / 12, free[i]] for i in range(12)]
+    header = ["trace_id", "split", "gvae", "probe", "free"]
     run = write_run(tmp_path_factory.mktemp("runs") / "closer", header, lines)
     layers = {"layers": [1, 2, 3], "layer_val_auroc": [0.5, None, 0.875]}
     models = {name: {"test": {"threshold": 0.5}} for name in ("gvae", "probe")}
@@ -91,6 +94,17 @@ def test_a_threshold_is_taken_from_the_curve(closer):
     browser.wait_for("location.hash.includes('threshold=')")
     browser.click("#panel .confusion button", "found")
     browser.wait_for("location.hash.includes('label+%3D%3D+1')")
+
+
+def test_a_score_without_a_threshold(closer):
+    """The middle of all rows parts them, whatever the filter; an infinite one is in no cell."""
+    browser = closer(tab="scores", score="score_free", filter="score_free<5")
+    browser.wait_for_text("#panel .confusion", "≥ 5.500")
+    browser.change(tab="scores", score="score_free")
+    browser.click("#panel .confusion button", "found 1")
+    browser.wait_for_text("#total", "1 of 12")
+    browser.open(browser.evaluate("location.href").split("#")[0] + "#row=9")
+    browser.wait_for_text("#panel dl", "Infinity")
 
 
 def test_layers_that_tell_the_labels_apart(closer, address):
@@ -158,6 +172,10 @@ def test_nearest_traces(closer):
     browser = closer(row=2)
     browser.choose("#panel [aria-label=by]", "hs_last 2")
     browser.wait_for("document.querySelectorAll('#panel .list .line').length === 8")
+    browser.change(
+        row=2, near="hs_last 2", filter="score_gvae>0.7"
+    )  # 3 traces, and this is not among them
+    browser.wait_for("document.querySelectorAll('#panel .list .line').length === 3")
     browser.click("#panel .list .line")
     browser.wait_for("!location.hash.includes('row=2&')")
 

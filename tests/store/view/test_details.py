@@ -29,6 +29,18 @@ def test_a_run_says_its_thresholds(client):
     assert store["thresholds"] == {"score_gvae": 0.25}
 
 
+@pytest.mark.parametrize(
+    "recorded, is_foreign",
+    [({"uuid": "other"}, True), ({"uuid": "other", "path": "a + b"}, False), ([], False)],
+)
+def test_a_run_of_another_store_is_named(traces_path, run_path, tmp_path, recorded, is_foreign):
+    """Not one of several stores, of which this may be one."""
+    shutil.copytree(run_path, tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text(json.dumps({"store": recorded}))
+    (store,) = client_of([traces_path], [tmp_path / "run"]).get("/api/stores").json()["stores"]
+    assert store["runs"][0]["is_foreign"] is is_foreign
+
+
 def test_thresholds_follow_the_names_of_columns(traces_path):
     """A second run's column has the run's name, and its threshold; runs of other traces none."""
     store = TraceStore.open(traces_path)
@@ -230,8 +242,23 @@ def test_what_is_noted_lies_beside_the_store(tmp_path, traces):
     kept = {**given, "tags": "odd late"}
     assert client.get("/api/0/1/trace/7").json()["note"] == kept
     assert read_notes(notes_path(path)) == {"trace-07": Note(**kept)}
-    assert client.post(place, json={}, headers=origin).status_code == 200
+    assert client.post(place, json={"tags": "late"}, headers=origin).status_code == 200
+    assert client.get("/api/0/1/trace/7").json()["note"] == kept | {"tags": "late"}
+    nothing = dict.fromkeys(kept, "")
+    assert client.post(place, json=nothing, headers=origin).status_code == 200
     assert read_notes(notes_path(path)) == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a,b\n", b"trace_id,label,tags,note\nq,,,\xe4", b'"' + b"x" * 200_000]
+)
+def test_a_trace_is_shown_without_its_notes(tmp_path, traces, content):
+    """Where their file is none; why is said in their place."""
+    path = write_traces(tmp_path / "s.zarr", SCHEMA, traces[:3])
+    notes_path(path).write_bytes(content)
+    found = client_of([path]).get("/api/0/1/trace/1").json()
+    assert found["texts"]["trace_id"] == "trace-01"
+    assert found["note"].startswith(f"{notes_path(path)}: expected")
 
 
 def test_texts_of_ids_that_no_trace_has(traces_path, others):

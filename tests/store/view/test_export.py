@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from store import TraceStore
+from store import SchemaError, TraceStore
 from store.cli.main import main
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
@@ -100,6 +100,9 @@ def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, c
     ids = "[...document.querySelectorAll('#rows .row')].map((row) => row.firstChild.textContent)"
     assert browser.evaluate(ids) == wrong[:5]
     assert "5 of 40 traces" in browser.text("#what")
+    browser.change(tab="scores")
+    browser.wait_for_text("#panel", "these traces were chosen as mistakes")
+    assert not browser.evaluate("document.querySelector('#panel .confusion')")
     stores = browser.evaluate(
         """import("page/api.js").then(({ getJson }) => getJson("/api/stores"))"""
     )
@@ -111,7 +114,7 @@ def test_mistakes_of_a_run_are_exported(opened, exported, traces, traces_path, c
     [
         (["--where", "label == 9"], "expected traces to export, found none"),
         (["--where", "lable == 1"], "closest: 'label'"),
-        (["--limit", "0"], "a --limit from 1 on"),
+        (["--limit", "0"], "limit: expected 1 or more"),
     ],
 )
 def test_an_export_of_nothing_is_refused(traces_path, tmp_path, capsys, options, said):
@@ -128,7 +131,10 @@ def test_mistakes_need_a_run(traces_path, tmp_path, capsys):
 
 def test_a_store_is_viewed_in_a_notebook(opened, tmp_path, traces_path, run_path):
     """In a frame that reaches nothing around it; the page works without an address."""
-    shown = TraceStore.open(traces_path).view("label == 1", run=run_path, limit=5)
+    store = TraceStore.open(traces_path)
+    with pytest.raises(SchemaError, match="limit: expected 1 or more"):
+        store.view(limit=0)
+    shown = store.view("label == 1", run=[run_path], limit=5)
     notebook = tmp_path / "notebook.html"
     notebook.write_text(
         f"<!doctype html><body data-ready=1>{shown._repr_html_()}", encoding="utf-8"

@@ -162,6 +162,16 @@ class TestWhatIsShown:
         assert again.status_code == 304
         assert again.content == b""
 
+    @pytest.mark.parametrize("path", ["/page/main.js", "/api/stores", "/api/0/1/map/map_pca"])
+    def test_texts_are_compressed(self, client, path):
+        """For who takes it; not numbers."""
+        plain = client.get(path, headers={"Accept-Encoding": "identity"})
+        answer = client.get(path)
+        assert answer.content == plain.content
+        assert "content-encoding" not in plain.headers
+        assert (answer.headers.get("content-encoding") == "gzip") is ("map" not in path)
+        assert int(answer.headers["content-length"]) <= len(plain.content)
+
     def test_find_goes_on_from_a_position_and_around(self, get, traces):
         """By id, by text, by row."""
         assert get("find", text="trace-17")["position"] == 17

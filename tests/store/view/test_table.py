@@ -185,6 +185,12 @@ def test_picked_rows_are_copied(page, traces):
         windowsVirtualKeyCode=40,
     )  # fmt: skip
     browser.wait_for("document.querySelectorAll('#rows .picked').length === 2")
+    # a click with Shift selects texts
+    browser.evaluate("getSelection().selectAllChildren(document.querySelector('#rows'))")
+    browser.evaluate(
+        """document.querySelector("#rows .on").dispatchEvent(
+            new MouseEvent("click", { shiftKey: true, bubbles: true }))"""
+    )
     browser.evaluate("navigator.clipboard.writeText = async (text) => (globalThis.copied = text)")
     browser.evaluate("document.execCommand('copy')")
     browser.wait_for("globalThis.copied")

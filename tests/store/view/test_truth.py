@@ -150,7 +150,7 @@ def test_no_token_of_a_long_trace_is_dropped(browser, own_address):
     browser.wait_for_text("#panel .cue", "the highest of 3 tokens")
     assert "% of it is in sight: scroll to the right" in browser.text("#panel .cue")
     context = "document.querySelector('#panel canvas').getContext('2d')"
-    pixel = f"{context}.getImageData({34 + PEAK // 3}, 20, 1, 1)"
+    pixel = f"{context}.getImageData({38 + PEAK // 3}, 20, 1, 1)"
     assert browser.evaluate(f"{pixel}.data[3]") == 255
 
 
