@@ -6,7 +6,6 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -123,8 +122,7 @@ def open_objects(
     """
     location = parse_url(url)
     given = source_settings(url) if settings is None else dict(settings)
-    # the client has no setting for it, and looks when it is made
-    os.environ |= {name: given.pop(name) for name in TRUSTED if name in given}
+    trusted = {name: given.pop(name) for name in TRUSTED if name in given}
     found = [given.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
@@ -135,10 +133,10 @@ def open_objects(
     for name, value in given.items():  # what the caller says counts
         if name.lower().removeprefix("aws_") not in options:
             options[name] = value
-    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
+    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s, trusted)
     _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)
-    client = Client(location, options, attempt_s, stall_s)
+    client = Client(location, options, attempt_s, stall_s, trusted)
     return Objects(client, Patience(limit_s, attempt_s))
 
 
@@ -221,7 +219,8 @@ class Objects:
 
     def reader(self) -> RangeReader:
         """What asks for ranges over plain connections, in one thread."""
-        return RangeReader(self.client.sign, self.client.attempt_s, self.client.stall_s)
+        client = self.client
+        return RangeReader(client.sign, client.attempt_s, client.stall_s, client.trusted)
 
     def put_new(self, key: str, data: bytes) -> Head:
         """Write an object that must not be there yet, in one attempt.

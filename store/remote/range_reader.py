@@ -12,11 +12,14 @@ import re
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
+
+from store.remote.source import TRUSTED
 
 __all__ = ["RangeReader"]
 
@@ -60,13 +63,20 @@ class RangeReader:
 
     `sign` gives the URL at which an object can be had without credentials, for an hour; None: there
     is none. It may take long. A request takes `attempt_s` seconds at most, and `stall_s` without a
-    byte of an answer.
+    byte of an answer. `trusted` is as that of a `Client`.
     """
 
-    def __init__(self, sign: Callable[[str], str | None], attempt_s: float, stall_s: float) -> None:
+    def __init__(
+        self,
+        sign: Callable[[str], str | None],
+        attempt_s: float,
+        stall_s: float,
+        trusted: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.sign = sign
         self.attempt_s = attempt_s
         self.stall_s = stall_s
+        self._trusted = trusted
         self._addresses: dict[str, tuple[float, Address | None]] = {}
         self._signing = asyncio.Lock()
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
@@ -173,7 +183,11 @@ class RangeReader:
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+        context = ssl.create_default_context()
+        if self._trusted:
+            file, folder = map(self._trusted.get, TRUSTED)
+            context.load_verify_locations(file, folder)
+        return context
 
 
 class Link(asyncio.BufferedProtocol):

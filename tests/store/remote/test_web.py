@@ -71,13 +71,19 @@ def test_a_server_without_ranges_is_named(web):
 
 
 def test_a_certificate_has_to_be_trusted(web, rows, tmp_path, monkeypatch):
-    """One that is not is refused at once; whom a reader trusts, its fetching process trusts too."""
+    """One that is not is refused at once; whom one reader trusts, the next one may not."""
     secure = WebServer(tmp_path / "site", certificate(tmp_path))
     with pytest.raises(StoreError, match="SSL_CERT_FILE"):
         TraceStore.open(f"{secure.url}/files/t.zarr")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
     store = TraceStore.open(f"{secure.url}/files/t.zarr")
     assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(StoreError, match="SSL_CERT_FILE"):
+        TraceStore.open(f"{secure.url}/files/t.zarr")
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    with pytest.raises(SchemaError, match="SSL_CERT_DIR: expected certificates"):
+        TraceStore.open(f"{secure.url}/files/t.zarr")
     secure.shutdown()
     secure.server_close()
 
