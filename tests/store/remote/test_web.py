@@ -1,5 +1,6 @@
 """A store on any static web server is read as one in a bucket; nothing is written there."""
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from oracle import SCHEMA, assert_batch, write_store
 from web_server import WebServer, certificate
 
-from store import CorruptError, SchemaError, StoreError, TraceStore
+from store import CorruptError, NotFoundError, SchemaError, StoreError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.objects import open_objects
@@ -70,6 +71,14 @@ def test_a_server_without_ranges_is_named(web):
         TraceStore.open(f"{web.url}/files/t.zarr").read([0])
 
 
+@pytest.mark.parametrize(
+    "way, words", [("loop", "without an end"), ("secret", "everybody may read")]
+)
+def test_what_keeps_a_file_from_being_read_is_named(web, way, words):
+    with pytest.raises(StoreError, match=words):
+        TraceStore.open(f"{web.url}/{way}/t.zarr")
+
+
 def test_a_certificate_has_to_be_trusted(web, rows, tmp_path, monkeypatch):
     """One that is not is refused at once; whom one reader trusts, the next one may not."""
     secure = WebServer(tmp_path / "site", certificate(tmp_path))
@@ -93,6 +102,15 @@ def test_a_file_that_became_shorter_is_named(web):
     objects = open_objects(f"{web.url}/files/t.zarr")
     with pytest.raises(CorruptError, match=r"tokens/c/0.*a shorter one"):
         objects.get_range("tokens/c/0", 10**6, 10**6 + 10)
+
+
+def test_another_store_at_the_address_is_named(web, rows, tmp_path):
+    """Where the first one is open; both are of the same length."""
+    store = TraceStore.open(f"{web.url}/files/t.zarr")
+    shutil.rmtree(tmp_path / "site" / "t.zarr")
+    write_store(tmp_path / "site" / "t.zarr", SCHEMA, rows[8:16])
+    with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+        store.read(range(8))
 
 
 def test_where_no_store_is_one_line_says_so(web):
