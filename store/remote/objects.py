@@ -52,7 +52,7 @@ class Patience:
 
         Another StoreError of an attempt is raised at once: more of them would not help.
         """
-        end = self.clock() + self.limit_s
+        began = self.clock()
         n = 0
         while True:
             n += 1
@@ -63,10 +63,12 @@ class Patience:
             # "full jitter": clients that failed together do not come again together
             # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
             pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
-            if self.clock() + pause_s + self.attempt_s > end:
+            spent_s = self.clock() - began
+            if spent_s + pause_s + self.attempt_s > self.limit_s:
                 raise UnreachableError(
                     f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
-                    f"{n} attempts; try again later, or check the address"
+                    f"{n} attempts and {spent_s:.1f} s, and another may take {self.attempt_s:g} s; "
+                    "try again later, or check the address"
                 )
             self.sleep(pause_s)
 

@@ -168,7 +168,9 @@ def test_pauses_grow_and_none_ends_after_the_limit():
         raise TransientFault("a fault")
 
     patience = Patience(20.0, 2.0, clock=lambda: now[0], sleep=sleep)
-    with pytest.raises(UnreachableError, match=r"found a fault, in \d+ attempts"):
+    with pytest.raises(
+        UnreachableError, match=r"found a fault, in \d+ attempts and 1\d\.\d s, and"
+    ):
         patience("here", attempt)
     assert now[0] <= 20
     assert len(pauses) >= 5
