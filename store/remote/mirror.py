@@ -262,8 +262,9 @@ def connect(cache_dir: Path) -> socket.socket:
             )
         if not _is_running(cache_dir):
             prepare_dir(cache_dir)  # somebody may have removed it
-            _start(cache_dir)
-        time.sleep(0.02)
+            _start(cache_dir)  # which listens, unless another was first
+        else:
+            time.sleep(0.02)
 
 
 def _try_to_connect(cache_dir: Path) -> socket.socket | None:
