@@ -32,8 +32,10 @@ def web(tmp_path, rows, monkeypatch):
 def test_it_is_read_like_a_local_one(web, rows, way):
     """Also where the server says that files are elsewhere."""
     store = TraceStore.open(f"{web.url}/{way}/t.zarr")
-    assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
+    waited_s = store.mirror.wait_s
     assert store.row_of(rows[3][0]) == 3
+    assert store.mirror.wait_s > waited_s  # for the id table
+    assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
     assert store.file_bytes() > 0
     assert verify_store(f"{web.url}/{way}/t.zarr").problems == []
     assert web.methods <= {"GET", "HEAD"}
