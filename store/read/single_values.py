@@ -7,6 +7,7 @@ store of millions of rows never becomes a list of strings.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,7 +44,7 @@ class SingleValues:
     `added` are columns of numbers `(n_rows,)` beside its own. `kinds` says "number" or "text" for
     each column with one value a row, `counts` has the axis of each name that counts a row's items,
     such as n_tokens, `ragged` are the columns with another number of items in each row, and `maps`
-    says what each column with two coordinates a row or more is a map of.
+    says what each column with two coordinates a row or more is a map of. Threads may share it.
     """
 
     def __init__(self, store: Store, added: Mapping[str, np.ndarray] | None = None) -> None:
@@ -60,6 +61,7 @@ class SingleValues:
         self.counts = {name: axis for name, axis in counts.items() if name not in self.kinds}
         self.maps = find_maps(store.schema, store.provenance)
         self._kept: OrderedDict[object, np.ndarray] = OrderedDict()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self.store)
@@ -146,11 +148,14 @@ class SingleValues:
 
     def _once(self, key: object, make: Callable[[], np.ndarray]) -> np.ndarray:
         """An array, made unless it is kept; those that were asked for longest ago go."""
-        if key not in self._kept:
-            self._kept[key] = make()
-            self._kept[key].flags.writeable = False
-        self._kept.move_to_end(key)
-        found = self._kept[key]
-        while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > KEPT_BYTES:
-            self._kept.popitem(last=False)
+        found = self._kept.get(key)
+        if found is None:
+            found = make()
+            found.flags.writeable = False
+        with self._lock:  # not while it is made: that may wait for a server
+            self._kept[key] = found
+            self._kept.move_to_end(key)
+            kept = self._kept.values()
+            while len(kept) > 1 and sum(each.nbytes for each in kept) > KEPT_BYTES:
+                self._kept.popitem(last=False)
         return found

@@ -96,7 +96,11 @@ class CachedColumn:
         async with self._locks[shard]:
             if not self.is_open(shard):
                 fetch = partial(self._fetch_table, shard)
-                self._tables[shard] = self._places(await asyncio.to_thread(again, fetch))
+                try:
+                    self._tables[shard] = self._places(await asyncio.to_thread(again, fetch))
+                except CorruptError:
+                    await self.store.check_same()
+                    raise
 
     def _places(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the chunk of each cell of a shard is: starts and sizes, int64 `(n,)`."""
@@ -173,6 +177,7 @@ class CachedColumn:
             keep = partial(self._keep, job, todo, slab)
             await (self._ask_client if n else self._ask)(job.shard, requests, keep)
         if job.is_missing.any():
+            await self.store.check_same()
             first = int(job.cells[job.missing()[0]]) - job.shard * self.shard_cells
             chunk = first % self.layout.shard_chunks
             raise CorruptError(

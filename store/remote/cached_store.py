@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from store.errors import FormatError, NotFoundError, StoreError
+from store.errors import CorruptError, FormatError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of, data_files
 from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
@@ -138,8 +138,23 @@ class CachedStore:
 
     async def _need(self, path: str) -> None:
         if path not in self._whole:
-            await asyncio.to_thread(self._fetch_whole, path)
+            try:
+                await asyncio.to_thread(self._fetch_whole, path)
+            except CorruptError:
+                await self.check_same()
+                raise
             self._whole.add(path)
+
+    async def check_same(self) -> None:
+        """Raise NotFoundError if another store is at the address now."""
+        where = f"{self.url}/{GROUP_FILE}"
+        group = await asyncio.to_thread(self.source.get, GROUP_FILE)
+        now = Manifest.from_attributes(group_attributes(group, where), where)
+        if now.uuid != self.manifest.uuid:
+            raise NotFoundError(
+                f"{self.url}: expected the store that was opened, found another one at its "
+                "address now; open it again"
+            )
 
     async def fetch_again(self, path: str) -> None:
         """Have the files of a small array fetched anew."""

@@ -6,9 +6,11 @@ ever, so there every call raises at once.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -43,11 +45,18 @@ class Client:
 
     `options` are settings of obstore's store, e.g. `endpoint`; others are taken from the
     environment. A request takes `attempt_s` seconds at most, and `stall_s` without a byte of an
-    answer. Raises SchemaError if a setting is wrong, NotFoundError if obstore is not installed.
+    answer. Servers may have certificates of the authorities in the file and the folder that
+    `trusted` names as `SSL_CERT_FILE` and `SSL_CERT_DIR`, beside those of the system. Raises
+    SchemaError if a setting is wrong, NotFoundError if obstore is not installed.
     """
 
     def __init__(
-        self, location: Location, options: dict[str, Any], attempt_s: float, stall_s: float
+        self,
+        location: Location,
+        options: dict[str, Any],
+        attempt_s: float,
+        stall_s: float,
+        trusted: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         check_process()
         with needs_extra("remote"):
@@ -56,12 +65,13 @@ class Client:
         self.location = location
         self.attempt_s = attempt_s
         self.stall_s = stall_s
+        self.trusted = trusted
         self._obs: Any = obstore
         self._faults = (obstore.exceptions.BaseError, FileNotFoundError)
         # the most special name that the client has for it: others give way
-        names = {"endpoint": ENDPOINTS.get(location.scheme, ("",))[0]}
-        config = {names.get(name, name).lower(): value for name, value in options.items()}
-        limits = {
+        special = {"endpoint": ENDPOINTS.get(location.scheme, ("",))[0]}
+        config = {special.get(name, name).lower(): value for name, value in options.items()}
+        limits: dict[str, Any] = {
             # without an endpoint: a service account may name one
             "allow_http": location.scheme != "https"
             and not str(options.get("endpoint", "")).startswith("https://"),
@@ -69,6 +79,8 @@ class Client:
             "timeout": timedelta(seconds=attempt_s),
             "read_timeout": timedelta(seconds=min(attempt_s, stall_s)),
         }
+        if trusted:
+            limits["root_certificate"] = _certificates(trusted)
         self._is_public = config.get(NOT_SIGNED, "").lower() == "true"
         try:
             self._store = self._open(config, limits)
@@ -77,9 +89,10 @@ class Client:
                 self._signer = self._open({**config, NOT_SIGNED: "false", **NO_KEYS}, limits)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             # not `from error`: the client's text may show what it was configured with
+            names = ", ".join([*options, *trusted]) or "the environment"
             raise SchemaError(
                 f"{location}: expected settings that the client takes, found others "
-                f"({type(error).__name__}); check {', '.join(options) or 'the environment'}"
+                f"({type(error).__name__}); check {names}"
             ) from None
 
     def _open(self, config: dict[str, Any], limits: dict[str, Any]) -> Any:
@@ -223,6 +236,21 @@ def check_process() -> None:
             'start workers with the method "spawn" or "forkserver", e.g. '
             'DataLoader(..., multiprocessing_context="spawn")'
         )
+
+
+def _certificates(trusted: Mapping[str, str]) -> bytes:
+    """The certificates in a file or the files of a folder, PEM; raises SchemaError."""
+    parts = []
+    for name, value in trusted.items():
+        path = Path(value)
+        try:
+            files = [one for one in path.iterdir() if one.is_file()] if path.is_dir() else [path]
+            parts += [file.read_bytes() for file in files]
+        except OSError as error:
+            raise SchemaError(
+                f"{name}: expected certificates (PEM), found: {error.strerror}; mend or unset it"
+            ) from error
+    return b"\n".join(parts)
 
 
 def _head_of(meta: Any) -> Head:

@@ -43,6 +43,7 @@ CAUSES = (  # what the client's text has, and how it is said
     ("dns error", "the server's name is not known to the resolver"),
     ("connection refused", "the server refuses connections"),
     ("tcp connect error", "the server cannot be connected to"),
+    ("unexpectedrange", "another range than was asked for"),
     ("timedout", "no answer in time"),
     ("timed out", "no answer in time"),
     ("reset", "the connection was reset"),
@@ -94,7 +95,8 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     if name == "NotSupportedError" and "Range" in text:
         return StoreError(
             f"{where}: expected a server that answers ranges of a file, found one that sends it "
-            "whole; pull the store with another program, or serve it from another server"
+            "whole, or another page, as one to log in; pull the store with another program, or "
+            "serve it from another server"
         )
     shown = f"status {status}" + (f" ({code})" if code else "")
     if status == 501:
@@ -109,6 +111,22 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     if status:
         return StoreError(f"{where}: expected an answer, found {shown}; check address and endpoint")
     lowered = text.lower()
+    if "following redirect" in lowered:
+        return StoreError(
+            f"{where}: the server sends requests on without an end; check the address"
+        )
+    if "content-range" in lowered or "content_range" in lowered:
+        return StoreError(f"{where}: the server does not say which range it sends; use another")
+    if "CaUsedAsEndEntity" in text:
+        return StoreError(
+            f"{where}: expected a certificate of a server, found one of an authority (CA:TRUE); "
+            "make the server one with CA:FALSE"
+        )
+    if "NotValidForName" in text:
+        return StoreError(
+            f"{where}: expected a certificate of this server, found one of another name; check "
+            "the address"
+        )
     if "certificate" in lowered:
         return StoreError(
             f"{where}: expected a certificate that is trusted, found another; set SSL_CERT_FILE to "
@@ -125,6 +143,11 @@ def _denied(name: str, code: str, status: int, where: str) -> StoreError | None:
         return StoreError(f"{where}: the clocks of this machine and the server differ; set it")
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403):
         found = code or "a refusal"
+        if where.startswith("http"):
+            return StoreError(
+                f"{where}: expected a file that everybody may read, found {found}; web "
+                "servers get no credentials: have it served to all, or from a bucket"
+            )
         return StoreError(
             f"{where}: expected permission to read, write and list, found {found}; "
             "check the credentials in the environment"

@@ -99,10 +99,8 @@ class Mirror:
         that are here are compared with their checksums again. Returns whether they were asked for;
         if not they are too many now, see `portion_bytes`. Raises StoreError if they cannot be had.
         """
-        began = time.monotonic()
         message = {"op": "need", "array": path, "announced": is_announced, "doubted": is_doubted}
         reply = self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
-        self.wait_s += time.monotonic() - began
         self.portion_bytes = int(reply["portion_bytes"])
         return bool(reply["fits"])
 
@@ -156,6 +154,7 @@ class Mirror:
                 with self._whole_messages():
                     link.sendall(pack(message, numbers))
                     reply, _ = receive(link)
+                self.wait_s += time.monotonic() - began
                 return _checked(reply)
             except TimeoutError as error:
                 raise errors.UnreachableError(
@@ -263,8 +262,9 @@ def connect(cache_dir: Path) -> socket.socket:
             )
         if not _is_running(cache_dir):
             prepare_dir(cache_dir)  # somebody may have removed it
-            _start(cache_dir)
-        time.sleep(0.02)
+            _start(cache_dir)  # which listens, unless another was first
+        else:
+            time.sleep(0.02)
 
 
 def _try_to_connect(cache_dir: Path) -> socket.socket | None:

@@ -6,7 +6,6 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,7 +52,7 @@ class Patience:
 
         Another StoreError of an attempt is raised at once: more of them would not help.
         """
-        end = self.clock() + self.limit_s
+        began = self.clock()
         n = 0
         while True:
             n += 1
@@ -64,10 +63,12 @@ class Patience:
             # "full jitter": clients that failed together do not come again together
             # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
             pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
-            if self.clock() + pause_s + self.attempt_s > end:
+            spent_s = self.clock() - began
+            if spent_s + pause_s + self.attempt_s > self.limit_s:
                 raise UnreachableError(
                     f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
-                    f"{n} attempts; try again later, or check the address"
+                    f"{n} attempts and {spent_s:.1f} s, and another may take {self.attempt_s:g} s; "
+                    "try again later, or check the address"
                 )
             self.sleep(pause_s)
 
@@ -123,8 +124,7 @@ def open_objects(
     """
     location = parse_url(url)
     given = source_settings(url) if settings is None else dict(settings)
-    # the client has no setting for it, and looks when it is made
-    os.environ |= {name: given.pop(name) for name in TRUSTED if name in given}
+    trusted = {name: given.pop(name) for name in TRUSTED if name in given}
     found = [given.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
@@ -135,10 +135,10 @@ def open_objects(
     for name, value in given.items():  # what the caller says counts
         if name.lower().removeprefix("aws_") not in options:
             options[name] = value
-    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
+    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s, trusted)
     _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)
-    client = Client(location, options, attempt_s, stall_s)
+    client = Client(location, options, attempt_s, stall_s, trusted)
     return Objects(client, Patience(limit_s, attempt_s))
 
 
@@ -221,7 +221,8 @@ class Objects:
 
     def reader(self) -> RangeReader:
         """What asks for ranges over plain connections, in one thread."""
-        return RangeReader(self.client.sign, self.client.attempt_s, self.client.stall_s)
+        client = self.client
+        return RangeReader(client.sign, client.attempt_s, client.stall_s, client.trusted)
 
     def put_new(self, key: str, data: bytes) -> Head:
         """Write an object that must not be there yet, in one attempt.

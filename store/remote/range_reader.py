@@ -12,11 +12,16 @@ import re
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
+
+from store.remote.source import TRUSTED
 
 __all__ = ["RangeReader"]
 
@@ -60,17 +65,24 @@ class RangeReader:
 
     `sign` gives the URL at which an object can be had without credentials, for an hour; None: there
     is none. It may take long. A request takes `attempt_s` seconds at most, and `stall_s` without a
-    byte of an answer.
+    byte of an answer. `trusted` is as that of a `Client`.
     """
 
-    def __init__(self, sign: Callable[[str], str | None], attempt_s: float, stall_s: float) -> None:
+    def __init__(
+        self,
+        sign: Callable[[str], str | None],
+        attempt_s: float,
+        stall_s: float,
+        trusted: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.sign = sign
         self.attempt_s = attempt_s
         self.stall_s = stall_s
+        self._trusted = trusted
         self._addresses: dict[str, tuple[float, Address | None]] = {}
         self._signing = asyncio.Lock()
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
-        self._idle: list[Link] = []
+        self._idle: dict[tuple, list[Link]] = defaultdict(list)  # by their servers
         self._memory: list[memoryview] = []
         self._n_faults = 0
         self._paused_until = 0.0
@@ -88,7 +100,7 @@ class RangeReader:
                 data = await link.get(address, start, stop)
             self._n_faults = 0
             if link.is_kept and not self._is_closed:
-                self._idle.append(link)
+                self._idle[address[:3]].append(link)
                 link = None
         except MovedError as moved:
             self._follow(key, moved.where)
@@ -118,7 +130,7 @@ class RangeReader:
     def close(self) -> None:
         """End the connections, those at work after their answer."""
         self._is_closed = True
-        for link in self._idle:
+        for link in chain(*self._idle.values()):
             link.close()
 
     async def _address(self, key: str) -> Address | None:
@@ -149,11 +161,11 @@ class RangeReader:
 
     def _take_link(self, address: Address) -> "Link | None":
         """A connection that nobody uses."""
-        while self._idle:
-            link = self._idle.pop()
-            if link.server == address[:3] and link.is_open:
+        idle = self._idle[address[:3]]
+        while idle:
+            link = idle.pop()
+            if link.is_open:
                 return link
-            link.close()
         return None
 
     async def _connect(self, address: Address) -> "Link":
@@ -161,7 +173,7 @@ class RangeReader:
         context = self._context if address.scheme == "https" else None
         async with asyncio.timeout(min(self.attempt_s, self.stall_s)):
             _, link = await asyncio.get_running_loop().create_connection(
-                lambda: Link(self, address[:3]), address.host, address.port, ssl=context
+                lambda: Link(self), address.host, address.port, ssl=context
             )
         return link
 
@@ -173,7 +185,11 @@ class RangeReader:
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+        context = ssl.create_default_context()
+        if self._trusted:
+            file, folder = map(self._trusted.get, TRUSTED)
+            context.load_verify_locations(file, folder)
+        return context
 
 
 class Link(asyncio.BufferedProtocol):
@@ -182,8 +198,7 @@ class Link(asyncio.BufferedProtocol):
     `n_answers` came over it; the server takes another request if it `is_kept`.
     """
 
-    def __init__(self, reader: RangeReader, server: tuple[str, str, int]) -> None:
-        self.server = server
+    def __init__(self, reader: RangeReader) -> None:
         self.n_answers = 0
         self.is_kept = True
         self._reader = reader

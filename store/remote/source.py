@@ -56,7 +56,7 @@ _NAMES = {  # variables that the client reads to know the server, and as whom to
     r"|USE_FABRIC_ENDPOINT|FABRIC_(TOKEN_SERVICE_URL|WORKLOAD_HOST|SESSION_TOKEN"
     r"|CLUSTER_IDENTIFIER)|CREDENTIAL_TYPE|STORAGE_ENCRYPTION_KEY|DISABLE_TAGGING)",
 }
-TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # whose certificates; of the whole process
+TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # whose certificates
 _IS_CREDENTIAL = re.compile(
     r"AWS_(ACCESS_KEY_ID|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_\w+)"
 )
@@ -67,7 +67,7 @@ _PROFILE = {  # of its keys, those that the client has settings for
     "region": "AWS_REGION",
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
-SETTINGS = re.compile(r"(AWS|AZURE|GOOGLE)_\w+|SERVICE_ACCOUNT")  # of any source
+SETTINGS = re.compile(r"(AWS|AZURE|GOOGLE|SSL_CERT)_\w+|SERVICE_ACCOUNT")  # of any source
 _FILE = re.compile(r"\w+_(FILE|PATH|DIR|CREDENTIALS)|(GOOGLE_)?SERVICE_ACCOUNT")
 _AWS_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 _PASSING = r"AWS_(SESSION_)?TOKEN|AZURE_STORAGE_(SAS_KEY|(SAS_)?TOKEN)|GOOGLE_BEARER_TOKEN|SSL_\w+"

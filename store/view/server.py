@@ -2,7 +2,8 @@
 
 It hands out the files of the package's folder `page`, and what the pure modules of this package
 compute of the stores that it was started with. A request names stores by number, never by path.
-Handlers run one after the other: reads are short, and a store is then used by one thread.
+Handlers run in threads, so a read from far away keeps nobody else waiting; notes are written one
+after the other.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.convertors import register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -79,7 +81,7 @@ def build_app(
 
     def route(path: str, answer: Callable[[Request], Any]) -> Route:
         async def handle(request: Request) -> Response:
-            found = answer_or_say(answer, request)
+            found = await run_in_threadpool(answer_or_say, answer, request)
             return packed(found) if "gzip" in request.headers.get("accept-encoding", "") else found
 
         return Route(path, handle)

@@ -4,6 +4,7 @@ take."""
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ class Snapshots:
     def __init__(self, path: Path, runs: Sequence[Run] = ()) -> None:
         self.path = path
         self.runs = runs
+        self._lock = RLock()  # of what is newest; the rest threads may share
         self._newest = TraceStore.open(path)
         self._later_table = lru_cache(KEPT_TABLES)(self._open_newest)
         self._order = lru_cache(KEPT_ORDERS)(self._order_rows)
@@ -58,15 +60,17 @@ class Snapshots:
         again: its states have numbers from 10^9, so that none is mistaken for one of the first
         store.
         """
-        self._newest = self._newest.refresh()
-        return self.last_seen()
+        with self._lock:
+            self._newest = self._newest.refresh()
+            return self.last_seen()
 
     def last_seen(self) -> int:
         """The number of the state that was newest when it was last looked for."""
         state = (self._newest.uuid, self._newest.generation)
         if self._newest.uuid == self.first.store.uuid:
             return self._newest.generation
-        return self._replaced.setdefault(state, REPLACED + len(self._replaced))
+        with self._lock:
+            return self._replaced.setdefault(state, REPLACED + len(self._replaced))
 
     def table(self, generation: int) -> Table:
         """The rows of a generation that is open, or is the one committed now.
@@ -78,14 +82,15 @@ class Snapshots:
         return self._later_table(generation)
 
     def _open_newest(self, generation: int) -> Table:
-        newest = self.newest()
-        if generation != newest:
-            raise NotFoundError(
-                f"{self.path}: expected generation {newest}, "
-                f"found {generation}; load the page again"
-            )
-        self.opened = generation
-        return self._newest_table()
+        with self._lock:
+            newest = self.newest()
+            if generation != newest:
+                raise NotFoundError(
+                    f"{self.path}: expected generation {newest}, "
+                    f"found {generation}; load the page again"
+                )
+            self.opened = generation
+            return self._newest_table()
 
     def rows(self, generation: int, wanted: Wanted) -> np.ndarray:
         """The rows that are wanted: uint32 `(n,)`, read-only; kept for the next request.

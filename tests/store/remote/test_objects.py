@@ -8,7 +8,7 @@ import time
 import pytest
 
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
-from store.remote.faults import ConflictError, TransientFault
+from store.remote.faults import ConflictError, TransientFault, fault_of
 from store.remote.objects import Patience
 from store.remote.source import parse_url
 
@@ -87,6 +87,21 @@ def test_what_another_attempt_does_not_help_is_said_at_once(bucket, objects, fau
         objects.get("data")
     assert time.monotonic() - start < 1
     assert "SECRET" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("InvalidCertificate(Other(CaUsedAsEndEntity))", "CA:FALSE"),
+        ("InvalidCertificate(NotValidForNameContext { expected: x })", "another name"),
+        ("InvalidCertificate(UnknownIssuer)", "set SSL_CERT_FILE"),
+        ("Content-Range header not present in partial response", "which range"),
+    ],
+)
+def test_what_the_client_found_is_said_in_words(text, words):
+    found = fault_of(OSError(text), "https://host/data")
+    assert isinstance(found, StoreError)
+    assert words in str(found)
 
 
 def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
@@ -168,7 +183,9 @@ def test_pauses_grow_and_none_ends_after_the_limit():
         raise TransientFault("a fault")
 
     patience = Patience(20.0, 2.0, clock=lambda: now[0], sleep=sleep)
-    with pytest.raises(UnreachableError, match=r"found a fault, in \d+ attempts"):
+    with pytest.raises(
+        UnreachableError, match=r"found a fault, in \d+ attempts and 1\d\.\d s, and"
+    ):
         patience("here", attempt)
     assert now[0] <= 20
     assert len(pauses) >= 5

@@ -128,6 +128,15 @@ def test_ranges_are_exactly_those_and_connections_are_kept(serve, reader, read):
     assert server.n_links == 3
 
 
+def test_connections_to_each_of_two_servers_are_kept(serve, reader, runner):
+    servers = {key: serve(send_plain) for key in "ab"}
+    one = reader(None)
+    one.sign = lambda key: servers[key].url
+    for key in "abab":
+        assert bytes(runner.run(one.get(key, 0, 10))) == DATA[:10]
+    assert [server.n_links for server in servers.values()] == [1, 1]
+
+
 def test_what_nobody_receives_is_not_taken_for_another_answer(serve, reader, read, runner):
     """Answers that are given up before they come."""
     one = reader(serve(send_plain).url)

@@ -1,5 +1,6 @@
 """A store on any static web server is read as one in a bucket; nothing is written there."""
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from oracle import SCHEMA, assert_batch, write_store
 from web_server import WebServer, certificate
 
-from store import CorruptError, SchemaError, StoreError, TraceStore
+from store import CorruptError, NotFoundError, SchemaError, StoreError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.objects import open_objects
@@ -31,8 +32,10 @@ def web(tmp_path, rows, monkeypatch):
 def test_it_is_read_like_a_local_one(web, rows, way):
     """Also where the server says that files are elsewhere."""
     store = TraceStore.open(f"{web.url}/{way}/t.zarr")
-    assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
+    waited_s = store.mirror.wait_s
     assert store.row_of(rows[3][0]) == 3
+    assert store.mirror.wait_s > waited_s  # for the id table
+    assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
     assert store.file_bytes() > 0
     assert verify_store(f"{web.url}/{way}/t.zarr").problems == []
     assert web.methods <= {"GET", "HEAD"}
@@ -70,14 +73,28 @@ def test_a_server_without_ranges_is_named(web):
         TraceStore.open(f"{web.url}/files/t.zarr").read([0])
 
 
+@pytest.mark.parametrize(
+    "way, words", [("loop", "without an end"), ("secret", "everybody may read")]
+)
+def test_what_keeps_a_file_from_being_read_is_named(web, way, words):
+    with pytest.raises(StoreError, match=words):
+        TraceStore.open(f"{web.url}/{way}/t.zarr")
+
+
 def test_a_certificate_has_to_be_trusted(web, rows, tmp_path, monkeypatch):
-    """One that is not is refused at once; whom a reader trusts, its fetching process trusts too."""
+    """One that is not is refused at once; whom one reader trusts, the next one may not."""
     secure = WebServer(tmp_path / "site", certificate(tmp_path))
     with pytest.raises(StoreError, match="SSL_CERT_FILE"):
         TraceStore.open(f"{secure.url}/files/t.zarr")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
     store = TraceStore.open(f"{secure.url}/files/t.zarr")
     assert_batch(store.read(range(8)), [row for _, row in rows[:8]])
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(StoreError, match="SSL_CERT_FILE"):
+        TraceStore.open(f"{secure.url}/files/t.zarr")
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    with pytest.raises(SchemaError, match="SSL_CERT_DIR: expected certificates"):
+        TraceStore.open(f"{secure.url}/files/t.zarr")
     secure.shutdown()
     secure.server_close()
 
@@ -87,6 +104,15 @@ def test_a_file_that_became_shorter_is_named(web):
     objects = open_objects(f"{web.url}/files/t.zarr")
     with pytest.raises(CorruptError, match=r"tokens/c/0.*a shorter one"):
         objects.get_range("tokens/c/0", 10**6, 10**6 + 10)
+
+
+def test_another_store_at_the_address_is_named(web, rows, tmp_path):
+    """Where the first one is open; both are of the same length."""
+    store = TraceStore.open(f"{web.url}/files/t.zarr")
+    shutil.rmtree(tmp_path / "site" / "t.zarr")
+    write_store(tmp_path / "site" / "t.zarr", SCHEMA, rows[8:16])
+    with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+        store.read(range(8))
 
 
 def test_where_no_store_is_one_line_says_so(web):

@@ -13,6 +13,8 @@ import pytest
 class WebServer(http.server.ThreadingHTTPServer):
     """Serves the files of a folder below /files/; what is asked below /moved/ is found there.
 
+    What is below /loop/ is sent back there, and below /secret/ nothing may be read.
+
     Attributes
     ----------
     url
@@ -50,6 +52,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.methods.add(self.command)
         if self.path.startswith("/moved/"):
             self._answer(302, b"", {"Location": self.path.replace("/moved/", "/files/", 1)})
+            return
+        if self.path.startswith(("/loop/", "/secret/")):
+            self._answer(302 if self.path[1] == "l" else 401, b"", {"Location": self.path})
             return
         file = self.server.folder / self.path.removeprefix("/files/")
         if not self.path.startswith("/files/") or not file.is_file():

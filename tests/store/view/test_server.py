@@ -4,7 +4,9 @@ import csv
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -328,6 +330,24 @@ class TestWhatIsShown:
         client = client_of([path], tokenizer=Words())
         assert client.get("/api/0/1/trace/0").json()["token_texts"] == ["<5>", "<6>"]
         assert client.get("/api/0/1/trace/1").json()["token_texts"] is None
+
+    def test_who_waits_keeps_nobody_waiting(self, traces_path, generation):
+        """As for a trace from far away, while somebody else looks at the table."""
+        begun, others = Event(), Event()
+
+        class Slow:
+            def texts(self, ids):
+                begun.set()
+                return [str(others.wait(10)) for _ in ids]
+
+        about = f"/api/0/{generation}"
+        with client_of([traces_path], tokenizer=Slow()) as client, ThreadPoolExecutor() as pool:
+            slow = pool.submit(client.get, f"{about}/trace/0/candidates/0")
+            assert begun.wait(10)
+            assert client.get(f"{about}/table").json()["total"] == N_ROWS
+            assert not slow.done()
+            others.set()
+            assert slow.result().status_code == 200
 
 
 class TestAwkwardStores:
