@@ -34,7 +34,8 @@ class Run(NamedTuple):
     ids: list[str]  # the traces that it scored
     scores: dict[str, np.ndarray]  # `score_NAME` -> float32 (len(ids),), NaN: no score
     thresholds: dict[str, float]  # of the detectors that have one
-    layers: dict[str, dict[int, float]] = {}  # probe -> layer -> AUROC on validation  # noqa: RUF012
+    # probe -> layer -> AUROC on validation
+    layers: dict[str, dict[int, float]] = {}  # noqa: RUF012
     path: Path = Path()
     store_uuid: str | None = None  # of the store that it was trained on, where it is one and known
 
