@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -126,7 +127,10 @@ def test_many_wait_and_too_many_are_refused(file):
         statuses = [one.result().status_code for one in asked]
         assert set(statuses) <= {200, 429}
         assert 200 in statuses
-        lines = client.get("/metrics").text.splitlines()
+        lines: list[str] = []
+        end = time.monotonic() + 10  # a request is closed a moment after its answer
+        while "trace_serve_open_requests 0" not in lines and time.monotonic() < end:
+            lines = client.get("/metrics").text.splitlines()
     path = 'path="/v1/completions",status="200"'
     assert f"trace_serve_requests_total{{{path}}} {statuses.count(200)}" in lines
     assert "trace_serve_open_requests 0" in lines
