@@ -121,7 +121,7 @@ export function confusion(score, threshold, labels, sums, [nAlarms, nMisses], ro
     element(
       "table",
       { className: "confusion" },
-      line(head(""), head(`≥ ${numberText(threshold)}`), head(`< ${numberText(threshold)}`)),
+      line(element("td", {}), head(`≥ ${numberText(threshold)}`), head(`< ${numberText(threshold)}`)),
       line(
         head(`label 1, ${labels[1]}`),
         cell(1, ">=", nFound, "found"),
