@@ -84,16 +84,18 @@ class Chunks:
 
     def current(self) -> CacheState:
         """What is known, asked for again if another fetching process has taken over."""
-        if self.state is not None and self.state.index.is_current():
-            return self.state
+        known = self.state  # another thread may forget it
+        if known is not None and known.index.is_current():
+            return known
         for n in range(ATTEMPTS):
-            if n or self.state is not None:  # perhaps it writes into a directory that was removed
+            if n or known is not None:  # perhaps it writes into a directory that was removed
                 self.mirror.drop_link()
             file = self.mirror.open_array(self.path)
             with suppress(FileNotFoundError):  # another process has taken its place just now
                 slab = MappedFile(self.mirror.cache_dir / SLAB_FILE)
-                self.state = CacheState(ChunkIndex(file), slab, slab.bytes)
-                return self.state
+                found = CacheState(ChunkIndex(file), slab, slab.bytes)
+                self.state = found
+                return found
         raise UnreachableError(
             f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
             "the store again"
@@ -350,7 +352,8 @@ class CachedArray(Array):
         return bool(are_here(words)[0]) and is_mapped and state.slab.is_cached(position)
 
     def is_here(self) -> bool:
-        return self._chunks.state is not None and self._chunks.state.index.is_whole
+        state = self._chunks.state
+        return state is not None and state.index.is_whole
 
 
 class CachedSource(LocalSource):
