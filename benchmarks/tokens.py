@@ -18,9 +18,7 @@ import numpy as np
 from benchmarks.data import made_once, make_store, random_rows
 from benchmarks.harness import Epoch, alternate, epoch_of, in_new_process, parser, run, watching
 from benchmarks.tables import finish, ratio_to, ratios
-from benchmarks.view_stores import append_block, encode
-from store import Column, Schema, StoreWriter, TokenLoader, TraceStore, permutation
-from store.format.schema import TRACE_ID
+from store import Column, Ragged, Schema, StoreWriter, TokenLoader, TraceStore, permutation
 from store.write.files import Files
 
 TAKE, INTO = "np.take", "np.take into a buffer"
@@ -115,11 +113,10 @@ def write_many(path: Path, n_tokens: int) -> None:
         n_rows = n_tokens // ROW_TOKENS
         for start in range(0, n_rows, BLOCK_ROWS):
             ids = [f"trace_{i}" for i in range(start, min(start + BLOCK_ROWS, n_rows))]
-            items, lengths = encode({TRACE_ID: ids})
-            lengths["tokens"] = np.full(len(ids), ROW_TOKENS)
-            items["x"] = np.zeros(len(ids) * ROW_TOKENS, np.int8)
-            items["prompt_len"] = np.full(len(ids), ROW_TOKENS // 2, np.int32)
-            append_block(writer, ids, items, lengths)
+            offsets = np.arange(len(ids) + 1) * ROW_TOKENS
+            tokens = Ragged(np.zeros(offsets[-1], np.int8), offsets)
+            prompt_len = np.full(len(ids), ROW_TOKENS // 2, np.int32)
+            writer.append_many(ids, {"x": tokens, "prompt_len": prompt_len})
 
 
 def first_batch(path: Path, kind: str) -> dict:

@@ -1,10 +1,12 @@
 """All benchmarks with one command: what fails, what is skipped, what changed."""
 
+from importlib import import_module
+
 import pytest
 
 from benchmarks import all as every
 from benchmarks import harness
-from benchmarks.all import JOBS, Job
+from benchmarks.all import JOBS, Job, is_there
 from benchmarks.tables import read_table
 
 HEAD = "# python -m benchmarks.{}\n# main figures: x\n# rows named by: contender\ncontender,x\n"
@@ -89,3 +91,13 @@ def test_every_benchmark_is_in_it(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         run(monkeypatch, "--only", "peers,pears")
     assert "found 'pears'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", sorted({job.module for job in JOBS}))
+def test_a_benchmark_imports_what_is_there(module):
+    """No other test imports it, so a name that has gone would be missed by nobody but its user."""
+    needs = {need for job in JOBS if job.module == module for need in job.needs}
+    missing = [need for need in needs if not is_there(need)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    assert import_module(f"benchmarks.{module}").main
