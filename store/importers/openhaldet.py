@@ -17,8 +17,8 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from store.errors import NotFoundError, RefusedError, SchemaError
+from store.importers.arrays.array_files import check_inside, open_file
 from store.importers.arrays.contents import check_bytes
-from store.importers.arrays.hdf5 import check_inside, open_file
 from store.importers.damage import DAMAGE, damage
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row

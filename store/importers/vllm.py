@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.arrays.array_files import open_safetensors
 from store.importers.arrays.contents import Arrays
 from store.importers.arrays.mapping import Mapped, value_of
-from store.importers.arrays.safetensors import open_safetensors
 from store.importers.damage import DAMAGE
 from store.importers.files import SAFETENSORS, Given
 from store.importers.source import FileSource, Options, Row
