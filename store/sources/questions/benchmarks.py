@@ -9,11 +9,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from store.sources.questions.corpora import CORPORA, SUMMARY
-from store.sources.questions.form import Form, Record, add_form, as_list, as_objects, own_id
+from store.sources.questions.form import SUMMARY, Record, as_list, as_objects, form, own_id
 from store.text_records import LineError
 
-__all__ = ["BENCHMARK_QUESTION_NAMES", "find_form"]
+__all__ = ["BENCHMARK_QUESTION_NAMES"]
 
 # a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
 _MAJORITY = 0.5
@@ -25,18 +24,7 @@ _YES_NO = {"yes": 1, "no": 0}
 BENCHMARK_QUESTION_NAMES = ("model_input", "user_query", "Body", "prompt")
 
 
-def find_form(record: object) -> Form | None:
-    """The benchmark that a record is of; None if of none."""
-    if not isinstance(record, Mapping):
-        return None
-    return next((form for form in (*_FORMS, *CORPORA) if form.fits(record)), None)
-
-
-_FORMS: list[Form] = []  # a decorator adds each, in the order in which they are tried
-_form = partial(add_form, _FORMS)
-
-
-@_form(
+@form(
     "RAGTruth",
     ("source_id", "response", "labels"),
     ("prompt", "source_info"),
@@ -90,25 +78,25 @@ def _halueval(
 
 
 _DIALOGUE = "{context}\n\n{question}"
-_form(
+form(
     "HaluEval (question answering)",
     ("question", "right_answer", "hallucinated_answer"),
     ("knowledge",),
 )(partial(_halueval, "qa", "question", "knowledge", "answer"))
-_form(
+form(
     "HaluEval (dialogue)",
     ("dialogue_history", "right_response", "hallucinated_response"),
     ("knowledge",),
     (f"{_DIALOGUE}\n[Assistant]:", _DIALOGUE),
 )(partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"))
-_form(
+form(
     "HaluEval (summarization)",
     ("document", "right_summary", "hallucinated_summary"),
     templates=SUMMARY,
 )(partial(_halueval, "summary", None, "document", "summary"))
 
 
-@_form("HaluEval (general)", ("user_query", "chatgpt_response"), ("ID", "hallucination_label"))
+@form("HaluEval (general)", ("user_query", "chatgpt_response"), ("ID", "hallucination_label"))
 def _halueval_general(record: Record, number: int) -> Iterator[Record]:
     label = record.get("hallucination_label", record.get("hallucination"))
     name = record.get("ID")
@@ -121,20 +109,20 @@ def _halueval_general(record: Record, number: int) -> Iterator[Record]:
     }
 
 
-@_form("TruthfulQA", ("Question", "Correct Answers", "Incorrect Answers"), ("Best Answer",))
+@form("TruthfulQA", ("Question", "Correct Answers", "Incorrect Answers"), ("Best Answer",))
 def _truthfulqa_csv(record: Record, number: int) -> Iterator[Record]:
     right = [record.get("Best Answer", ""), *str(record["Correct Answers"]).split(";")]
     wrong = str(record["Incorrect Answers"]).split(";")
     return _truthfulqa(record, number, right, wrong)
 
 
-@_form("TruthfulQA", ("question", "correct_answers", "incorrect_answers"), ("best_answer",))
+@form("TruthfulQA", ("question", "correct_answers", "incorrect_answers"), ("best_answer",))
 def _truthfulqa_json(record: Record, number: int) -> Iterator[Record]:
     right = [record.get("best_answer", ""), *as_list(record, "correct_answers")]
     return _truthfulqa(record, number, right, as_list(record, "incorrect_answers"))
 
 
-@_form("TruthfulQA", ("question", "mc2_targets"), ("mc0_targets", "mc1_targets"))
+@form("TruthfulQA", ("question", "mc2_targets"), ("mc0_targets", "mc1_targets"))
 def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
     """All true and false answers: {answer: 1 or 0}, or lists of choices and labels on the Hub."""
     targets = record["mc2_targets"]
@@ -173,7 +161,7 @@ def _distinct(answers: Iterable[object]) -> list[str]:
     return [answer for answer in dict.fromkeys(stripped) if answer]
 
 
-@_form(
+@form(
     "Mu-SHROOM",
     ("model_input", "model_output_text"),
     ("hard_labels", "soft_labels", "model_output_tokens", "model_output_logits"),
@@ -208,7 +196,7 @@ def _mu_shroom_spans(record: Record) -> object:
     return [span for span in soft if span["prob"] > _MAJORITY]
 
 
-@_form("SQuAD", ("paragraphs",), ("plausible_answers",))
+@form("SQuAD", ("paragraphs",), ("plausible_answers",))
 def _squad(record: Record, number: int) -> Iterator[Record]:
     for paragraph in as_objects(record, "paragraphs"):
         for asked in as_objects(paragraph, "qas"):

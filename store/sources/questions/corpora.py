@@ -11,14 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from store.sources.questions.form import Form, Record, add_form, as_list, as_objects, own_id
+from store.sources.questions.form import SUMMARY, Record, as_list, as_objects, form, own_id
 from store.sources.questions.question import check_text
 from store.text_records import LineError
 
-__all__ = ["CORPORA", "SUMMARY"]
-
-CORPORA: list[Form] = []  # a decorator adds each, in the order in which they are tried
-SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
 _SUMMARIZE = "Summarize the document in one sentence."
 _FINAL = re.compile(r"\n?####\s*(\S.*)\s*$")  # of a solution of GSM8K
 _KINDS = "entity|relation|contradictory|sentence|subjective|unverifiable|invented|mark|delete"
@@ -29,7 +25,6 @@ _WRONG = {"not supported": True, "insufficient information": True, "supported": 
 _SAMPLE = re.compile(r"(.+)_[a-z]+_[0-9]+")  # DATASET_SPLIT_NUMBER, of OpenHalDet
 _JUDGED = ("eval_category", "eval_reasoning")
 _VERDICTS = {"correct": 0, "hallucination": 1, "abstention": -1, None: None}
-_form = partial(add_form, CORPORA)
 
 
 def _renamed(ids: str, names: Mapping[str, str], record: Record, number: int) -> Iterator[Record]:
@@ -38,7 +33,7 @@ def _renamed(ids: str, names: Mapping[str, str], record: Record, number: int) ->
     yield {**record, "question_id": own_id(record, f"{ids}_{number}", ("id", "_id", "ID")), **found}
 
 
-@_form("HotpotQA", ("question", "supporting_facts", "context"), ("_id",))
+@form("HotpotQA", ("question", "supporting_facts", "context"), ("_id",))
 def _hotpotqa(record: Record, number: int) -> Iterator[Record]:
     context = record["context"]
     if isinstance(context, Mapping):  # on the Hub
@@ -47,7 +42,7 @@ def _hotpotqa(record: Record, number: int) -> Iterator[Record]:
     yield from _renamed("hotpotqa", {}, {**record, "context": passages}, number)
 
 
-@_form(
+@form(
     "CoQA",
     ("story", "questions", "answers"),
     ("additional_answers", "name"),
@@ -85,7 +80,7 @@ def _is_gsm8k(record: Record) -> bool:
     return isinstance(record["answer"], str) and _FINAL.search(record["answer"]) is not None
 
 
-@_form("GSM8K", ("question", "answer"), matches=_is_gsm8k)
+@form("GSM8K", ("question", "answer"), matches=_is_gsm8k)
 def _gsm8k(record: Record, number: int) -> Iterator[Record]:
     """The number behind the solution, with and without its commas."""
     found = _FINAL.search(record["answer"])
@@ -94,7 +89,7 @@ def _gsm8k(record: Record, number: int) -> Iterator[Record]:
     yield from _renamed("gsm8k", {}, {**record, "answers": answers}, number)
 
 
-@_form("SVAMP", ("Body", "Question", "Answer"), ("ID",))
+@form("SVAMP", ("Body", "Question", "Answer"), ("ID",))
 def _svamp(record: Record, number: int) -> Iterator[Record]:
     body = check_text("Body", record["Body"]).strip()
     question = check_text("Question", record["Question"])
@@ -103,7 +98,7 @@ def _svamp(record: Record, number: int) -> Iterator[Record]:
     yield from _renamed("svamp", {}, {**record, "question": joined, "answers": answers}, number)
 
 
-_form(
+form(
     "HumanEval",
     ("task_id", "prompt", "test"),
     ("canonical_solution",),
@@ -111,13 +106,13 @@ _form(
 )(partial(_renamed, "humaneval", {"question_id": "task_id", "question": "prompt"}))
 
 
-@_form("XSum", ("document", "summary"), templates=SUMMARY)
+@form("XSum", ("document", "summary"), templates=SUMMARY)
 def _xsum(record: Record, number: int) -> Iterator[Record]:
     names = {"context": "document", "answers": "summary"}
     yield from _renamed("xsum", names, {**record, "question": _SUMMARIZE}, number)
 
 
-@_form("Belebele", ("flores_passage", "question", "correct_answer_num"))
+@form("Belebele", ("flores_passage", "question", "correct_answer_num"))
 def _belebele(record: Record, number: int) -> Iterator[Record]:
     right = record.get(f"mc_answer{record['correct_answer_num']}")
     place = f"{record.get('link', number)}#{record.get('question_number', '')}"
@@ -136,12 +131,12 @@ _PSILOQA = {
     "response": "llm_answer",
     "spans": "labels",
 }
-_form("PsiloQA", ("llm_answer", "golden_answer", "wiki_passage"), ("labels", "annotated_span"))(
+form("PsiloQA", ("llm_answer", "golden_answer", "wiki_passage"), ("labels", "annotated_span"))(
     partial(_renamed, "psiloqa", _PSILOQA)
 )
 
 
-@_form("RAGognize", ("user_prompt", "documents", "responses"), ("documents_str",))
+@form("RAGognize", ("user_prompt", "documents", "responses"), ("documents_str",))
 def _ragognize(record: Record, number: int) -> Iterator[Record]:
     """The response of each model; the golden answer counts as right.
 
@@ -172,7 +167,7 @@ def _ragognize(record: Record, number: int) -> Iterator[Record]:
         }
 
 
-@_form("LongFact", ("conversation", "annotations"), ("canary",))
+@form("LongFact", ("conversation", "annotations"), ("canary",))
 def _longfact(record: Record, number: int) -> Iterator[Record]:
     """The last turn; annotations without a place, or without a verdict, are no spans."""
     turns = as_objects(record, "conversation")
@@ -192,7 +187,7 @@ def _longfact(record: Record, number: int) -> Iterator[Record]:
     }
 
 
-@_form("FAVA", ("annotated", "output"), ("prompt",))
+@form("FAVA", ("annotated", "output"), ("prompt",))
 def _fava(record: Record, number: int) -> Iterator[Record]:
     """The tags stand around what is wrong in the output; corrections are no part of it.
 
@@ -232,7 +227,7 @@ def _untagged(text: str) -> tuple[str, list[dict[str, Any]]]:
     return plain + text[position:], spans
 
 
-@_form(
+@form(
     "OpenHalDet",
     ("sample_id", "structured_data", "model_output_text"),
     ("prompt", "original_doc", "h5_file_reference", "ground_truths", "choices", *_JUDGED),

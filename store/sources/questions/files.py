@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from store.errors import FormatError
 from store.reports import LeftOut
-from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, find_form
-from store.sources.questions.form import Form, Record
+from store.sources.questions import corpora  # noqa: F401 - its forms, as those of benchmarks
+from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES
+from store.sources.questions.form import Form, Record, find_form
 from store.sources.questions.question import (
     ID_NAMES,
     QUESTION_NAMES,

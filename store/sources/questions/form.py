@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from store.sources.questions.question import find_first
 from store.text_records import LineError
 
-__all__ = ["Form", "Record", "add_form", "as_list", "as_objects", "own_id"]
+__all__ = ["SUMMARY", "Form", "Record", "as_list", "as_objects", "find_form", "form", "own_id"]
 
 Record = Mapping[str, Any]
 Expand = Callable[[Record, int], Iterable[Record]]
+# templates of a summary to be written, without and with a chat template
+SUMMARY = ("{context}\n\n{question}\nSummary:", "{question}\n\n{context}")
 # of questions; `id` may be that of a response
 _OWN_ID_NAMES = ("question_id", "QuestionId")
 
@@ -36,8 +38,10 @@ class Form(NamedTuple):
         return self.keys | self.further
 
 
-def add_form(
-    forms: list[Form],
+_FORMS: list[Form] = []  # each that `form` has added, in the order in which they are tried
+
+
+def form(
     name: str,
     keys: Sequence[str],
     further: Sequence[str] = (),
@@ -48,10 +52,17 @@ def add_form(
 
     def add(expand: Expand) -> Expand:
         checked = partial(_checked, name, expand)
-        forms.append(Form(name, frozenset(keys), checked, *templates, frozenset(further), matches))
+        _FORMS.append(Form(name, frozenset(keys), checked, *templates, frozenset(further), matches))
         return expand
 
     return add
+
+
+def find_form(record: object) -> Form | None:
+    """The benchmark that a record is of; None if of none."""
+    if not isinstance(record, Mapping):
+        return None
+    return next((one for one in _FORMS if one.fits(record)), None)
 
 
 def _checked(name: str, expand: Expand, record: Record, number: int) -> Iterator[Record]:
