@@ -35,6 +35,7 @@ from store.sources.prompt_templates import (
 from store.sources.questions import Question
 
 __all__ = [
+    "NO_CONTEXT",
     "EncodedQuestion",
     "EncodedQuestions",
     "PromptError",
@@ -90,6 +91,11 @@ class EncodedQuestion(NamedTuple):
     @property
     def case(self) -> Case:
         return Case(self.question["question"], self.question["answers"], self.text)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the answer exists already, and comes with the question."""
+        return "response" in self.question
 
     @property
     def is_labelled(self) -> bool:
