@@ -226,7 +226,10 @@ class Prompts:
         labels = np.full(n, NO_LABEL, np.int8)
         if response is not None:
             n_chars = len(prompt) + len(answer)
-            spans = _shifted_spans(question, n_chars - len(response))
+            before = n_chars - len(response)
+            spans = None  # without annotations
+            if "spans" in question:
+                spans = [(before + one["start"], before + one["end"]) for one in question["spans"]]
             labels = label_tokens(tokens.offsets, n, spans, n_chars)
         ids = np.array(tokens.ids, np.int32)
         place = rendered.context
@@ -363,14 +366,6 @@ def _find_message(text: str, message: str) -> int | None:
     start = text.rfind(message.strip())
     n_stripped = len(message) - len(message.lstrip())
     return start - n_stripped if start >= 0 else None
-
-
-def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] | None:
-    """The spans of a response, in the text that it stands in; None without annotations."""
-    if "spans" not in question:
-        return None
-    spans = question["spans"]
-    return [(n_before + span["start"], n_before + span["end"]) for span in spans]
 
 
 def encode_questions(questions: Sequence[Question], prompts: Prompts) -> EncodedQuestions:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from store.errors import SchemaError
 from store.labels.normalization import normalize_answer
-from store.sources.huggingface.tokenization import knows_spaces, separator, special_tokens
+from store.sources.huggingface.tokenization import knows_spaces, special_tokens
 from store.sources.questions import Question
 
 __all__ = ["Chat", "Examples", "PlainText", "Turn"]
@@ -34,15 +34,17 @@ class PlainText:
         self._special = special_tokens(tokenizer)
 
     def text(self, turns: Sequence[Turn], message: str) -> str:
-        shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in turns)
+        shots = (f"{asked}{self.separator(asked, told)}{told}\n\n" for asked, told in turns)
         return "".join(shots) + message
 
     def separator(self, prompt: str, response: str) -> str:
-        """What comes between a prompt and the response to it."""
-        return self._space(prompt, response)
+        """What comes between a prompt and a response: a space, where neither has one, or nothing.
 
-    def _space(self, prompt: str, response: str) -> str:
-        return separator(prompt, response, self._special, self._spaces)
+        Behind special tokens a model goes on without a space; some tokenizers have none.
+        """
+        has_one = prompt[-1:].isspace() or response[:1].isspace()
+        is_special = any(prompt.endswith(token) for token in self._special)
+        return " " if self._spaces and prompt and not has_one and not is_special else ""
 
 
 class Chat(PlainText):
@@ -76,7 +78,7 @@ class Chat(PlainText):
 
     def separator(self, prompt: str, response: str) -> str:
         if self._before_answers is None:
-            return self._space(prompt, response)
+            return super().separator(prompt, response)
         return "" if response[0].isspace() else self._before_answers
 
     def _messages(self, turns: Sequence[Turn], message: str) -> list[dict[str, str]]:
