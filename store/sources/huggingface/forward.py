@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from store.sources.huggingface.attention_scores import ICR, IcrColumn
 from store.sources.huggingface.collectors import (
     ATTENTION,
     STATES,
@@ -33,7 +34,6 @@ from store.sources.huggingface.predictions import (
     find_lens,
     prediction_columns,
 )
-from store.sources.huggingface.attention_scores import ICR, IcrColumn
 
 __all__ = ["run_forward"]
 

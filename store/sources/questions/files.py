@@ -26,8 +26,7 @@ from store.sources.questions.question import (
     add_response,
     build_question,
     find_first,
-    parse_answers_cells,
-    parse_given_cells,
+    parse_cells,
 )
 from store.text_records import (
     LineError,
@@ -256,7 +255,7 @@ class _Reader:
             raise record
         if not are_cells:
             return record
-        parsed = parse_given_cells(parse_answers_cells(record))
+        parsed = parse_cells(record)
         if find_form(parsed) is None and find_first(parsed, ID_NAMES) is None:
             self._are_numbered = True
             return {**parsed, "question_id": f"q_{self._n_records}"}
