@@ -121,8 +121,6 @@ class OpenHalDetSource(FileSource):
         return state.view(bfloat16) if state.dtype == "V2" else state  # as h5py writes it
 
     def _missing(self) -> Iterator[str]:
-        if self._options.part[0] != 1:  # the first reports them for all parts
-            return
         for item, file in self._read.items():
             yield from file.left_out.messages
             with open_file(item.path) as groups:

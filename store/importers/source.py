@@ -140,7 +140,10 @@ class FileSource(Source):
         return self._records(item)
 
     def _missing(self) -> Iterable[str]:
-        """Yield a line for each record that was expected and that no file has."""
+        """Yield a line for each record that was expected and that no file has.
+
+        The first part is asked, for all.
+        """
         return ()
 
     def _first_row(self, files: Sequence[Given]) -> Row:
@@ -238,7 +241,7 @@ class FileSource(Source):
             bytes_done += item.n_bytes
             self.report.bytes_done = bytes_done
         self._place = (len(names), 0)
-        for message in self._missing():
+        for message in self._missing() if self._options.part[0] == 1 else ():
             self._leave_out(message)
         self.report.repeated = self.report.rows - len(self._numbers.seen)
         if self._options.scores is not None:
