@@ -9,7 +9,7 @@ from store.sources.prompt_templates import (
     render,
     template_fields,
 )
-from store.sources.questions.form import find_form
+from store.sources.questions.data_sets import find_form
 
 VALUES = {"question": "{Why}?", "context": "Because.", "topic": "t"}
 
