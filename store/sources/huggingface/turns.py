@@ -34,7 +34,10 @@ class PlainText:
         self._special = special_tokens(tokenizer)
 
     def text(self, turns: Sequence[Turn], message: str) -> str:
-        shots = (f"{asked}{self.separator(asked, told)}{told}\n\n" for asked, told in turns)
+        shots = (
+            f"{question}{self.separator(question, answer)}{answer}\n\n"
+            for question, answer in turns
+        )
         return "".join(shots) + message
 
     def separator(self, prompt: str, response: str) -> str:
@@ -83,9 +86,9 @@ class Chat(PlainText):
 
     def _messages(self, turns: Sequence[Turn], message: str) -> list[dict[str, str]]:
         messages = [{"role": "system", "content": self._system}] if self._system else []
-        for asked, told in turns:
-            messages.append({"role": "user", "content": asked})
-            messages.append({"role": "assistant", "content": told})
+        for question, answer in turns:
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": answer})
         return [*messages, {"role": "user", "content": message}]
 
     def _apply(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
@@ -96,9 +99,9 @@ class Chat(PlainText):
 
     def _try_answer(self, turns: Sequence[Turn]) -> str | None:
         """The space that the template puts before an answer; None if it is no mere space."""
-        asked = self._messages(turns, "{question}")
-        prompt = self._apply(asked, add_generation_prompt=True)
-        answered = [*asked, {"role": "assistant", "content": _PROBE}]
+        messages = self._messages(turns, "{question}")
+        prompt = self._apply(messages, add_generation_prompt=True)
+        answered = [*messages, {"role": "assistant", "content": _PROBE}]
         whole = self._apply(answered, add_generation_prompt=False)
         before = whole.removeprefix(prompt).partition(_PROBE)[0]
         is_known = whole.startswith(prompt) and not before.strip()
