@@ -22,7 +22,7 @@ class IcrProbe(Detector):
     that no score depends on other traces; the scores of the layers are standardised (see
     `input_scale`); dropout is the run's own (there .3), as the optimizer (there Adam, learning rate
     1e-3, weight decay 1e-5, halved where validation does not improve, 100 epochs of batches of 16).
-    What differs in the scores is in `store/sources/huggingface/residual_updates.py`.
+    What differs in the scores is in `store/sources/huggingface/attention_scores.py`.
 
     Shapes
     ------

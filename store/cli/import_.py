@@ -201,8 +201,7 @@ def import_source(args: Command) -> FileSource:
             raise SchemaError("--requests is for files of vLLM, --map for others; give one")
     scores = options.read_given_scores(args)
     if scores is not None:
-        examples = scores.examples(args.score_threshold)
-        say("\n".join(options.understood_lines(scores, examples, args.score_threshold)), flush=True)
+        say("\n".join(options.understood_lines(scores, scores.examples)), flush=True)
     settings = Options(
         scores=scores,
         score_threshold=args.score_threshold,

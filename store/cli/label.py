@@ -184,11 +184,7 @@ def _build_grader(args: Label) -> Grader | None:
     if args.labels is None:
         return None
     TraceStore.open(args.store)  # before a model is loaded for nothing
-    return Grader(args.labels, _threshold(args), options.load_judge(args, args.labels))
-
-
-def _threshold(args: Label) -> float:
-    return SCORE_THRESHOLD if args.score_threshold is None else float(args.score_threshold)
+    return Grader(args.labels, options.score_threshold(args), options.load_judge(args, args.labels))
 
 
 def _plan_rules(args: Label, store: TraceStore, grader: Grader) -> "LabelPlan":
@@ -212,9 +208,8 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
         plan = plan_undo(store)
         lines = [f"{args.store}: back to the labels before the last change"]
     else:
-        threshold = _threshold(args)
-        plan = plan_labels(store, table, threshold, replace_all=args.replace_all)
-        lines = options.understood_lines(table, plan.examples, threshold)
+        plan = plan_labels(store, table, replace_all=args.replace_all)
+        lines = options.understood_lines(table, plan.examples)
         empty = ("line of the file has no value", "lines of the file have no value")
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += count_lines([(table.n_empty, *empty)])

@@ -10,6 +10,7 @@ from store.cli.arguments import expand, finite, names, part, path
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
+from store.labels import answer_scores
 from store.labels.rule import ScoreTable
 from store.labels.score_file import read_scores
 from store.launch.completed_parts import Record, publish
@@ -36,7 +37,9 @@ LABEL_COLUMN = option(
 )
 HIGHER_IS_BETTER = flag("high scores are right answers (default)", either="direction")
 LOWER_IS_BETTER = flag("low scores are right answers", either="direction")
-SCORE_THRESHOLD = option("label 1 (hallucination) below this score", "S", finite, 0.5)
+SCORE_THRESHOLD = option(
+    "label 1 (hallucination) below this score", "S", finite, answer_scores.SCORE_THRESHOLD
+)
 
 JUDGE_MODEL = option(
     "model that judges, with --labels judge: a directory, or a name on the Hugging Face Hub; a "
@@ -100,17 +103,21 @@ def read_given_scores(args: Command) -> ScoreTable | None:
             score_column=args.score_column,
             label_column=args.label_column,
             lower_is_better=args.lower_is_better or (False if args.higher_is_better else None),
+            threshold=score_threshold(args),
         )
     args.refuse("says how a file of scores is read: give it with --scores", *COLUMN_OPTIONS)
     return None
 
 
-def understood_lines(table: ScoreTable, examples: Iterable[str], threshold: float) -> list[str]:
+def score_threshold(args: Command) -> float:
+    """The threshold of scores; of `label`, where it is seen whether one was given."""
+    given: float | None = args.score_threshold
+    return answer_scores.SCORE_THRESHOLD if given is None else given
+
+
+def understood_lines(table: ScoreTable, examples: Iterable[str]) -> list[str]:
     """How a file of scores was read, with some of its values; one line each."""
-    return [
-        f"{table.source}: {table.understood(threshold)}",
-        *(f"  {example}" for example in examples),
-    ]
+    return [f"{table.source}: {table.understood}", *(f"  {example}" for example in examples)]
 
 
 def check_judge_options(args: Command, rules: Sequence[str]) -> None:

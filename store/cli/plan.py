@@ -20,10 +20,8 @@ from store.reports import LeftOut, count, say
 from store.write.build import check_new, unfinished
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
     from store.sources.plan.extraction import ExtractionPlan
-    from store.sources.plan.measures import Sample, TraceLengths
+    from store.sources.plan.measures import Sample
     from store.sources.plan.training import TrainingPlan
     from store.sources.questions import Question
 
@@ -106,22 +104,37 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
         from store.sources.huggingface.kept import check_model, check_questions
         from store.sources.huggingface.load import load_outline, weight_bytes
     from store.labels.grading import rule_columns
+    from store.sources.huggingface.prompts import encode_questions
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.machine import read_machine
+    from store.sources.plan.measures import guess_questions, measure_lengths
     from store.write.space import free_bytes
 
     asked = read_asked(args)
     try:
         decoding, kept = settings(args, asked)
-        model, tokenizer = load_outline(args.model, args.dtype, maps=kept.needs_maps)
+        model, found = load_outline(args.model, args.dtype, maps=kept.needs_maps)
         check_model(model, kept.needs_maps)
         config = model.config.get_text_config()
         schema = kept.choose(config, model.dtype, rule_columns(asked.rules)).schema
-        questions, lengths, skipped = _measure(args, asked, model, tokenizer)
+        tokenizer = None if isinstance(found, str) else found  # a text says why there is none
+        if tokenizer is None:
+            encoded = guess_questions(asked.questions, asked.template, asked.few_shot)
+        else:
+            prompts = make_prompts(args, asked, model, tokenizer)
+            encoded = encode_questions(asked.questions, prompts)
+        sizes = (args.max_new_tokens, args.num_samples, asked.fields)
+        lengths = measure_lengths(encoded.questions, tokenizer, *sizes)
+        questions = [one.question for one in encoded.questions]
         check_questions(questions, decoding)
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    notes = list(_notes(args, asked, skipped, tokenizer))
+    notes = list(asked.remarks)
+    if isinstance(found, str):
+        notes.append(
+            f"{args.model}: {found}; four bytes count as a token, and a chat template as none"
+        )
+    notes += _notes(args, asked, encoded.skipped)
     if getattr(model.config, "quantization_config", None):
         notes.append("the checkpoint is quantized: it needs less memory than its whole weights")
     sample = _ask_sample(args, asked, questions, notes)
@@ -130,7 +143,7 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
     return ExtractionPlan(
         out=str(args.store_path),
         n_questions=len(questions),
-        n_left_out=skipped.n,
+        n_left_out=encoded.skipped.n,
         schema=schema,
         has_maps=kept.needs_maps,
         lengths=sample.refine(lengths) if sample else lengths,
@@ -145,36 +158,8 @@ def _plan_extraction(args: Plan) -> "ExtractionPlan":
     )
 
 
-def _measure(
-    args: Plan,
-    asked: Asked,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase | str",
-) -> "tuple[list[Question], TraceLengths, LeftOut]":
-    """What can be asked, the lengths of its traces, and what cannot."""
-    from store.sources.huggingface.prompts import encode_questions
-    from store.sources.plan.measures import count_tokens, guess_tokens, measure_lengths
-
-    token_text_bytes = None
-    if isinstance(tokenizer, str):
-        skipped = LeftOut()
-        counted = guess_tokens(asked.questions, asked.template, asked.few_shot, skipped)
-    else:
-        prompts = make_prompts(args, asked, model, tokenizer)
-        encoded = encode_questions(asked.questions, prompts)
-        skipped = encoded.skipped
-        counted, token_text_bytes = count_tokens(encoded.questions, tokenizer)
-    sizes = (args.max_new_tokens, args.num_samples, token_text_bytes, asked.fields)
-    return [question for question, _, _ in counted], measure_lengths(counted, *sizes), skipped
-
-
-def _notes(
-    args: Plan, asked: Asked, skipped: LeftOut, tokenizer: "PreTrainedTokenizerBase | str"
-) -> Iterator[str]:
+def _notes(args: Plan, asked: Asked, skipped: LeftOut) -> Iterator[str]:
     """What makes the plan less certain, or differs from what one might expect."""
-    yield from asked.remarks
-    if isinstance(tokenizer, str):
-        yield f"{args.model}: {tokenizer}; four bytes count as a token, and a chat template as none"
     if args.judge_model is not None:
         yield f"the judge {args.judge_model} needs memory of its own, not counted here"
     if args.store_path.exists():

@@ -17,8 +17,8 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from store.errors import NotFoundError, RefusedError, SchemaError
+from store.importers.arrays.array_files import check_inside, open_file
 from store.importers.arrays.contents import check_bytes
-from store.importers.arrays.hdf5 import check_inside, open_file
 from store.importers.damage import DAMAGE, damage
 from store.importers.files import Given
 from store.importers.source import FileSource, Options, Row
@@ -121,8 +121,6 @@ class OpenHalDetSource(FileSource):
         return state.view(bfloat16) if state.dtype == "V2" else state  # as h5py writes it
 
     def _missing(self) -> Iterator[str]:
-        if self._options.part[0] != 1:  # the first reports them for all parts
-            return
         for item, file in self._read.items():
             yield from file.left_out.messages
             with open_file(item.path) as groups:

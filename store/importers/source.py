@@ -49,7 +49,7 @@ class Options(NamedTuple):
     """What an import makes of files of any kind."""
 
     scores: ScoreTable | None = None  # they alone decide the labels; those in the records do not
-    score_threshold: float = SCORE_THRESHOLD  # scores from here on count as right
+    score_threshold: float = SCORE_THRESHOLD  # scores in the records from here on count as right
     # numbers of the layers in the files, as the model numbers them, ascending; None if unknown
     layers: Sequence[int] | None = None
     columns: Sequence[str] | None = None  # to keep, besides fields; all if None
@@ -69,7 +69,7 @@ class Options(NamedTuple):
             return {"scores_sha256": None, "score_threshold": self.score_threshold}
         return {
             "scores_sha256": self.scores.sha256,
-            "score_threshold": self.scores.stored_threshold(self.score_threshold),
+            "score_threshold": self.scores.stored_threshold,
             "label_rule": self.scores.rule,
         }
 
@@ -140,7 +140,10 @@ class FileSource(Source):
         return self._records(item)
 
     def _missing(self) -> Iterable[str]:
-        """Yield a line for each record that was expected and that no file has."""
+        """Yield a line for each record that was expected and that no file has.
+
+        The first part is asked, for all.
+        """
         return ()
 
     def _first_row(self, files: Sequence[Given]) -> Row:
@@ -207,17 +210,17 @@ class FileSource(Source):
 
         There a score alone decides the label.
         """
-        scores, threshold = self._options.scores, self._options.score_threshold
+        scores = self._options.scores
         if scores is not None:
             value = scores.value_of(trace_id, row["question_id"])
             if value is None:
                 return np.nan, UNLABELLED
-            [score], [label] = scores.label([value], threshold)
+            [score], [label] = scores.label([value])
             return float(score), int(label)
         score = np.float32(row.get("score", np.nan))
         if "label" in row:
             return score, int(row["label"])
-        return score, int(label_scores([score], threshold)[0])
+        return score, int(label_scores([score], self._options.score_threshold)[0])
 
     @property
     def remarks(self) -> dict[str, object]:
@@ -238,7 +241,7 @@ class FileSource(Source):
             bytes_done += item.n_bytes
             self.report.bytes_done = bytes_done
         self._place = (len(names), 0)
-        for message in self._missing():
+        for message in self._missing() if self._options.part[0] == 1 else ():
             self._leave_out(message)
         self.report.repeated = self.report.rows - len(self._numbers.seen)
         if self._options.scores is not None:

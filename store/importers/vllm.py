@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
+from store.importers.arrays.array_files import open_safetensors
 from store.importers.arrays.contents import Arrays
 from store.importers.arrays.mapping import Mapped, value_of
-from store.importers.arrays.safetensors import open_safetensors
 from store.importers.damage import DAMAGE
 from store.importers.files import SAFETENSORS, Given
 from store.importers.source import FileSource, Options, Row
@@ -58,7 +58,6 @@ class VllmSource(FileSource):
         self._requests = requests or {}
         self._has_requests = requests is not None
         self._request_names = {self._name_of(item.path) for item in given}
-        self._is_first_part = options.part[0] == 1
         self._fields = columns_of(self._requests)
         records = [fields_of(request) for request in self._requests.values()]
         self.fields = find_fields(records, options.fields)
@@ -129,8 +128,6 @@ class VllmSource(FileSource):
         return made | {"prompt_len": np.int32(prompt_len), "answer_len": np.int32(n - prompt_len)}
 
     def _missing(self) -> Iterator[str]:
-        if not self._is_first_part:  # which reports them for all parts
-            return
         for name in self._requests:
             if name not in self._request_names:
                 file = f"{name}{SAFETENSORS}"

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from store.errors import FormatError, LockedError, NotFoundError, SchemaError
 from store.format.schema import TRACE_ID, Column, Schema
-from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.backup import Backup, read_backup, write_backup
 from store.labels.grading import LABEL_OF_RULE, label_column_name
 from store.labels.report import LabelCounts
@@ -98,15 +97,13 @@ class LabelPlan:
 def plan_labels(
     store: TraceStore,
     table: ScoreTable,
-    threshold: float = SCORE_THRESHOLD,
     *,
     replace_all: bool = False,
 ) -> LabelPlan:
     """Plan the labels that a file of scores or labels gives a store; nothing is written.
 
     In a store without a column `question_id`, the file's question ids are compared with trace ids.
-    Scores of at least the threshold count as right (at most, if lower is better). With
-    `replace_all`, rows that the file does not list lose score and label; else they keep both.
+    With `replace_all`, rows that the file does not list lose score and label; else they keep both.
 
     Raises NotFoundError: no id of the file is one of the store; FormatError: the file holds no
     value; SchemaError: it has a trace under another question, or another scale than the scores that
@@ -125,14 +122,12 @@ def plan_labels(
     values = list(map(table.value_of, ids, questions))
     others = np.array([value is None for value in values], np.bool_)
     given = [value for value in values if value is not None]
-    new.scores[~others], new.labels[~others] = table.label(given, threshold)
-    _check_scale(store, table, threshold, new.scores[others])
+    new.scores[~others], new.labels[~others] = table.label(given)
+    _check_scale(store, table, new.scores[others])
     unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
     unmatched += [name for name in table.by_question if name not in fitting.by_question]
-    provenance = _new_provenance(store.provenance, table, threshold, new.labels[others], len(ids))
-    return LabelPlan(
-        store, ids, old, new, len(given), provenance, fitting.examples(threshold), unmatched
-    )
+    provenance = _new_provenance(store.provenance, table, new.labels[others], len(ids))
+    return LabelPlan(store, ids, old, new, len(given), provenance, fitting.examples, unmatched)
 
 
 def _check_match(
@@ -178,12 +173,10 @@ def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[
             )
 
 
-def _check_scale(
-    store: TraceStore, table: ScoreTable, threshold: float, kept: NDArray[np.float64]
-) -> None:
+def _check_scale(store: TraceStore, table: ScoreTable, kept: NDArray[np.float64]) -> None:
     """Raise SchemaError if scores that stay have another threshold: a column has one scale."""
     before = store.provenance.get("score_threshold")
-    after = table.stored_threshold(threshold)
+    after = table.stored_threshold
     n_kept = int((~np.isnan(kept)).sum())
     if table.kind == "score" and n_kept and isinstance(before, int | float) and before != after:
         raise SchemaError(
@@ -196,7 +189,6 @@ def _check_scale(
 def _new_provenance(
     old: Mapping[str, Any],
     table: ScoreTable,
-    threshold: float,
     other_labels: NDArray[np.int64],
     n_rows: int,
 ) -> dict[str, Any]:
@@ -211,7 +203,7 @@ def _new_provenance(
         if "label_rule" in old:
             new["label_rule_before"] = old["label_rule"]
     if table.kind == "score":
-        new["score_threshold"] = table.stored_threshold(threshold)
+        new["score_threshold"] = table.stored_threshold
     return new
 
 

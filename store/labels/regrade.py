@@ -66,8 +66,13 @@ def plan_rules(
     _check_verdicts(store, verdicts)
     described = grader.describe()
     source = f"{store.path}: rule {grader.rules[0]}"
-    table = ScoreTable(source, by_trace=scores, rule_text=described["label_rule"])
-    plan = plan_labels(store, table, grader.threshold, replace_all=replace_all)
+    table = ScoreTable(
+        source,
+        threshold=grader.threshold,
+        by_trace=scores,
+        rule_text=described["label_rule"],
+    )
+    plan = plan_labels(store, table, replace_all=replace_all)
     provenance = dict(plan.provenance)
     provenance[NORMALIZATION_KEY] = described[NORMALIZATION_KEY]
     if LABEL_RULES_KEY in described:

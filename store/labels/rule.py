@@ -96,6 +96,8 @@ class ScoreTable:
     column: str = "score"
     kind: Kind = "score"
     lower_is_better: bool = False  # whether a low score means a right answer; False for labels
+    # scores of at least this much count as right; of at most, if lower is better
+    threshold: float = SCORE_THRESHOLD
     # id -> value; that of a question is of all its traces, a trace's own takes precedence
     by_trace: Mapping[str, float] = field(default_factory=dict)
     by_question: Mapping[str, float] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class ScoreTable:
         """The value of a trace; None if the file has none."""
         return self.by_trace.get(trace_id, self.by_question.get(question_id))
 
-    def label(self, values: Sequence[float], threshold: float) -> Labels:
+    def label(self, values: Sequence[float]) -> Labels:
         """The scores and labels that values `(n,)` of the file make.
 
         A score that is better when lower is stored negated, so that higher is better in every
@@ -122,11 +124,12 @@ class ScoreTable:
         if self.kind == "label":
             return Labels(np.full(len(given), math.nan), given.astype(np.int64))
         scores = 0.0 - given if self.lower_is_better else given
-        return Labels(scores, label_scores(scores, self.stored_threshold(threshold)))
+        return Labels(scores, label_scores(scores, self.stored_threshold))
 
-    def stored_threshold(self, threshold: float) -> float:
+    @property
+    def stored_threshold(self) -> float:
         """The threshold of the scores as they are stored: label = 1 iff score < this."""
-        return 0.0 - threshold if self.lower_is_better else threshold
+        return 0.0 - self.threshold if self.lower_is_better else self.threshold
 
     @property
     def rule(self) -> str:
@@ -147,23 +150,25 @@ class ScoreTable:
             lines += ["trace_id\n", *_lines(self.by_trace)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
-    def understood(self, threshold: float) -> str:
+    @property
+    def understood(self) -> str:
         """How the file was read, for people."""
         if self.kind == "label":
             return f"column {self.column!r} read as labels, 1 = hallucination"
         if self.lower_is_better:
-            sense = f"lower is better: hallucination above {threshold:g}; stored negated"
+            sense = f"lower is better: hallucination above {self.threshold:g}; stored negated"
         else:
-            sense = f"higher is better: hallucination below {threshold:g}"
+            sense = f"higher is better: hallucination below {self.threshold:g}"
         return f"column {self.column!r} read as scores, {sense}"
 
-    def examples(self, threshold: float) -> list[str]:
+    @property
+    def examples(self) -> list[str]:
         """What the first values of the file make, for people; a line each."""
         named = [(f"trace_id {name}", value) for name, value in self.by_trace.items()]
         named += [(f"question_id {name}", value) for name, value in self.by_question.items()]
         lines = []
         for name, value in named[:N_EXAMPLES]:
-            [label] = self.label([value], threshold).labels.tolist()
+            [label] = self.label([value]).labels.tolist()
             score = f"score {value:g} -> " if self.kind == "score" else ""
             lines.append(f"{name}: {score}label {label} ({LABEL_TEXTS[label]})")
         return lines

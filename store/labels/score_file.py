@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from store.errors import SchemaError, closest
+from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.rule import Kind, ScoreTable
 from store.text_records import (
     LineError,
@@ -55,11 +56,13 @@ def read_scores(
     score_column: str | None = None,
     label_column: str | None = None,
     lower_is_better: bool | None = None,
+    threshold: float = SCORE_THRESHOLD,
 ) -> ScoreTable:
     """Read the scores or labels of traces or questions, as `python -m store label --help` has them.
 
     `score_column` or `label_column`, one at most, is read instead of a column of a known name.
-    `lower_is_better`: whether a low score means a right answer; None: a high one does.
+    `lower_is_better`: whether a low score means a right answer; None: a high one does. `threshold`:
+    of the scores, as the file has them.
 
     Raises NotFoundError: there is no such file; SchemaError: not exactly one column of a known name
     is there, or not the one that was named; FormatError: a line has no id or too many cells, its
@@ -78,7 +81,7 @@ def read_scores(
                 n = header.count(name)
                 if n > 1:
                     raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
-            table = ScoreTable(str(path), column, kind, bool(lower_is_better))
+            table = ScoreTable(str(path), column, kind, bool(lower_is_better), threshold)
             return _read_values(table, records)
     except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from error

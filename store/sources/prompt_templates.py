@@ -5,7 +5,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import NamedTuple
 
-from store.sources.questions.form import Form
+from store.sources.questions.data_sets import Form
 
 __all__ = [
     "PLAIN_TEMPLATES",

@@ -13,9 +13,11 @@ def set_labels(
     path: Path, table: ScoreTable | Mapping[str, float], threshold: float = SCORE_THRESHOLD
 ) -> LabelPlan:
     """Label the traces of a store by a table, or by question id -> score."""
-    given = table if isinstance(table, ScoreTable) else ScoreTable("scores", by_question=table)
+    given = table
+    if not isinstance(table, ScoreTable):
+        given = ScoreTable("scores", threshold=threshold, by_question=table)
     with StoreWriter.open(path) as writer:
-        plan = plan_labels(TraceStore.open(path), given, threshold)
+        plan = plan_labels(TraceStore.open(path), given)
         commit_labels(writer, plan)
     return plan
 

@@ -20,8 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from models import DETECTORS, Detector, Probe, find
 from store import Batch, Ragged
+from store.sources.huggingface.attention_scores import ON_CONTEXT
 from store.sources.huggingface.collectors import ATTENTION, STATES, HalfRangeError
-from store.sources.huggingface.context_attention import ON_CONTEXT
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.kept import Kept, check_model
 from store.sources.huggingface.load import EAGER, attention

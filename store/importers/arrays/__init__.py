@@ -3,11 +3,9 @@
 from collections.abc import Callable
 
 from store.errors import SchemaError
+from store.importers.arrays.array_files import open_hdf5, open_npy, open_npz, open_safetensors
 from store.importers.arrays.contents import Contents
-from store.importers.arrays.hdf5 import open_hdf5
-from store.importers.arrays.numpy_files import open_npy, open_npz
 from store.importers.arrays.pickled import open_pickled
-from store.importers.arrays.safetensors import open_safetensors
 from store.importers.arrays.tables import open_arrow, open_json_lines, open_parquet
 from store.importers.files import PICKLES, Given, describe
 

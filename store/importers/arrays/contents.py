@@ -9,6 +9,7 @@ itself; nothing of a file is ever executed.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ __all__ = [
     "first_whole",
     "is_single",
     "key_of",
+    "record_of",
 ]
 
 TEXT = "text"  # dtype of strings, as people read it
@@ -87,6 +89,14 @@ class BadRecord(dict[str, Any]):
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
+
+
+def record_of(values: Callable[[], Record]) -> Record:
+    """Return the values of a record, or what is wrong with it."""
+    try:
+        return values()
+    except (SchemaError, UnicodeDecodeError) as error:
+        return BadRecord(error)
 
 
 def first_whole(records: Iterable[Record]) -> Record:
@@ -171,7 +181,9 @@ class Arrays(Contents):
         records: Iterable[Record] = [arrays]
         if by_row:
             records = ({key: array[i] for key, array in arrays.items()} for i in range(n_rows))
-        yield from map(self._checked, records) if self._checked else records
+        if self._checked is not None:
+            records = (record_of(partial(self._checked, record)) for record in records)
+        yield from records
 
     def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
         """Yield them once, for all records: the file says how long they are."""

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import SchemaError
 from store.importers.arrays.contents import (
     LIST,
     Arrays,
-    BadRecord,
     Contents,
     Key,
     Record,
@@ -20,6 +18,7 @@ from store.importers.arrays.contents import (
     Table,
     check_bytes,
     key_of,
+    record_of,
 )
 from store.importers.files import Given
 from store.importers.pickles import read_content
@@ -53,14 +52,11 @@ def _rows(rows: list[Any], max_bytes: int, keys: Collection[str] | None) -> Iter
     names = [key for key in rows[0] if type(key) is str] if keys is None else keys
     for row in rows:
         found = [key for key in names if isinstance(row, Mapping) and key in row]
-        yield _checked({key: row[key] for key in found}, max_bytes)
+        yield record_of(partial(_checked, {key: row[key] for key in found}, max_bytes))
 
 
 def _checked(values: Record, max_bytes: int) -> Record:
-    try:
-        return {key: _plain(value, max_bytes) for key, value in values.items()}
-    except SchemaError as error:
-        return BadRecord(error)
+    return {key: _plain(value, max_bytes) for key, value in values.items()}
 
 
 def _key(value: object, max_bytes: int) -> Key:

@@ -21,12 +21,14 @@ from ml_dtypes import bfloat16
 from store.errors import FormatError, SchemaError
 from store.extras import needs_extra
 from store.format.values import nested_array
-from store.importers.arrays.contents import BadRecord, Record, Table, check_bytes
+from store.importers.arrays.contents import BadRecord, Record, Table, check_bytes, record_of
 from store.importers.damage import damage
 from store.text_records import LineError, read_json_lines
 
 __all__ = ["open_arrow", "open_json_lines", "open_parquet"]
 
+MAX_LINE = 1 << 30  # characters
+PARQUET_ROWS = 64  # at once; a row may have megabytes
 MAX_DEPTH = 4  # of objects in each other
 ENCODED = {"data", "dtype", "shape"}
 DTYPES = {"bfloat16": np.dtype(bfloat16)} | {
@@ -35,15 +37,8 @@ DTYPES = {"bfloat16": np.dtype(bfloat16)} | {
 }
 
 
-def flat_record(record: Record) -> dict[str, Any]:
-    """Return a record with a key for each value in its objects; arrays are decoded.
-
-    Raises SchemaError for an array whose bytes are not those of its shape.
-    """
-    return dict(_flat(record, "", 1))
-
-
 def _flat(record: Record, before: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield a key for each value in a record and its objects; arrays are decoded."""
     for name, value in record.items():
         key = before + name
         if not isinstance(value, Mapping) or not value:
@@ -95,10 +90,6 @@ def _decoded(key: str, value: Mapping[str, Any]) -> np.ndarray:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-MAX_LINE = 1 << 30  # characters
-PARQUET_ROWS = 64  # at once; a row may have megabytes
-
-
 def open_json_lines(path: Path) -> Table:
     """Open one JSON object a line, whose numbers may be in lists of lists, or in objects."""
     return Table(path, "JSON lines", partial(_objects, path))
@@ -110,7 +101,7 @@ def _objects(path: Path, keys: Collection[str] | None) -> Iterator[Record]:
         with path.open(encoding="utf-8-sig") as lines:
             for number, value in read_json_lines(iter(lambda: lines.readline(MAX_LINE), "")):
                 if isinstance(value, dict):
-                    yield _chosen(value, keys)
+                    yield record_of(partial(_chosen, value, keys))
                     continue
                 bad = f"expected a JSON object, found {type(value).__name__}"
                 bad = str(value) if isinstance(value, LineError) else bad
@@ -120,10 +111,8 @@ def _objects(path: Path, keys: Collection[str] | None) -> Iterator[Record]:
 
 
 def _chosen(value: Record, keys: Collection[str] | None) -> Record:
-    try:
-        flat = flat_record(value)
-    except SchemaError as error:
-        return BadRecord(error)
+    """Return the values under some keys; raises SchemaError for an array of other bytes."""
+    flat = dict(_flat(value, "", 1))
     return {key: flat[key] for key in (flat if keys is None else keys) if key in flat}
 
 
@@ -179,14 +168,11 @@ def _rows(batches: Iterable[Any], keys: Collection[str] | None) -> Iterator[Reco
         names = batch.schema.names if keys is None else keys
         columns = {key: batch.column(key) for key in names}
         for i in range(batch.num_rows):
-            yield _row(columns, i)
+            yield record_of(partial(_row, columns, i))
 
 
 def _row(columns: Mapping[str, Any], i: int) -> Record:
-    try:
-        return {key: _arrow_value(column[i]) for key, column in columns.items()}
-    except (SchemaError, UnicodeDecodeError) as error:
-        return BadRecord(error)
+    return {key: _arrow_value(column[i]) for key, column in columns.items()}
 
 
 def _arrow_value(scalar: Any) -> Any:

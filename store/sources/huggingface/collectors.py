@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from store.errors import SchemaError
-from store.sources.huggingface.context_attention import ON_CONTEXT
+from store.sources.huggingface.attention_scores import ON_CONTEXT
 from store.traces.columns import TRACE_COLUMNS, columns_of
 
 __all__ = [

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from store.sources.huggingface.attention_scores import ICR, IcrColumn
 from store.sources.huggingface.collectors import (
     ATTENTION,
     STATES,
@@ -33,7 +34,6 @@ from store.sources.huggingface.predictions import (
     find_lens,
     prediction_columns,
 )
-from store.sources.huggingface.residual_updates import ICR, IcrColumn
 
 __all__ = ["run_forward"]
 
@@ -122,7 +122,7 @@ def _collectors(
             else:
                 takes.maps[layer - 1].append(partial(maps.take, number))
     if ICR in columns:
-        icr = IcrColumn(layout, layers)
+        icr = IcrColumn(layout.lengths, layers)
         icr.watch(takes)
         collectors.append(icr)
     return collectors, takes

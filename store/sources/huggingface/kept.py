@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import Column, Schema
-from store.sources.huggingface.context_attention import ON_CONTEXT
+from store.sources.huggingface.attention_scores import ON_CONTEXT
 from store.sources.huggingface.generation import Decoding
 from store.sources.huggingface.load import EAGER, can_give_maps, implementation_of
 from store.sources.huggingface.prompts import EncodedQuestion

@@ -35,6 +35,7 @@ from store.sources.prompt_templates import (
 from store.sources.questions import Question
 
 __all__ = [
+    "NO_CONTEXT",
     "EncodedQuestion",
     "EncodedQuestions",
     "PromptError",
@@ -90,6 +91,11 @@ class EncodedQuestion(NamedTuple):
     @property
     def case(self) -> Case:
         return Case(self.question["question"], self.question["answers"], self.text)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the answer exists already, and comes with the question."""
+        return "response" in self.question
 
     @property
     def is_labelled(self) -> bool:
@@ -220,7 +226,10 @@ class Prompts:
         labels = np.full(n, NO_LABEL, np.int8)
         if response is not None:
             n_chars = len(prompt) + len(answer)
-            spans = _shifted_spans(question, n_chars - len(response))
+            before = n_chars - len(response)
+            spans = None  # without annotations
+            if "spans" in question:
+                spans = [(before + one["start"], before + one["end"]) for one in question["spans"]]
             labels = label_tokens(tokens.offsets, n, spans, n_chars)
         ids = np.array(tokens.ids, np.int32)
         place = rendered.context
@@ -357,14 +366,6 @@ def _find_message(text: str, message: str) -> int | None:
     start = text.rfind(message.strip())
     n_stripped = len(message) - len(message.lstrip())
     return start - n_stripped if start >= 0 else None
-
-
-def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] | None:
-    """The spans of a response, in the text that it stands in; None without annotations."""
-    if "spans" not in question:
-        return None
-    spans = question["spans"]
-    return [(n_before + span["start"], n_before + span["end"]) for span in spans]
 
 
 def encode_questions(questions: Sequence[Question], prompts: Prompts) -> EncodedQuestions:

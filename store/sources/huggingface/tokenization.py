@@ -29,7 +29,6 @@ __all__ = [
     "go_on",
     "knows_spaces",
     "label_tokens",
-    "separator",
     "special_tokens",
     "tokenize",
     "tokens_of",
@@ -135,16 +134,6 @@ def appends_tokens(tokenizer: "PreTrainedTokenizerBase") -> bool:
     return tokenizer(text, return_special_tokens_mask=True)["special_tokens_mask"][-1:] == [1]
 
 
-def separator(prompt: str, response: str, special: Iterable[str], spaces: bool) -> str:
-    """What comes between a prompt and a response: a space, where neither has one, or nothing.
-
-    Behind `special` tokens a model goes on without a space; `spaces` is what `knows_spaces` says.
-    """
-    has_one = prompt[-1:].isspace() or response[:1].isspace()
-    is_special = any(prompt.endswith(token) for token in special)
-    return " " if spaces and prompt and not has_one and not is_special else ""
-
-
 def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> set[str]:
     """The texts of all special tokens, such as those that mark the turns of a chat."""
     added = tokenizer.added_tokens_decoder.values()
@@ -239,44 +228,35 @@ class TokenTexts:
         texts += [self._after(before, token) for before, token in pairwise(ids)]
         if "".join(texts) == whole:
             return texts
-        texts = self._cut_by_windows(ids, whole)
-        return texts if "".join(texts) == whole else self._cut_by_prefixes(ids, whole)
+        texts = self._cut(ids, whole, restarts=True)
+        return texts if "".join(texts) == whole else self._cut(ids, whole, restarts=False)
 
     def _text_after(self, before: int, token: int) -> str:
         return self._decode([before, token])[len(self._decode([before])) :]
 
-    def _cut_by_windows(self, ids: Sequence[int], whole: str) -> list[str]:
-        """The texts as from prefixes, each of which begins again at the last token with a text.
+    def _cut(self, ids: Sequence[int], whole: str, *, restarts: bool) -> list[str]:
+        """The texts from decoding the first tokens, one more each time.
 
-        Decoding is then of a few tokens each time. Bytes that are no text can be read otherwise
-        without what was before them; the texts together are then not the whole.
+        Where what the last ones add does not go on with the whole text, a character is unfinished.
+        Decoding is of a few tokens each time if it `restarts` at the last token with a text: but
+        bytes that are no text can be read otherwise without what was before them, and the texts
+        together are then not the whole.
         """
         texts = [""] * len(ids)
-        first, start = 0, 0  # as in `_cut_by_prefixes`
-        base, n_before = 0, 0  # the token that windows begin at, and what it adds before `first`
+        first, start = 0, 0  # of the tokens that no text was given to so far, and of their text
+        base, before = 0, ""  # the token that decoding begins at, and its text up to `first`
         for n in range(1, len(ids) + 1):
-            added = self._decode(ids[base:n])[n_before:]
-            if not whole.startswith(added, start):
+            decoded = self._decode(ids[base:n])
+            added = decoded.removeprefix(before)
+            if not decoded.startswith(before) or not whole.startswith(added, start):
                 continue
             texts[first] = added
             start += len(added)
-            base = first if added else base
+            before = decoded
+            if added and restarts:
+                base = first
+                before = self._decode(ids[base:n])
             first = n
-            n_before = len(self._decode(ids[base:n]))
-        return texts
-
-    def _cut_by_prefixes(self, ids: Sequence[int], whole: str) -> list[str]:
-        """The texts from decoding the first tokens, one more each time: slower, and always right.
-
-        Where these are no beginning of the whole text, a character is unfinished.
-        """
-        texts = [""] * len(ids)
-        first, start = 0, 0  # of the tokens that no text was given to yet, and of their text
-        for n in range(1, len(ids) + 1):
-            begun = whole if n == len(ids) else self._decode(ids[:n])
-            if len(begun) >= start and whole.startswith(begun):
-                texts[first] = begun[start:]
-                first, start = n, len(begun)
         return texts
 
     def _decode(self, ids: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from store.errors import SchemaError
 from store.labels.normalization import normalize_answer
-from store.sources.huggingface.tokenization import knows_spaces, separator, special_tokens
+from store.sources.huggingface.tokenization import knows_spaces, special_tokens
 from store.sources.questions import Question
 
 __all__ = ["Chat", "Examples", "PlainText", "Turn"]
@@ -34,15 +34,20 @@ class PlainText:
         self._special = special_tokens(tokenizer)
 
     def text(self, turns: Sequence[Turn], message: str) -> str:
-        shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in turns)
+        shots = (
+            f"{question}{self.separator(question, answer)}{answer}\n\n"
+            for question, answer in turns
+        )
         return "".join(shots) + message
 
     def separator(self, prompt: str, response: str) -> str:
-        """What comes between a prompt and the response to it."""
-        return self._space(prompt, response)
+        """What comes between a prompt and a response: a space, where neither has one, or nothing.
 
-    def _space(self, prompt: str, response: str) -> str:
-        return separator(prompt, response, self._special, self._spaces)
+        Behind special tokens a model goes on without a space; some tokenizers have none.
+        """
+        has_one = prompt[-1:].isspace() or response[:1].isspace()
+        is_special = any(prompt.endswith(token) for token in self._special)
+        return " " if self._spaces and prompt and not has_one and not is_special else ""
 
 
 class Chat(PlainText):
@@ -76,14 +81,14 @@ class Chat(PlainText):
 
     def separator(self, prompt: str, response: str) -> str:
         if self._before_answers is None:
-            return self._space(prompt, response)
+            return super().separator(prompt, response)
         return "" if response[0].isspace() else self._before_answers
 
     def _messages(self, turns: Sequence[Turn], message: str) -> list[dict[str, str]]:
         messages = [{"role": "system", "content": self._system}] if self._system else []
-        for asked, told in turns:
-            messages.append({"role": "user", "content": asked})
-            messages.append({"role": "assistant", "content": told})
+        for question, answer in turns:
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": answer})
         return [*messages, {"role": "user", "content": message}]
 
     def _apply(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
@@ -94,9 +99,9 @@ class Chat(PlainText):
 
     def _try_answer(self, turns: Sequence[Turn]) -> str | None:
         """The space that the template puts before an answer; None if it is no mere space."""
-        asked = self._messages(turns, "{question}")
-        prompt = self._apply(asked, add_generation_prompt=True)
-        answered = [*asked, {"role": "assistant", "content": _PROBE}]
+        messages = self._messages(turns, "{question}")
+        prompt = self._apply(messages, add_generation_prompt=True)
+        answered = [*messages, {"role": "assistant", "content": _PROBE}]
         whole = self._apply(answered, add_generation_prompt=False)
         before = whole.removeprefix(prompt).partition(_PROBE)[0]
         is_known = whole.startswith(prompt) and not before.strip()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from store.format.contents import StoredArray, arrays_of, files_of, metadata_files
+from store.format.contents import arrays_of, files_of, metadata_files
 from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import Schema
@@ -63,53 +63,40 @@ def plan_store(
     """
     n_parts = max(1, min(n_parts, n_rows))
     columns: Counter[str] = Counter(dict.fromkeys((*schema.stored, OVERHEAD), 0))
-    totals: Counter[str] = Counter()
+    n_files = n_folders = n_blocks = 0
     # each part has files, tables and padding of its own
     for part_rows, n_alike in Counter((n_rows + k) // n_parts for k in range(n_parts)).items():
-        items = {axis: round(n * part_rows / max(1, n_rows)) for axis, n in n_items.items()}
-        part = _plan_part(schema, part_rows, items, shrinks)
-        for total, found in ((columns, part.columns), (totals, part._asdict())):
-            for name in found.keys() - {"columns"}:
-                total[name] += n_alike * found[name]
-    return StoreSize(dict(columns), **totals)
+        counts = {axis: round(n_items[axis] * part_rows / max(1, n_rows)) for axis in schema.axes}
+        runs = ((0, part_rows),) if part_rows else ()
+        manifest = Manifest(schema, n_rows=part_rows, n_items=counts, runs=runs)
+        for owner, n_bytes, n in _planned_files(manifest, shrinks):
+            columns[owner] += n_alike * n * n_bytes
+            n_blocks += n_alike * n * -(-n_bytes // BLOCK_BYTES)
+            n_files += n_alike * n
+        folders = {folder for file in files_of(manifest) for folder in PurePath(file).parents}
+        n_folders += n_alike * len(folders)
+    return StoreSize(dict(columns), n_files, n_folders, (n_blocks + n_folders) * BLOCK_BYTES)
 
 
-def _plan_part(
-    schema: Schema, n_rows: int, n_items: Mapping[str, int], shrinks: Mapping[str, float]
-) -> StoreSize:
-    runs = ((0, n_rows),) if n_rows else ()
-    counts = {axis: n_items[axis] for axis in schema.axes}
-    manifest = Manifest(schema, n_rows=n_rows, n_items=counts, runs=runs)
-    columns = Counter({OVERHEAD: ROOT_BYTES})
-    n_blocks = _blocks(ROOT_BYTES)
-    owners = {f"{array.layout.path}/{GROUP_FILE}": array.column for array in arrays_of(manifest)}
-    for path, text in metadata_files(manifest).items():
-        columns[owners.get(path) or OVERHEAD] += len(text)
-        n_blocks += _blocks(len(text))
-    for array in arrays_of(manifest):
-        owner = array.column or OVERHEAD
-        for n_alike, n_bytes in _shards(array, shrinks.get(owner, 1.0)):
-            columns[owner] += n_alike * n_bytes
-            n_blocks += n_alike * _blocks(n_bytes)
-    files = files_of(manifest)
-    n_folders = len({folder for file in files for folder in PurePath(file).parents})
-    return StoreSize(columns, len(files), n_folders, (n_blocks + n_folders) * BLOCK_BYTES)
+def _planned_files(
+    manifest: Manifest, shrinks: Mapping[str, float]
+) -> Iterator[tuple[str, int, int]]:
+    """The files of a store: the column that they are of, the bytes of each, how many are alike.
 
-
-def _shards(array: StoredArray, shrink: float) -> Iterator[tuple[int, int]]:
-    """How many shards are alike, and the bytes of each: the full ones, and the last.
-
-    Chunks are whole, and `shrink` times smaller.
+    Of an array these are its full shards, and the last one. Chunks are whole, and as many times
+    smaller as their column `shrinks`.
     """
-    layout = array.layout
-    n_full, n_last = divmod(layout.n_chunks(array.n_items), layout.shard_chunks)
-    chunk_bytes = layout.n_planes * layout.chunk_bytes / shrink
-    for n_alike, n_chunks in ((n_full, layout.shard_chunks), (int(n_last > 0), n_last)):
-        yield n_alike, round(n_chunks * chunk_bytes) + table_bytes(layout)
-
-
-def _blocks(n_bytes: int) -> int:
-    return -(-n_bytes // BLOCK_BYTES)
+    arrays = list(arrays_of(manifest))
+    owners = {f"{array.layout.path}/{GROUP_FILE}": array.column for array in arrays}
+    yield OVERHEAD, ROOT_BYTES, 1
+    for path, text in metadata_files(manifest).items():
+        yield owners.get(path) or OVERHEAD, len(text), 1
+    for array in arrays:
+        layout, owner = array.layout, array.column or OVERHEAD
+        n_full, n_last = divmod(layout.n_chunks(array.n_items), layout.shard_chunks)
+        chunk_bytes = layout.n_planes * layout.chunk_bytes / shrinks.get(owner, 1.0)
+        for n_alike, n_chunks in ((n_full, layout.shard_chunks), (int(n_last > 0), n_last)):
+            yield owner, round(n_chunks * chunk_bytes) + table_bytes(layout), n_alike
 
 
 @dataclass

@@ -6,12 +6,11 @@ given; else the answers of a sample take turns, or each is as long as is allowed
 of the model to measure time, memory and lengths; nothing is written.
 """
 
-import json
 import math
 import resource
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,7 +27,12 @@ from store.format.codecs import parse_codec
 from store.format.schema import TRACE_ID, Column
 from store.reports import LeftOut
 from store.sources.huggingface.collectors import EDGES
-from store.sources.huggingface.prompts import EncodedQuestion, template_values
+from store.sources.huggingface.prompts import (
+    NO_CONTEXT,
+    EncodedQuestion,
+    EncodedQuestions,
+    template_values,
+)
 from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.huggingface.tokenization import TokenTexts
 from store.sources.prompt_templates import render
@@ -42,8 +46,7 @@ __all__ = [
     "Sample",
     "TraceLengths",
     "choose_sample",
-    "count_tokens",
-    "guess_tokens",
+    "guess_questions",
     "measure_lengths",
     "measure_sample",
 ]
@@ -53,8 +56,6 @@ QUOTES_BYTES = 4  # of a token's text in a JSON list: two quotes, a comma and a 
 N_DECODED = 200  # prompts whose tokens are decoded, to see how long their texts are
 SHARES = 20.0  # of an attention that adds up to 1, at most so many are as large as .05
 
-# A question, the tokens of its prompt, and those of its answer if that is given
-Counted = tuple[Question, int, int | None]
 SAMPLED = ("prompt_len", "answer_len", "answer")  # columns that a sample is measured by
 
 
@@ -103,19 +104,18 @@ class TraceLengths:
 
 
 def measure_lengths(
-    counted: Sequence[Counted],
+    questions: Sequence[EncodedQuestion],
+    tokenizer: PreTrainedTokenizerBase | None,
     max_new_tokens: int,
     n_samples: int,
-    token_text_bytes: float | None,
     fields: Fields = NO_FIELDS,
 ) -> TraceLengths:
     """The lengths of `n_samples` traces of each question, with the texts of its fields.
 
     Answers are given to all questions or to none; then each is as long as is allowed.
     """
-    questions = [question for question, _, _ in counted]
-    prompts = np.repeat(np.array([n for _, n, _ in counted], np.int64), n_samples)
-    given = [n for _, _, n in counted if n is not None]
+    prompts = np.repeat(np.array([len(one.prompt) for one in questions], np.int64), n_samples)
+    given = [len(one.answer) for one in questions if one.is_given]
     answers = np.array(given) if given else np.full(len(prompts), max_new_tokens)
     return TraceLengths(
         prompts,
@@ -123,80 +123,77 @@ def measure_lengths(
         longest=int((prompts + answers).max(initial=0)),
         certainty="given" if given else "longest",
         text_bytes=_count_text_bytes(questions, n_samples, fields),
-        token_text_bytes=token_text_bytes or TOKEN_BYTES + QUOTES_BYTES,
+        token_text_bytes=_bytes_a_token(questions, tokenizer) or TOKEN_BYTES + QUOTES_BYTES,
     )
 
 
-def count_tokens(
-    questions: Sequence[EncodedQuestion], tokenizer: PreTrainedTokenizerBase
-) -> tuple[list[Counted], float]:
-    """The tokens of prompts and of given responses.
-
-    The second value is the bytes of a token's text in JSON, on average.
-    """
+def _bytes_a_token(
+    questions: Sequence[EncodedQuestion], tokenizer: PreTrainedTokenizerBase | None
+) -> float:
+    """The bytes of a token's text in JSON, on average; 0 if nothing tells."""
+    if tokenizer is None:
+        return 0.0
     texts = TokenTexts(tokenizer)
     decoded = [one.prompt.tolist() for one in questions[:N_DECODED]]
-    n_text_bytes = bytes_of(map(texts.to_json, decoded))
-    counted: list[Counted] = []
+    return bytes_of(map(texts.to_json, decoded)) / max(1, sum(map(len, decoded)))
+
+
+def _count_text_bytes(
+    questions: Sequence[EncodedQuestion], n_samples: int, fields: Fields
+) -> dict[str, int]:
+    """Text column -> bytes of UTF-8 in all traces, for what questions alone decide."""
+    counted: Counter[str] = Counter()
     for one in questions:
-        n_given = len(one.answer) if "response" in one.question else None
-        counted.append((one.question, len(one.prompt), n_given))
-    return counted, n_text_bytes / max(1, sum(map(len, decoded)))
+        row = one.columns() | fields.row(one.question.get("fields", {}))
+        if not one.is_given:
+            del row["answer"]
+        for name, value in row.items():
+            if isinstance(value, str):
+                counted[name] += n_samples * bytes_of([value])
+        names = (number_trace(row["question_id"], k + 1) for k in range(n_samples))
+        counted[TRACE_ID] += bytes_of([one.trace_id] if one.is_given else names)
+    return counted
 
 
-def guess_tokens(
-    questions: Sequence[Question], template: str, few_shot: Sequence[Question], skipped: LeftOut
-) -> list[Counted]:
-    """The same without a tokenizer, from the texts; a chat template counts as nothing.
+def guess_questions(
+    questions: Sequence[Question], template: str, few_shot: Sequence[Question]
+) -> EncodedQuestions:
+    """Questions with as many tokens as their texts may have; a chat template counts as nothing.
 
-    `skipped` gets what lacks a field of the template; raises SchemaError if that is all.
+    One that lacks a field of the template is skipped; raises SchemaError if all do.
     """
     shots = bytes_of(shot["question"] + "".join(shot["answers"][:1]) for shot in few_shot)
-    counted: list[Counted] = []
+    guessed = EncodedQuestions([], LeftOut(), 0, LeftOut())
     for question in questions:
         try:
             text = render(template, template_values(question)).text
         except KeyError as error:
-            skipped.add(
+            guessed.skipped.add(
                 f"question {question['question_id']!r}: expected the field {error} of the prompt "
                 "template, found none"
             )
             continue
-        given = question.get("response")
-        n_given = None if given is None else _guess(bytes_of([given]))
-        counted.append((question, _guess(shots + bytes_of([text])), n_given))
-    if not counted:
-        raise SchemaError(f"expected questions that can be asked, found: {skipped.messages[0]}")
-    return counted
+        response = question.get("response")
+        guessed.questions.append(
+            EncodedQuestion(
+                question,
+                prompt=_unknown_tokens(shots + bytes_of([text])),
+                context=NO_CONTEXT,
+                is_example=False,
+                answer=_unknown_tokens(bytes_of([response or ""])),
+                token_label=np.empty(0, np.int8),
+                trace_id=question.get("trace_id", ""),
+                text=response or "",
+            )
+        )
+    if not guessed.questions:
+        first = guessed.skipped.messages[0]
+        raise SchemaError(f"expected questions that can be asked, found: {first}")
+    return guessed
 
 
-def _guess(n_bytes: int) -> int:
-    return 1 + n_bytes // TOKEN_BYTES
-
-
-def _count_text_bytes(
-    questions: Sequence[Question], n_samples: int, fields: Fields
-) -> dict[str, int]:
-    """Text column -> bytes of UTF-8 in all traces, for what questions alone decide."""
-    ids = [
-        question.get("trace_id") or number_trace(question["question_id"], k)
-        for question in questions
-        for k in range(1, n_samples + 1)
-    ]
-    references = (json.dumps(question["answers"], ensure_ascii=False) for question in questions)
-    counted = {
-        "question_id": n_samples * bytes_of(question["question_id"] for question in questions),
-        "question": n_samples * bytes_of(question["question"] for question in questions),
-        "references": n_samples * bytes_of(references),
-        "context": n_samples * bytes_of(question.get("context", "") for question in questions),
-        TRACE_ID: bytes_of(ids),
-    }
-    for question in questions:
-        for name, value in fields.row(question.get("fields", {})).items():
-            if isinstance(value, str):
-                counted[name] = counted.get(name, 0) + n_samples * bytes_of([value])
-    given = [question["response"] for question in questions if "response" in question]
-    return counted | ({"answer": bytes_of(given)} if given else {})
+def _unknown_tokens(n_bytes: int) -> NDArray[np.int32]:
+    return np.zeros(1 + n_bytes // TOKEN_BYTES, np.int32)
 
 
 def bytes_of(texts: Iterable[str]) -> int:

@@ -1,8 +1,8 @@
 """Reads a file of questions, or of answers that exist already.
 
 The content decides the form (JSON lines, a JSON array or object, CSV), and every form becomes the
-same list of `Question`; the files of `benchmarks` and `corpora`, TriviaQA and NQ-open are
-understood as they are. Nothing here imports a model library.
+same list of `Question`; those of `data_sets`, TriviaQA and NQ-open are understood as they are.
+Nothing here imports a model library.
 """
 
 import gzip
@@ -16,8 +16,12 @@ from typing import Any, NamedTuple
 
 from store.errors import FormatError
 from store.reports import LeftOut
-from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, find_form
-from store.sources.questions.form import Form, Record
+from store.sources.questions.data_sets import (
+    DATA_SET_QUESTION_NAMES,
+    Form,
+    Record,
+    find_form,
+)
 from store.sources.questions.question import (
     ID_NAMES,
     QUESTION_NAMES,
@@ -25,8 +29,7 @@ from store.sources.questions.question import (
     add_response,
     build_question,
     find_first,
-    parse_answers_cells,
-    parse_given_cells,
+    parse_cells,
 )
 from store.text_records import (
     LineError,
@@ -48,7 +51,7 @@ WRAPPERS = ("Data", "data")
 RAGTRUTH_SOURCES = "source_info.jsonl"
 GZIP = b"\x1f\x8b"
 # of the column of questions, which a CSV must have
-NAMES = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
+NAMES = (*QUESTION_NAMES, *DATA_SET_QUESTION_NAMES)
 
 
 # a CSV's booleans, whole numbers (but for 007, which is a name) and others
@@ -163,9 +166,9 @@ def read_question_file(path: str | Path, fields: Collection[str] = ()) -> Questi
     `Question`, `answer` with `value`, `aliases` and `normalized_aliases`. NQ-open: `question` and
     `answer`; such questions have no id and get `nq_<number>`, from 1, and those of a CSV without
     ids `q_<number>`. An answer that exists already is `response`, with `label`, `score` and `spans`
-    (`question.add_response`). `benchmarks` lists the benchmarks. `fields` are names of further
-    fields that the prompt needs. What else a record has is kept in `fields`; numbers and
-    booleans of CSV where all cells of a column are some.
+    (`question.add_response`). `data_sets` has further forms. `fields` are names of fields that the
+    prompt needs. What else a record has is kept in `fields`; numbers and booleans of CSV where all
+    cells of a column are some.
 
     Raises NotFoundError: there is no such file, or none of the sources beside one of RAGTruth;
     FormatError: no record is good, or from some line on none can be found. A record that is no
@@ -255,7 +258,7 @@ class _Reader:
             raise record
         if not are_cells:
             return record
-        parsed = parse_given_cells(parse_answers_cells(record))
+        parsed = parse_cells(record)
         if find_form(parsed) is None and find_first(parsed, ID_NAMES) is None:
             self._are_numbered = True
             return {**parsed, "question_id": f"q_{self._n_records}"}

@@ -23,8 +23,7 @@ __all__ = [
     "find_first",
     "generators_of",
     "keep_generator",
-    "parse_answers_cells",
-    "parse_given_cells",
+    "parse_cells",
     "without_responses",
 ]
 
@@ -40,6 +39,7 @@ _USED = {*ID_NAMES, *QUESTION_NAMES, *ANSWER_NAMES, *CONTEXT_NAMES, *RESPONSE_NA
 _USED |= {"score", "spans", "trace_id"}
 GENERATOR_NAMES = ("model", "model_id", "model_name", "llm_checkpoint", "generator")  # of answers
 GIVEN_KEYS = ("trace_id", "response", "label", "score", "spans")
+_OPTIONAL = {*LABEL_NAMES, "score", "spans", "context", "trace_id"}  # columns of a CSV
 _LABELS = (0, 1, -1)
 _LABEL_TEXTS = {"true": 1, "false": 0, "0": 0, "1": 1, "-1": -1, "0.0": 0, "1.0": 1}
 
@@ -126,22 +126,6 @@ def check_text(what: str, value: object) -> str:
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
         raise LineError(f"{what}: expected text that UTF-8 can hold, found {error}") from error
     return value
-
-
-def parse_answers_cells(cells: Mapping[str, str]) -> dict[str, Any]:
-    """The cells of a CSV row, with those of answers as lists."""
-    answers = {name: _split(cells[name]) for name in ANSWER_NAMES if name in cells}
-    return {**cells, **answers}
-
-
-def _split(cell: str) -> object:
-    if not cell.strip().startswith("["):
-        return cell.split("|")
-    try:
-        return parse_json(cell)
-    except (ValueError, RecursionError) as error:
-        message = f"expected a JSON list or texts between '|' as answers, found {cell!r:.200}"
-        raise LineError(message) from error
 
 
 def _context(value: object) -> str | None:
@@ -249,17 +233,29 @@ def _generator_of(question: Question) -> str:
     return str(named) if "response" in question and named else ""
 
 
-def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, object]:
-    """The cells of a CSV row, empty ones left out, with those of spans read as JSON."""
-    optional = (*LABEL_NAMES, "score", "spans", "context", "trace_id")
-    filled = {name: cell for name, cell in cells.items() if name not in optional or cell.strip()}
-    if "spans" not in filled:
-        return filled
+def parse_cells(cells: Mapping[str, str]) -> dict[str, Any]:
+    """The cells of a CSV row as a record: answers are lists, spans as JSON has them.
+
+    Empty cells of what a record need not have are left out.
+    """
+    record: dict[str, Any] = {}
+    for name, cell in cells.items():
+        if name in ANSWER_NAMES:
+            expected = "expected a JSON list or texts between '|' as answers"
+            is_json = cell.strip().startswith("[")
+            record[name] = _parse_cell(cell, expected) if is_json else cell.split("|")
+        elif name == "spans" and cell.strip():
+            record[name] = _parse_cell(cell, "spans: expected a JSON list of [start, end]")
+        elif name not in _OPTIONAL or cell.strip():
+            record[name] = cell
+    return record
+
+
+def _parse_cell(cell: str, expected: str) -> object:
     try:
-        return filled | {"spans": parse_json(filled["spans"])}
+        return parse_json(cell)
     except (ValueError, RecursionError) as error:
-        message = f"spans: expected a JSON list of [start, end], found {filled['spans']!r:.200}"
-        raise LineError(message) from error
+        raise LineError(f"{expected}, found {cell!r:.200}") from error
 
 
 def _given(record: Mapping[str, object]) -> dict[str, object]:

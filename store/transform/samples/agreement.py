@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from store.labels.containment import sentences_of
+from store.labels.answer_scores import sentences_of
 
 __all__ = [
     "ALPHA",

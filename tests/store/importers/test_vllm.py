@@ -12,7 +12,7 @@ from served_llama import build_llama
 
 from store import TraceStore
 from store.cli.main import main
-from store.importers.arrays.safetensors import open_safetensors
+from store.importers.arrays.array_files import open_safetensors
 from store.traces.origin import TRACE_CONVENTION
 
 SAMPLE = Path(__file__).parents[2] / "data" / "vllm"

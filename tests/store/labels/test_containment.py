@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.labels.answer_scores import exact_match_score
-from store.labels.containment import contains_score, first_statement
+from store.labels.answer_scores import contains_score, exact_match_score, first_statement
 
 SAID = [
     ("The capital of France is Paris.", "Paris"),

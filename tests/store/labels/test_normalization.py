@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.labels.answer_scores import exact_match_score, f1_score
-from store.labels.containment import contains_score
+from store.labels.answer_scores import contains_score, exact_match_score, f1_score
 from store.labels.normalization import normalize_answer
 
 SAME = [

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def read(tmp_path):
 
 def labelled(table, values, threshold):
     """The score and the label that each value makes."""
-    return list(zip(*(one.tolist() for one in table.label(values, threshold)), strict=True))
+    made = replace(table, threshold=threshold).label(values)
+    return list(zip(*(one.tolist() for one in made), strict=True))
 
 
 @pytest.mark.parametrize("name", ["score", "bleurt_score", "bleurt", "rouge_l", "rougeL", "Score"])
@@ -43,7 +45,7 @@ def test_known_names_of_labels(read, name):
     assert table.kind == "label"
     assert table.by_question == {"a": 1, "b": 0, "c": -1, "d": 1, "e": 0, "f": 1}
     assert table.n_empty == 1
-    scores, labels = table.label([1.0, 0.0, -1.0], 0.5)
+    scores, labels = table.label([1.0, 0.0, -1.0])
     assert np.isnan(scores).all()
     assert labels.tolist() == [1, 0, -1]
 
@@ -84,7 +86,7 @@ def test_columns_can_be_named(read):
     table = read(text, score_column="ppl", lower_is_better=True)
     expected = [(-3.5, 0), (-20.0, 0), (-20.5, 1)]
     assert labelled(table, [3.5, 20.0, 20.5], 20.0) == expected
-    assert table.stored_threshold(20.0) == -20.0
+    assert replace(table, threshold=20.0).stored_threshold == -20.0
 
 
 OTHERS = "expected one of its columns correct, wrong"

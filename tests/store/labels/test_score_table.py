@@ -6,13 +6,13 @@ from store.labels.rule import ScoreTable
 def test_what_a_value_makes_is_shown():
     """One line with the id, what was given and the label, of the first three."""
     scores = ScoreTable("s", by_trace={"t": 0.5}, by_question={"q1": 0.31, "q2": 1, "q3": 1})
-    assert scores.examples(0.5) == [
+    assert scores.examples == [
         "trace_id t: score 0.5 -> label 0 (right)",
         "question_id q1: score 0.31 -> label 1 (hallucination)",
         "question_id q2: score 1 -> label 0 (right)",
     ]
     labels = ScoreTable("s", "label", "label", by_question={"q1": 0.0})
-    assert labels.examples(0.5) == ["question_id q1: label 0 (right)"]
+    assert labels.examples == ["question_id q1: label 0 (right)"]
 
 
 def test_a_table_restricted_to_some_ids():

@@ -9,7 +9,7 @@ from store.sources.prompt_templates import (
     render,
     template_fields,
 )
-from store.sources.questions.benchmarks import find_form
+from store.sources.questions.data_sets import find_form
 
 VALUES = {"question": "{Why}?", "context": "Because.", "topic": "t"}
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import CorruptError, SchemaError, StoreError
-from store.importers.arrays.safetensors import open_safetensors
+from store.importers.arrays.array_files import open_safetensors
 
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 DATA = np.arange(2, dtype="<f4").tobytes()

@@ -38,8 +38,7 @@ from transformers import (
 
 from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.labels.answer_scores import exact_match_score, f1_score
-from store.labels.containment import contains_score
+from store.labels.answer_scores import contains_score, exact_match_score, f1_score
 from store.launch.completed_parts import find_parts
 from store.sources.huggingface import batch_halving
 from store.sources.huggingface import load as extracting

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from store import SchemaError
 from store.sources.huggingface import module_outputs
+from store.sources.huggingface.attention_scores import ON_CONTEXT
 from store.sources.huggingface.collectors import (
     ATTENTION,
     STATES,
@@ -20,7 +21,6 @@ from store.sources.huggingface.collectors import (
     Layout,
     StateColumns,
 )
-from store.sources.huggingface.context_attention import ON_CONTEXT
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.kept import build_schema
 from store.sources.huggingface.predictions import find_additions, find_lens

@@ -80,7 +80,7 @@ def test_texts_are_those_of_prefixes(tokenizer, characters):
     ids = tokenizer("".join(characters))["input_ids"]
     texts = TokenTexts(tokenizer)
     whole = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-    assert texts.texts(ids) == texts._cut_by_prefixes(ids, whole)
+    assert texts.texts(ids) == texts._cut(ids, whole, restarts=False)
 
 
 def test_a_long_trace_with_a_character_of_several_tokens_is_decoded_in_short_pieces(monkeypatch):

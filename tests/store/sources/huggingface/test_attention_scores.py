@@ -8,8 +8,8 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import softmax
 from torch.profiler import ProfilerActivity, profile
 
+from store.sources.huggingface.attention_scores import icr_scores, most_attended
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.residual_updates import icr_scores, most_attended
 
 IDS = {"vocab_size": 40, "bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 0}
 

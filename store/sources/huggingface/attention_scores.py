@@ -1,4 +1,11 @@
-"""The ICR score: does a layer add to a token's state what its attention looked at?
+"""What attention says beside its reductions: how heads look at a context, and the ICR score.
+
+**Of the tokens of a context** it is the mass, its entropy, and how the heads differ. The last three
+are aggregations of AggTruth (Matys et al. 2025, arXiv:2506.18628), or what its entropy is made
+from: H_all = m H - m ln m - (1 - m) ln(1 - m), with the mass m and the entropy H of the shares in
+it.
+
+**The ICR score**: does a layer add to a token's state what its attention looked at?
 
 Zhang et al. 2025, arXiv:2507.16488 (ACL). Of token t at layer l, with the change of its state
 d = x_t(l) - x_t(l - 1), the attention a of the layer, the mean over heads, and the K = 20 tokens j
@@ -20,12 +27,12 @@ is a tenth of all tokens. All heads count too, as in the paper. A token that att
 K, in a sliding window or early in a trace, has these; the score of the first token is 0. As there,
 the state of the last layer is that of transformers, behind the final norm of most models.
 
-Axes: B traces, T tokens, L layers that are kept, d hidden size.
+Axes: B traces, H heads, T tokens, C tokens of the context, L layers that are kept, d hidden size.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,17 +40,62 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from store.sources.huggingface.collectors import Layout
-from store.sources.huggingface.context_attention import js_divergence
 from store.sources.huggingface.module_outputs import Takes
 
-__all__ = ["ICR", "IcrColumn", "icr_scores", "most_attended"]
+__all__ = ["ICR", "ON_CONTEXT", "IcrColumn", "icr_scores", "most_attended"]
 
 ICR = "icr"
 MOST = 20  # tokens
 EPSILON = 1e-8  # of a norm, and of a deviation
 
 Attended = tuple[Tensor, Tensor, Tensor]  # positions, attention, whether there is such a token
+
+
+def _at_least_tiny(values: Tensor) -> Tensor:
+    """What can be divided by."""
+    return values.clamp(min=torch.finfo(values.dtype).tiny)
+
+
+def js_divergence(p: Tensor, q: Tensor) -> Tensor:
+    """Jensen-Shannon divergence over the last axis, in nats: 0 to ln 2. (..., n) -> (...)."""
+    middle = (p + q) / 2
+    # (p - q) / (p + q): p and q are 1 + r and 1 - r times their middle, whose logarithms are exact
+    r = (p - q) / _at_least_tiny(2 * middle)
+    terms = torch.special.xlog1py(1 + r, r) + torch.special.xlog1py(1 - r, -r)
+    return (middle * terms).sum(dim=-1).clamp(min=0) / 2
+
+
+def _mass(attention: Tensor) -> Tensor:
+    return attention.sum(dim=2)
+
+
+def _entropy(attention: Tensor) -> Tensor:
+    """Of the shares of the tokens in the mass; 0 where there is none."""
+    return torch.special.entr(attention / _at_least_tiny(_mass(attention)[:, :, None])).sum(dim=2)
+
+
+def _cosine(attention: Tensor) -> Tensor:
+    """The mean over the other heads; 0 of a head alone."""
+    scaled = attention / _at_least_tiny(attention.amax(dim=2, keepdim=True))
+    directions = torch.nn.functional.normalize(scaled, dim=2)  # 0 where there is no attention
+    others = directions.sum(dim=0) - directions
+    return (directions * others).sum(dim=2) / max(1, len(attention) - 1)
+
+
+def _distance(attention: Tensor) -> Tensor:
+    """To the mean of the heads; what is paid to all other tokens is one place more."""
+    rest = (1 - attention.sum(dim=2, keepdim=True)).clamp(min=0)
+    whole = torch.cat([attention, rest], dim=2)
+    return js_divergence(whole, whole.mean(dim=0).expand_as(whole)).sqrt()
+
+
+# column -> one number a token and head, of the attention to a context: (H, T, C) -> (H, T), float32
+ON_CONTEXT: dict[str, Callable[[Tensor], Tensor]] = {
+    "attn_cmass": _mass,
+    "attn_centropy": _entropy,
+    "attn_ccosine": _cosine,
+    "attn_cjs": _distance,
+}
 
 
 def most_attended(maps: Tensor) -> Attended:
@@ -80,11 +132,11 @@ class IcrColumn:
     what a layer's attention chose.
     """
 
-    def __init__(self, layout: Layout, layers: Sequence[int]) -> None:
-        self._layout = layout
+    def __init__(self, lengths: Sequence[int], layers: Sequence[int]) -> None:
+        self._lengths = lengths
         self._layers = layers
         self._parts: defaultdict[int, dict[str, Any]] = defaultdict(dict)
-        self._scores = torch.full((len(layout.lengths), layout.width, len(layers)), torch.nan)
+        self._scores = torch.full((len(lengths), max(lengths), len(layers)), torch.nan)
 
     def watch(self, takes: Takes) -> None:
         """Ask for the states before and behind each kept layer, and for its maps."""
@@ -109,4 +161,4 @@ class IcrColumn:
     def rows(self) -> list[dict[str, NDArray[Any]]]:
         """The column (T, L) of each trace."""
         found = self._scores.numpy()
-        return [{ICR: found[i, :n]} for i, n in enumerate(self._layout.lengths)]
+        return [{ICR: found[i, :n]} for i, n in enumerate(self._lengths)]
