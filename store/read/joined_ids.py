@@ -80,10 +80,11 @@ class JoinedIds(TraceIds):
 
     def find(self, trace_id: object) -> int | None:
         """See `TraceIds`."""
-        if not isinstance(trace_id, str):
-            return None
-        (row,) = self.find_all([trace_id]).tolist()
-        return None if row < 0 else row
+        for prefix, ids, first in self._parts if isinstance(trace_id, str) else ():
+            row = ids.find(trace_id.removeprefix(prefix)) if trace_id.startswith(prefix) else None
+            if row is not None:
+                return first + row
+        return None
 
     def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
         """See `TraceIds`."""

@@ -210,9 +210,9 @@ def test_predict_and_evaluate_with_ids_in_common(run_of_both, extractions, sourc
     n_test = sum(line["split"] == "test" for line in written.values()) // 2
     assert status == 0
     assert [one["rows"] for one in json.loads(out)["results"]] == [n_test, n_test]
-    status, out, _ = call(capsys, *both, "--tokens", "--models=token_probe")
-    if status == 0:
-        assert [json.loads(line)["trace_id"] for line in out.splitlines()] == list(lines)
+    status, out, _ = call(capsys, *both, "--tokens", "--models=saplma")
+    assert status == 0
+    assert [json.loads(line)["trace_id"] for line in out.splitlines()] == list(lines)
 
 
 def test_each_store_is_shown_with_the_scores_of_its_own_traces(run_of_both, extractions):
