@@ -41,7 +41,13 @@ class IdTable:
 
     def hashes(self) -> list[np.ndarray]:
         """The hashes of each run: uint64, ascending; with those of rows committed since."""
-        return [self.run(run)[0] for run in self.manifest.runs]
+        tried = self.manifest
+        try:
+            return [self.run(run)[0] for run in tried.runs]
+        except CorruptError:
+            if not self.follow_merges(tried):
+                raise
+        return self.hashes()
 
     def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
         """Rows whose id has this hash, almost always none or one."""

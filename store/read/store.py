@@ -138,7 +138,7 @@ class TraceStore(Tabular):
         check = store.check if check is None else check
         if (cache_bytes, check) == (store.cache_bytes, store.check):
             return store
-        return cls(store.source, store.manifest, cache_bytes, check)
+        return type(store)(store.source, store.manifest, cache_bytes, check)
 
     @property
     def location(self) -> str:
@@ -155,7 +155,7 @@ class TraceStore(Tabular):
         source, now = self.source.committed()
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
-        return TraceStore(source, now, self.cache_bytes, self.check)
+        return type(self)(source, now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
         return self.manifest.n_rows
@@ -395,7 +395,7 @@ class TraceStore(Tabular):
         return row_numbers(rows, len(self), self.row_of, self.location)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.source, self.manifest, self.cache_bytes, self.check)
+        return type(self), (self.source, self.manifest, self.cache_bytes, self.check)
 
     def __repr__(self) -> str:
         head = f"TraceStore({self.location!r}): {len(self):,} rows"

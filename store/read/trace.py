@@ -153,12 +153,15 @@ class TraceIds(Sequence[str]):
         """The row of a trace; see `TraceStore.row_of`."""
         row = self.find(trace_id)
         if row is None:
-            like = closest(str(trace_id), self[:_COMPARED_IDS])
             raise NotFoundError(
                 f"{self._store.path}: expected one of its {len(self)} trace ids, "
-                f"found {trace_id!r:.200}{like}"
+                f"found {trace_id!r:.200}{self.like(str(trace_id))}"
             )
         return row
+
+    def like(self, trace_id: str) -> str:
+        """The ids most like one that is not here, as the tail of an error message."""
+        return closest(trace_id, self[:_COMPARED_IDS])
 
     def __repr__(self) -> str:
         return f"TraceIds({len(self)} ids)"

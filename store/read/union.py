@@ -31,6 +31,7 @@ from store.traces.origin import (
 __all__ = [
     "check_ids",
     "check_origin",
+    "find_shared_id",
     "has_one_layout",
     "have_dtype",
     "joined_provenance",
@@ -123,20 +124,29 @@ def check_origin(stores: Sequence[TraceStore]) -> None:
 
 
 def check_ids(stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
+    """Raise SchemaError if an id is in two stores."""
+    shared = find_shared_id(stores)
+    if shared is not None:
+        trace_id, first, other = shared
+        raise SchemaError(
+            f"{other.path}: expected ids that are not in {first.path}, "
+            f"found {trace_id!r} in both; copy one of them under other ids"
+        )
+
+
+def find_shared_id(stores: Sequence[TraceStore]) -> tuple[str, TraceStore, TraceStore] | None:
+    """An id that two stores have, and these; compares the stored hashes first."""
     parts = [part for store in stores for part in store.reader.id_table.hashes()]
-    hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
-    for hashed in hashes[counts > 1]:
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
+    for hashed in hashes[1:][hashes[1:] == hashes[:-1]]:
         owners: dict[str, TraceStore] = {}
         for store in stores:
             for row in store.reader.id_table.rows_with_hash(hashed):
                 trace_id = store[row].id
                 if trace_id in owners:
-                    raise SchemaError(
-                        f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
-                        f"found {trace_id!r} in both; copy one of them under other ids"
-                    )
+                    return trace_id, owners[trace_id], store
                 owners[trace_id] = store
+    return None
 
 
 def _records(store: TraceStore, key: str) -> bool:

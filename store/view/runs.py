@@ -38,6 +38,8 @@ class Run(NamedTuple):
     layers: dict[str, dict[int, float]] = {}  # noqa: RUF012
     path: Path = Path()
     store_uuid: str | None = None  # of the store that it was trained on, where it is one and known
+    # what the ids of each of several stores begin with -> its uuid; {} where none begins so
+    prefixes: Mapping[str, str] = {}
 
 
 def read_run(directory: Path, name: str) -> Run:
@@ -46,13 +48,29 @@ def read_run(directory: Path, name: str) -> Run:
     content = _load_results(directory)
     results = _methods(content)
     known = thresholds_of(results), layers_of(results)
-    return Run(name, *scores, *known, directory, _store_uuid(content))
+    return Run(name, *scores, *known, directory, _store_uuid(content), _prefixes(content))
 
 
 def _store_uuid(content: Any) -> str | None:
     """Which store results are of; None for those of several stores, which were read as one."""
     store = _part(content, "store")
     return None if JOINED in str(store.get("path")) else store.get("uuid")
+
+
+def _prefixes(content: Any) -> dict[str, str]:
+    prefixes = _part(_part(content, "store"), "id_prefixes").items()
+    return {prefix: uuid for prefix, uuid in prefixes if isinstance(uuid, str)}
+
+
+def _ids_in(store: TraceStore, run: Run) -> list[str]:
+    """The ids of a run's traces as a store has them; "" for traces of other stores."""
+    if not run.prefixes:
+        return run.ids
+    own = tuple(prefix for prefix, uuid in run.prefixes.items() if uuid == store.uuid)
+    return [
+        next((one.removeprefix(prefix) for prefix in own if one.startswith(prefix)), "")
+        for one in run.ids
+    ]
 
 
 def read_scores(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -210,7 +228,7 @@ def join_runs(
     scores: dict[str, np.ndarray] = {}
     thresholds: dict[str, float] = {}
     for run in runs:
-        rows = store.ids.find_all(run.ids)
+        rows = store.ids.find_all(_ids_in(store, run))
         is_here = rows >= 0
         if not is_here.any():
             continue
@@ -233,7 +251,7 @@ def column_names(name: str, run: str) -> Iterator[str]:
 
 def check_run(path: Path, run: Run, stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError for a run none of whose traces is in any store."""
-    if not any(trace_id in store for trace_id in run.ids for store in stores):
+    if not any(one in store for store in stores for one in _ids_in(store, run)):
         raise SchemaError(
             f"{path / FILE}: expected traces of the stores, found none; "
             "give the store that the run was trained on"

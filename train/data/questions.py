@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from store import TraceStore
 from store.extras import needs_extra
+from store.read.joined import own_ids
 from store.read.whole_columns import (
     QUESTION,
     QUESTION_ID,
@@ -34,7 +35,8 @@ NO_TEXTS: Texts = np.zeros(0, dtype=object)
 class Questions(NamedTuple):
     """The question of each trace, texts (n_rows,)."""
 
-    ids: Texts  # as the store has them; without a column `question_id` those of the traces
+    ids: Texts  # as the store has them; without a column `question_id` those of the traces, which
+    # never begin with the name of a store: the same one in two stores is one question
     texts: Texts  # digests of the normalised question and context; "" without a question
     keys: Texts  # equal for traces of one question: the id of the first of them
     wordings: Texts = NO_TEXTS  # digests of the normalised question alone, whatever its context
@@ -51,7 +53,7 @@ NOT_ASKED = Questions(NO_TEXTS, NO_TEXTS, NO_TEXTS)
 def read_questions(store: TraceStore, config: Config) -> Questions:
     """Read and join the questions of a store."""
     has_ids = QUESTION_ID in store.schema.columns
-    ids = read_texts(store, QUESTION_ID) if has_ids else list(store.ids)
+    ids = read_texts(store, QUESTION_ID) if has_ids else own_ids(store)
     column = config.replaced.get(QUESTION, QUESTION)
     texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)

@@ -13,8 +13,7 @@ from models import DETECTORS, PROBES, REFERENCES, find
 from models.metadata import FieldProbe
 from store import StoreError, TraceStore
 from store.errors import closest
-from store.read.joined import open_joined
-from store.read.union import check_ids
+from store.read.joined import open_joined, prefixes_of
 from store.reports import count, first_ids
 from store.traces.columns import BY_HAND, TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, recorded_layers
@@ -193,10 +192,15 @@ def check_weights(data: TrainingData) -> None:
 
 
 def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
-    """Open a store, or several as one; raises SchemaError for ids that several have."""
+    """Open a store, or several as one; raises DataError for one that is given twice."""
     stores = [open_store(path, config) for path in paths]
-    if len(stores) > 1:
-        check_ids(stores)
+    places = [store.location for store in stores]
+    for place in places:
+        if places.count(place) > 1:
+            raise DataError(
+                f"--store: expected each store once, found {place} twice; --weights gives a store "
+                "a larger share"
+            )
     return open_joined(stores)
 
 
@@ -258,6 +262,12 @@ def find_remarks(data: TrainingData) -> list[str]:
     unusable = find_unusable(data)
     if unusable is not None and has_labelled_tokens(data):
         remarks.append(f"tokens are not judged: {unusable}")
+    prefixes = [f"{prefix}..." for prefix in prefixes_of(data.store)]
+    if prefixes:
+        remarks.append(
+            "the stores have trace ids in common: all begin with their names, "
+            f"{', '.join(prefixes)}"
+        )
     has_layers = any(data.store.layers(name) for name in data.store.schema.columns)
     if has_layers and not has_numbers(data.store):
         remarks.append(

@@ -356,7 +356,11 @@ class SplitCounts:
 
 @dataclass
 class StoreRecord:
-    """What identifies a state of a store, and the models that its traces are of."""
+    """What identifies a state of a store, and the models that its traces are of.
+
+    Of several stores with ids in common `id_prefixes` has what the ids of each begin with, in the
+    order of `paths`, and its uuid.
+    """
 
     path: str
     uuid: str
@@ -364,6 +368,7 @@ class StoreRecord:
     rows: int
     origins: list[Json]
     layers_recorded: bool
+    id_prefixes: dict[str, str] = field(default_factory=dict)
 
     @property
     def paths(self) -> list[str]:
@@ -374,6 +379,14 @@ class StoreRecord:
     def name(self) -> str:
         """What the stores are called, without where they are."""
         return JOINED.join(Path(one).name for one in self.paths)
+
+    def find(self, trace_id: str) -> tuple[str, str] | None:
+        """The path of the store that has a trace, and its id there; None: one of several has it."""
+        prefixes = list(self.id_prefixes) if len(self.paths) > 1 else [""]
+        for prefix, path in zip(prefixes, self.paths, strict=False):
+            if trace_id.startswith(prefix):
+                return path, trace_id.removeprefix(prefix)
+        return None
 
 
 @dataclass

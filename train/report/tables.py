@@ -399,18 +399,19 @@ def build_mistakes(evidence: Evidence, name: str, n: int = 20) -> Table | None:
         trace_id = evidence.frame.test.trace_ids[mistake.position]
         shown = [clean_text(column[i]) for column in texts.values()]
         rows.append((clean_text(trace_id), LABELS[mistake.label], short(mistake.score), *shown))
-        paths = evidence.results.store.paths
-        if len(paths) > 1:
+        found = evidence.results.store.find(trace_id)
+        if found is None:
             continue
-        traces[i] = quote(trace_id, safe="")
-        command = evidence.directory and view_command(paths[0], evidence.directory, trace_id)
+        if len(evidence.results.store.paths) == 1:
+            traces[i] = quote(trace_id, safe="")
+        command = evidence.directory and view_command(*found, evidence.directory)
         if command:
             commands[i] = command
     header = ("trace", "label", "score", *texts)
     return Table(header, rows, n_left=3 + len(texts), commands=commands, traces=traces)
 
 
-def view_command(store: str, run: Path, trace_id: str) -> str | None:
+def view_command(store: str, trace_id: str, run: Path) -> str | None:
     """The shell command that opens a trace beside the scores of a run.
 
     It is quoted for a POSIX shell; the trace id is not trusted. None where a path or the id has

@@ -16,6 +16,7 @@ import torch
 from lightning_fabric import Fabric
 
 from store import TraceStore
+from store.read.joined import prefixes_of
 from store.traces.origin import origins_of
 from train.config import Arguments, Config, flag_of, settings_of_run
 from train.data.batches import TrainingData
@@ -102,6 +103,7 @@ def describe_store(store: TraceStore) -> StoreRecord:
         rows=len(store),
         origins=origins_of(store.provenance),
         layers_recorded=has_numbers(store),
+        id_prefixes={prefix: part.uuid for prefix, part in prefixes_of(store).items()},
     )
 
 

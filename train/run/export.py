@@ -77,7 +77,7 @@ def short_results(models: TrainedModels, names: Sequence[str]) -> Results:
         models={name: one for name, one in results.models.items() if name in needed},
         baselines={name: one for name, one in results.baselines.items() if name in needed},
         config=config,
-        store=replace(results.store, path=results.store.name),
+        store=replace(results.store, path=results.store.name, id_prefixes={}),
         comparisons=[],
         verdict=None,
         strata=None,

@@ -146,7 +146,7 @@ def test_only_the_columns_of_all_are_there(tmp_path):
     store = open_joined([a, b])
     assert list(store.schema.columns) == ["x"]
     assert store.column("x").tolist() == [1, 2]
-    assert store.row_of("1") == 1
+    assert [store.row_of("a/1"), store.row_of("b/1")] == [0, 1]
 
 
 def test_a_damaged_part_is_named(parts, tmp_path, rows):

@@ -63,6 +63,20 @@ def test_a_data_set_with_worker_processes(mixed, rows):
             assert one["tokens"].tolist() == rows[row][1]["tokens"].tolist()
 
 
+def test_ids_that_a_store_here_and_one_at_an_address_share(mixed, rows, tmp_path):
+    here = write_store(tmp_path / "here.zarr", SCHEMA, rows[20:35], 2)
+    both = [mixed[1], here]
+    store = open_joined(both)
+    ids = [f"1/{trace_id}" for trace_id, _ in rows[7:30]]
+    ids += [f"here/{trace_id}" for trace_id, _ in rows[20:35]]
+    assert list(store.ids) == ids
+    assert store.ids.find_all(ids).tolist() == list(range(38))
+    for batch in TraceLoader(both, ["trace_id", "tokens"], 7, True, num_workers=2):
+        assert batch.texts("trace_id") == [ids[row] for row in batch.rows.tolist()]
+    check_stops(TraceLoader, both, 15)
+    check_stops(TokenLoader, both, 15, weights={"1": 1, "here": 2}, tokens=slice(0, 3))
+
+
 @pytest.mark.parametrize("n_stops", [15, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weights", [None, {"0": 1, "1": 1, "2": 2}])
 def test_resume_at_random_stops(mixed, n_stops, weights):

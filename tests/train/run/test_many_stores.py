@@ -1,5 +1,6 @@
 """Several stores as one, and stores that grow, in training: the rows, the splits, the results."""
 
+import json
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from torch import nn
 from models import Detector, Outputs
 from store import Column, Schema, StoreError, StoreWriter, TraceStore
 from store.read.joined import open_joined
+from store.view import runs as view_runs
 from train.commands.main import main
 from train.config import Config
 from train.data.batches import TrainingData
@@ -137,6 +139,136 @@ def test_the_same_question_in_two_stores_does_not_cross_the_split(source, tmp_pa
     assert len(set(apart.questions)) == 2 * len(set(splits.questions))
 
 
+@pytest.fixture(scope="module")
+def extractions(tmp_path_factory, source):
+    """The same questions answered twice, under the same ids: other labels and states."""
+    folder = tmp_path_factory.mktemp("extractions")
+
+    def again(row):
+        label = row["label"] if row["label"] < 0 else 1 - row["label"]
+        return {"label": label, "hs_last": -row["hs_last"], "hidden_states": -row["hidden_states"]}
+
+    return [
+        copy(folder / "first.zarr", source, range(200)),
+        copy(folder / "second.zarr", source, range(200), again),
+    ]
+
+
+@pytest.fixture(scope="module")
+def run_of_both(extractions, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "both"
+    train_on(extractions, out)
+    return out
+
+
+def called(store, ids):
+    return [f"{store}/{trace_id}" for trace_id in ids]
+
+
+def test_two_extractions_of_the_same_questions_are_one_store(run_of_both, extractions, source):
+    """A question is on one side of the split, whichever store asks it; its id is as it was."""
+    lines = read_csv((run_of_both / "scores.csv").read_text())
+    labelled = [trace.id for trace in source if trace["label"] >= 0]
+    assert set(lines) == {*called("first", labelled), *called("second", labelled)}
+    for trace_id in labelled:
+        first, second = (lines[f"{store}/{trace_id}"] for store in ("first", "second"))
+        assert first["question_id"] == second["question_id"] == source[trace_id]["question_id"]
+        assert first["split"] == second["split"]
+        assert first["label"] != second["label"]
+    results = read_json(run_of_both / "results.json")
+    prefixes = {f"{path.stem}/": TraceStore.open(path).uuid for path in extractions}
+    assert results["store"]["id_prefixes"] == prefixes
+    (remark,) = [one for one in results["remarks"] if "trace ids in common" in one]
+    assert "first/..., second/..." in remark
+
+
+def test_the_report_says_how_to_open_a_trace_of_one_of_several_stores(run_of_both, extractions):
+    text = (run_of_both / "report.md").read_text() + (run_of_both / "report.html").read_text()
+    for path in extractions:
+        assert f"{path.stem}/t" in text
+        assert f"view {path} --run {run_of_both} --trace=t" in text
+    assert "--trace=first" not in text
+
+
+def test_predict_and_evaluate_with_ids_in_common(run_of_both, extractions, source, capsys):
+    both = ["predict", "--run", run_of_both, "--force-cpu", "--store", *extractions]
+    status, out, _ = call(capsys, *both)
+    assert status == 0
+    ids = list(source.ids)
+    lines = read_csv(out)
+    assert list(lines) == called("first", ids) + called("second", ids)
+    written = read_csv((run_of_both / "scores.csv").read_text())
+    for path in extractions:
+        _, alone, _ = call(capsys, *predict(run_of_both, path))
+        for trace_id, line in read_csv(alone).items():
+            joined = lines[f"{path.stem}/{trace_id}"]
+            assert joined == line | {"trace_id": joined["trace_id"]}
+            assert line["split"] == written.get(joined["trace_id"], line)["split"]
+    status, out, _ = call(
+        capsys, "evaluate", "--run", run_of_both, "--store", *extractions, "--json"
+    )
+    n_test = sum(line["split"] == "test" for line in written.values()) // 2
+    assert status == 0
+    assert [one["rows"] for one in json.loads(out)["results"]] == [n_test, n_test]
+    status, out, _ = call(capsys, *both, "--tokens", "--models=saplma")
+    assert status == 0
+    assert [json.loads(line)["trace_id"] for line in out.splitlines()] == list(lines)
+
+
+def test_each_store_is_shown_with_the_scores_of_its_own_traces(run_of_both, extractions):
+    lines = read_csv((run_of_both / "scores.csv").read_text())
+    run = view_runs.read_run(run_of_both, "both")
+    for path in extractions:
+        store = TraceStore.open(path)
+        scores, _ = view_runs.join_runs(store, [run])
+        wanted = [lines.get(f"{path.stem}/{one}", {}).get("saplma") or "nan" for one in store.ids]
+        found = scores["score_saplma"]
+        np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+        assert np.isfinite(found).any()
+    stores = list(map(TraceStore.open, extractions))
+    view_runs.check_run(run_of_both, run, stores)
+
+
+def test_runs_on_stores_with_ids_in_common_are_compared(run_of_both, extractions, tmp_path, capsys):
+    train_on(extractions[::-1], tmp_path / "turned")
+    status, out, _ = call(capsys, "compare", run_of_both, tmp_path / "turned", "--json")
+    n_test = read_json(run_of_both / "results.json")["split"]["test"]["rows"]
+    assert (status, json.loads(out)["rows"]) == (0, n_test)
+
+
+def test_such_a_run_resumes_and_trains_on_top_of_a_baseline(extractions, tmp_path, capsys):
+    flags = ["--on-top-of=mean_logprob", "--weights=first=.7,second=.3"]
+    results = train_on(extractions, tmp_path / "run", *flags)
+    again = train_on(extractions, tmp_path / "run", *flags, "--resume")
+    assert again["models"]["lstm_solo"]["test"] == results["models"]["lstm_solo"]["test"]
+    split = tmp_path / "split.csv"
+    lines = read_csv((tmp_path / "run" / "scores.csv").read_text())
+    split.write_text("trace_id,split\n" + "".join(f"{k},{v['split']}\n" for k, v in lines.items()))
+    own = train_on(extractions, tmp_path / "own", f"--split={split}")
+    assert own["split"]["test"]["rows"] == results["split"]["test"]["rows"]
+    split.write_text("trace_id,split\nt1,train\nt2,test\n")
+    argv = ["--output-dir", tmp_path / "no", *SMALL, *QUICK, f"--split={split}"]
+    line = fail(capsys, "--store", *extractions, *argv)
+    assert "such as 'first/t0', found 't1'" in line
+
+
+def test_without_question_ids_a_trace_of_one_id_in_two_stores_is_one_question(source, tmp_path):
+    """Its id there says what is asked, not the name of the store before it."""
+    columns = {name: one for name, one in source.schema.columns.items() if name != "question_id"}
+    places = []
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.zarr"
+        with StoreWriter.create(path, Schema(columns)) as writer:
+            for trace in source:
+                writer.append(trace.id, {key: trace[key] for key in columns})
+        places.append(path)
+    splits = read_splits(open_joined(places), Config())
+    assert splits.questions[:200].tolist() == splits.questions[200:].tolist()
+    for split in ("train", "val", "test"):
+        rows = splits.rows(split)
+        assert (rows[rows >= 200] - 200).tolist() == rows[rows < 200].tolist()
+
+
 def test_what_is_refused(parts, source, tmp_path, capsys):
     out = ["--output-dir", tmp_path / "no", *SMALL]
     for flags, message in (
@@ -151,8 +283,8 @@ def test_what_is_refused(parts, source, tmp_path, capsys):
         (["--follow", "--schedule=constant", "--resume"], "one process that begins"),
     ):
         assert message in fail(capsys, "--store", *parts, *out, *flags)
-    line = fail(capsys, "--store", parts[0], source.path, *out)
-    assert "expected ids that are not in" in line
+    line = fail(capsys, "--store", *parts, parts[0], *out)
+    assert f"--store: expected each store once, found {parts[0]} twice" in line
     assert not (tmp_path / "no").exists() or not list((tmp_path / "no").glob("*.json"))
 
 
