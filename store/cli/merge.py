@@ -27,15 +27,16 @@ NUMBER = re.compile(r"\d[\d.,]*")
 SMALL_SHARD_BYTES = 16 * 1024 * 1024
 EXAMPLES = """\
 The stores must have the same columns but for fields, which are empty (texts) or NaN where a store
-lacks them, and no trace id twice. Their large files are not copied: OUT
-gets second names for them (hard links), and all of the stores stay whole, whichever is removed or
-appended to. On another file system they are copied. Stopped, the same command continues where it
-stopped; finished, it does nothing.
+lacks them, and no trace id twice; --shared takes the columns that all of them have. Their large
+files are not copied: OUT gets second names for them (hard links), and all of the stores stay whole,
+whichever is removed or appended to. On another file system they are copied. Stopped, the same
+command continues where it stopped; finished, it does nothing.
 
 examples:
   python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
   python -m store merge traces.zarr --parts parts/
   python -m store merge --copy compact.zarr traces.zarr
+  python -m store merge --shared all.zarr extracted.zarr kept.zarr
 """
 
 
@@ -72,6 +73,7 @@ class Merge(Command):
     )
     partial: bool = flag("go on without the missing parts of --parts")
     mixed: bool = flag("allow traces of different models, layers or prompts (default: refuse)")
+    shared: bool = flag("leave out columns that not all stores have (default: refuse)")
     copy: bool = flag(
         "copy all traces, into files of full size that no other store shares (default: share the "
         "files)"
@@ -95,15 +97,18 @@ class Merge(Command):
                 stores,
                 progress,
                 mixed=self.mixed,
+                shared=self.shared,
                 command=self.typed,
                 copy=self.copy,
                 report=shared.append,
             )
         say(f"{self.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
         lines = [line for linked in shared for line in _linked_lines(linked)]
-        filled = [n for n in store.schema.columns if any(n not in s.schema.columns for s in stores)]
-        if filled:
-            lines.append(f"  fields that some of the stores lack: {', '.join(filled):.500}")
+        names = dict.fromkeys(name for one in stores for name in one.schema.columns)
+        lacking = [n for n in names if any(n not in one.schema.columns for one in stores)]
+        if lacking:
+            what = "columns left out that" if self.shared else "fields that"
+            lines.append(f"  {what} some of the stores lack: {', '.join(lacking):.500}")
         if self.parts:
             counts = stored_counts(store)
             lines += [] if counts is None else counts.lines

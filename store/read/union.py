@@ -70,10 +70,12 @@ def _unite_column(name: str, stores: Sequence[TraceStore]) -> Column:
             _check_exact(name, stores)
             return Column("float64")
     other = next(i for i, meaning in enumerate(meanings) if meaning != meanings[0])
+    shared = "--shared, for the columns that all stores have"
+    field = f"leave out a field (--fields {ALL},-{name})"
     raise SchemaError(
         f"{stores[other].path}: expected column {name!r} as in {stores[0].path}, {meanings[0]}, "
-        f"found {meanings[other]}; make both with the same --columns, or leave out a field "
-        f"(--fields {ALL},-{name})"
+        f"found {meanings[other]}; make both with the same --columns, or "
+        f"{shared if None in found else field}"
     )
 
 

@@ -138,7 +138,10 @@ class Recorder:
     Attributes
     ----------
     n_written, n_left_out
-        Requests so far.
+        Requests so far, in the store or to be committed to it, and those that are lost. Once the
+        recording has stopped, all after the last commit are.
+    has_stopped
+        Whether something went wrong, and nothing is written any more.
 
     Raises
     ------
@@ -158,17 +161,28 @@ class Recorder:
         files: Files = DISK,
     ) -> None:
         self.path = path
-        self.n_written = 0
-        self.n_left_out = 0
+        self.has_stopped = False
+        self._n_put = 0
+        self._n_refused = 0
         self._commit_s = commit_s
         self._say = say
         self._writer = _open(path, schema, provenance, files)
+        self._n_before = len(self._writer)
         self._waiting: Queue[Recorded | None] = Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="store-recorder", daemon=True)
         self._thread.start()
 
+    @property
+    def n_written(self) -> int:
+        return len(self._writer) - self._n_before
+
+    @property
+    def n_left_out(self) -> int:
+        return self._n_put - self.n_written if self.has_stopped else self._n_refused
+
     def put(self, request: Recorded) -> None:
         """Have a request written; returns at once. It is left out if too many wait."""
+        self._n_put += 1
         try:
             self._waiting.put_nowait(request)
         except Full:
@@ -181,7 +195,7 @@ class Recorder:
             self._thread.join()
 
     def _leave_out(self, request: Recorded, why: object) -> None:
-        self.n_left_out += 1
+        self._n_refused += 1
         self._say(f"{self.path}: request {request.own_id} is left out: {why}")
 
     def _run(self) -> None:
@@ -197,9 +211,9 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - it must not reach who serves
             self._say(f"{self.path}: recording has stopped, serving goes on: {error!r}")
             self._writer.discard()
-            while is_open:
+            self.has_stopped = True
+            while is_open:  # or nobody could put into it
                 is_open = self._waiting.get() is not None
-                self.n_left_out += is_open
 
     def _write_next(self, timeout_s: float) -> bool:
         """Write a request if one comes in time; False after the last one."""
@@ -220,7 +234,6 @@ class Recorder:
             return
         trace_id = request.own_id if request.trace_id in self._writer else request.trace_id
         self._writer.append(trace_id, row)
-        self.n_written += 1
 
 
 def _open(path: Path, schema: Schema, provenance: dict[str, Any], files: Files) -> StoreWriter:

@@ -29,7 +29,7 @@ from store.traces.origin import FINAL_NORM, TRACE_CONVENTION
 
 __all__ = ["TraceStoreConnector"]
 
-VERSIONS = ("0.32",)  # of vLLM, with which this was seen to work
+VERSIONS = ("0.31", "0.32")  # of vLLM, with which this was seen to work
 KEPT = {  # how a request may end that has an answer
     RequestStatus.FINISHED_STOPPED: "stop",
     RequestStatus.FINISHED_LENGTH_CAPPED: "length",

@@ -38,6 +38,7 @@ def merge_stores(
     progress: Progress,
     *,
     mixed: bool = False,
+    shared: bool = False,
     files: Files = DISK,
     command: str | None = None,
     copy: bool = False,
@@ -51,15 +52,15 @@ def merge_stores(
     Each part of an import numbers the traces of a question from 1; here they get the ids that one
     import of all parts gives.
 
-    `mixed` merges stores of other models or layers as well; `copy` copies all rows, into shards
-    that are full and shared with no other store. `progress` is called with the number of traces in
-    the store after each, or after those of each part.
+    `mixed` merges stores of other models or layers as well; `shared` leaves out columns that not
+    all have; `copy` copies all rows, into shards that are full and in no other store. `progress` is
+    called with the number of traces in the store after each, or after those of each part.
 
     Raises SchemaError: their models differ, or their columns but for fields, an id is in two of
     them, or something is at `path`.
     """
     _check_paths(path, stores)
-    schema = unite_columns(stores)
+    schema = unite_columns(stores, shared=shared)
     if not mixed:
         check_origin(stores)
     renamed: NewIds = {}

@@ -67,9 +67,9 @@ Progress = Callable[[int], None]
 class CopySource(Source):
     """Rows of one store after the other, each with its row numbers in the order to copy them.
 
-    `renamed` has the id in the copy, where it differs, by (part, row of its store). The stores have
-    the columns of the `schema`, by default those of the first; where one lacks a column of texts or
-    floats, or has other numbers, values are empty, NaN, or converted.
+    `renamed` has the id in the copy, where it differs, by (part, row of its store). Of the stores'
+    columns those of the `schema` are copied, by default those of the first store; where one lacks a
+    column of texts or floats, or has other numbers, values are empty, NaN, or converted.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class CopySource(Source):
             for row in map(int, rows[start:]):
                 trace = store[row]
                 trace_id = self.renamed.get((part, row), trace.id)
-                yield trace_id, dict(trace) | self._converted(trace)
+                own = {name: trace[name] for name in trace if name in self.schema.columns}
+                yield trace_id, own | self._converted(trace)
             start = max(0, start - len(rows))
 
     def _converted(self, trace: Trace) -> dict[str, object]:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 from transformers import StoppingCriteria
 
-from models.token_scores import STATES
 from store import Batch, Ragged
+from store.sources.huggingface.watched_generation import WHOLE
 from train.errors import ConfigError
+from train.library.reading import TokenMethod, with_all_layers
 
-__all__ = ["Stopping", "Token", "TokenMethod", "TokenStream"]
+__all__ = ["Stopping", "Token", "TokenStream"]
 
 
 class Token(NamedTuple):
@@ -28,19 +28,6 @@ class Token(NamedTuple):
     scores: dict[str, float]
 
 
-class TokenMethod(NamedTuple):
-    """A method that scores a token without any other one."""
-
-    columns: tuple[str, ...]  # that it scores from
-    layers: Sequence[int]  # that it reads of the states, as the model numbers them
-    score: Callable[[Batch], NDArray[np.float32]]  # batch of n tokens -> (n,)
-
-    @property
-    def is_log_odds(self) -> bool:
-        """Whether the score is the log-odds of a hallucination."""
-        return STATES in self.columns
-
-
 @dataclass
 class TokenStream:
     """The tokens of one call of `generate` as they come; `numbers` are the layers of the run."""
@@ -50,7 +37,7 @@ class TokenStream:
     dtype: torch.dtype  # of states
     ends: set[int]
     first: int  # row of the first sequence
-    tell: Callable[[Token], None]
+    listeners: Sequence[Callable[[Token], None]]
     rows: list[list[Token]] = field(default_factory=list)  # of each sequence
     ended: set[int] = field(default_factory=set)
 
@@ -70,8 +57,16 @@ class TokenStream:
                 if self.rows[i]:  # an answer may be nothing but its end
                     continue
             scores = {name: float(one[i]) for name, one in found.items()}
-            self.rows[i].append(Token(self.first + i, len(self.rows[i]), token, scores))
-            self.tell(self.rows[i][-1])
+            came = Token(self.first + i, len(self.rows[i]), token, scores)
+            self.rows[i].append(came)
+            for listener in self.listeners:
+                listener(came)
+
+    def scores(self) -> list[dict[str, list[float]]]:
+        """Of each sequence, method -> a score a token."""
+        return [
+            {name: [one.scores[name] for one in row] for name in self.methods} for row in self.rows
+        ]
 
     def _batch(
         self, n: int, states: Mapping[int, Tensor], described: Mapping[str, NDArray]
@@ -82,11 +77,8 @@ class TokenStream:
             name: Ragged(torch.from_numpy(values), offsets) for name, values in described.items()
         }
         if states:
-            some = next(iter(states.values()))
-            filled = torch.zeros(n, len(self.numbers), some.shape[-1], dtype=self.dtype)
-            for layer, one in states.items():
-                filled[:, self.numbers.index(layer)] = one
-            columns[STATES] = Ragged(filled, offsets)
+            some = torch.stack([*states.values()], dim=1).to("cpu", self.dtype)
+            columns[WHOLE] = Ragged(with_all_layers(some, [*states], self.numbers), offsets)
         return Batch(torch.arange(n), columns)
 
 

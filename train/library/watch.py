@@ -6,8 +6,7 @@ whole sequences, as an extraction makes it. The question, its context and other 
 known to generation: methods that read them are refused.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock, get_ident
 from typing import Any, Self
@@ -18,49 +17,39 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from models import DETECTORS, Detector, Probe, find
-from store import Batch, Ragged
-from store.sources.huggingface.attention_scores import ON_CONTEXT
 from store.sources.huggingface.collectors import ATTENTION, STATES, HalfRangeError
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.kept import Kept, check_model
+from store.sources.huggingface.kept import check_model
 from store.sources.huggingface.load import EAGER, attention
 from store.sources.huggingface.module_outputs import find_places
 from store.sources.huggingface.predictions import PREDICTIONS
 from store.sources.huggingface.provenance import config_digest, tokenizer_digest, weights_digest
 from store.sources.huggingface.watched_generation import (
-    WHOLE,
     Passes,
     Spoken,
     read_spoken,
     watch_passes,
 )
-from store.traces.columns import TRACE_COLUMNS, columns_of
-from store.traces.layers import LAYERS_AXIS, format_layers
+from store.traces.columns import TRACE_COLUMNS
+from store.traces.layers import format_layers
 from store.traces.origin import find_difference
-from train.data.in_memory import data_in_memory
-from train.data.requirements import settings_for
 from train.errors import ConfigError, DataError
-from train.library.token_scores import Stopping, Token, TokenMethod, TokenStream
-from train.run import scoring
-from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
+from train.library.reading import KNOWN, Reading, TokenMethod, with_all_layers
+from train.library.token_scores import Stopping, Token, TokenStream
+from train.run.scoring import TrainedModels
 
 __all__ = ["Watch"]
 
 Row = dict[str, Any]  # column -> value
-Scores = Callable[[Batch], Mapping[str, NDArray]]  # traces -> method -> probabilities
-Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
-# columns that need no pass
-KNOWN = ("tokens", "prompt_len", "answer_len", "answer", "question_id")
+Scores = Callable[[Any], Mapping[str, NDArray]]  # traces -> method -> probabilities
 ENTERING = Lock()
-GIVEN = {*KNOWN, *STATES, *PREDICTIONS, *ATTENTION, *columns_of("lens")} - {*ON_CONTEXT}
 
 
 class Watch:
     """Watches `model.generate` inside its block; made by `Guard.watch`.
 
     A model has watches of one thread at a time, which may be nested, and one call of `generate`.
-    `whole` keeps all layers of the run, for `on_rows`.
+    `keeps_rows` is for who keeps traces: `rows` then has all layers of the run.
 
     Attributes
     ----------
@@ -70,8 +59,8 @@ class Watch:
         Ids of each answer, without the end of the text.
     token_scores
         Of each answer, method -> a score a token; only after `on_token` or `stopping`.
-    on_rows
-        Called with the columns of each call's sequences, and their scores.
+    rows
+        The columns of the last call's sequences, if they are kept.
     """
 
     def __init__(
@@ -83,7 +72,7 @@ class Watch:
         tokenizer: PreTrainedTokenizerBase,
         *,
         force: bool = False,
-        whole: bool = False,
+        keeps_rows: bool = False,
     ) -> None:
         self.scorer = scorer
         self.models = models
@@ -92,17 +81,15 @@ class Watch:
         self.scores: list[dict[str, float]] = []
         self.tokens: list[list[int]] = []
         self.token_scores: list[dict[str, list[float]]] = []
-        self.on_rows: Callable[[list[Row], list[dict[str, float]]], None] | None = None
+        self.rows: list[Row] = []
         self._listeners: list[Callable[[Token], None]] = []
         self._methods: dict[str, TokenMethod] = {}
         self._stream: TokenStream | None = None
         self._thread: int | None = None  # that is inside the block
         self._speaks = Lock()
         self.names = list(names)
-        names = needed_by(names, models)
-        read = (column for name in names for column in columns_read(name, models))
-        self.columns = list(dict.fromkeys(read))
-        self.numbers = layers_of_run(self.columns, models)
+        self.reading = Reading(names, models)
+        self.columns, self.numbers = self.reading.columns, self.reading.numbers
         self.needs_maps = not set(ATTENTION).isdisjoint(self.columns)
         if model.config.is_encoder_decoder:
             raise ConfigError("watch: expected a causal model, found an encoder with a decoder")
@@ -110,11 +97,10 @@ class Watch:
         if not force:
             check_live(model, tokenizer, models, self.numbers)
         find_places(model, maps=False)
-        self.shapes = shapes_of(names, models)
-        self.layers = layers_read(names, self.numbers, models, self.shapes)
-        if whole:
+        self.keeps_rows = keeps_rows
+        self.layers = self.reading.layers
+        if keeps_rows:
             self.layers = dict.fromkeys(self.layers, self.numbers)
-        (self.top_k,) = self.shapes.get("topk_logprob", (Kept.top_k,))
 
     def __enter__(self) -> Self:
         model: Any = self.model
@@ -148,7 +134,7 @@ class Watch:
         ConfigError if there is no such method.
         """
         if not self._methods:
-            found = {name: token_method(name, self) for name in self.names}
+            found = {name: self.reading.token_method(name) for name in self.names}
             self._methods = {name: one for name, one in found.items() if one is not None}
         if not self._methods:
             raise ConfigError(
@@ -179,17 +165,6 @@ class Watch:
             )
         return Stopping(lambda: self._stream, names, at)
 
-    def _told(self, token: Token) -> None:
-        """Keep a token that came, and tell who listens."""
-        while len(self.tokens) <= token.sequence:
-            self.tokens.append([])
-            self.token_scores.append({name: [] for name in self._methods})
-        self.tokens[token.sequence].append(token.id)
-        for name, score in token.scores.items():
-            self.token_scores[token.sequence][name].append(score)
-        for listener in self._listeners:
-            listener(token)
-
     def score_given(
         self, prompts: list[list[int]], answers: list[list[int]]
     ) -> list[dict[str, float]]:
@@ -219,8 +194,7 @@ class Watch:
         ids, mask = read_inputs(inputs, settings)
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
-        passes = Passes(self.model, states, predictions, self.top_k)
-        first = len(self.scores)
+        passes = Passes(self.model, states, predictions, self.reading.top_k)
         with self._streaming(passes, ends), watch_passes(passes):
             out = self._own(inputs, config, **options)
             sequences = out if isinstance(out, Tensor) else out.sequences
@@ -229,9 +203,11 @@ class Watch:
             if passes.saw(spoken):
                 keeps_cache = sequences is not out or "past_key_values" in options
                 rows = passes.rows(spoken, keeps_cache=keeps_cache)
+            token_scores = self._stream.scores() if self._stream else []
         missing = [name for name in self.columns if name not in (*KNOWN, *rows[0])]
         self.scores += self._scores_of(spoken, self._with_second_pass(rows, missing, spoken))
-        self.tokens[first:] = spoken.answers
+        self.tokens += spoken.answers
+        self.token_scores += token_scores
         return out
 
     @contextmanager
@@ -240,13 +216,11 @@ class Watch:
         if not self._methods:
             yield
             return
-        first = len(self.scores)
         dtype = torch.bfloat16 if self.model.dtype == torch.bfloat16 else torch.float16
-        stream = TokenStream(self._methods, self.numbers, dtype, ends, first, self._told)
-        passes.on_token = stream.take
+        first = len(self.scores)
+        self._stream = TokenStream(self._methods, self.numbers, dtype, ends, first, self._listeners)
+        passes.on_token = self._stream.take
         passes.layers_of_tokens = {i for one in self._methods.values() for i in one.layers}
-        del self.tokens[first:], self.token_scores[first:]  # of a call that failed
-        self._stream = stream
         try:
             yield
         finally:
@@ -258,10 +232,9 @@ class Watch:
         """Add what the passes of generation do not give, of all layers of the run."""
         if not columns:
             return rows
+        texts = spoken.traces, spoken.prompt_lens
         with attention(self.model, EAGER if self.needs_maps else None):
-            found = run_forward(
-                self.model, spoken.traces, spoken.prompt_lens, self.numbers, self.top_k, columns
-            )
+            found = run_forward(self.model, *texts, self.numbers, self.reading.top_k, columns)
         for row, more in zip(rows, found, strict=True):
             if isinstance(more, HalfRangeError):
                 raise more
@@ -276,159 +249,22 @@ class Watch:
             text = str(self.tokenizer.decode(answer, skip_special_tokens=True)).strip()
             row |= {"tokens": trace, "prompt_len": len(prompt), "answer_len": len(answer)}
             row |= {"answer": text, "question_id": ""}
-        columns = {name: self._packed(name, [row[name] for row in rows]) for name in self.columns}
-        found = self.scorer(Batch(torch.arange(len(rows)), columns))
+        columns = {name: [self._whole(name, row[name]) for row in rows] for name in self.columns}
+        found = self.scorer(columns)
         scores = [{name: float(one[i]) for name, one in found.items()} for i in range(len(rows))]
-        if self.on_rows is not None:
-            self.on_rows(rows, scores)
+        if self.keeps_rows:
+            self.rows = rows
         return scores
 
-    def _packed(self, name: str, values: list[Any]) -> Any:
-        """A column of a batch."""
-        if isinstance(values[0], str):
-            return values
-        tensors = [torch.as_tensor(one) for one in values]
-        if TRACE_COLUMNS[name].axis is None:
-            return self._with_all_layers(name, torch.stack(tensors))
-        offsets = torch.tensor([0, *map(len, tensors)]).cumsum(0)
-        return Ragged(self._with_all_layers(name, torch.cat(tensors)), offsets)
-
-    def _with_all_layers(self, name: str, values: Tensor) -> Tensor:
-        """Values (n, L, ...) of all layers of the run; those that nothing reads are 0."""
-        if name not in self.layers or values.shape[1] == len(self.numbers):
-            return values
-        places = [self.numbers.index(number) for number in self.layers[name]]
-        filled = values.new_zeros(len(values), len(self.numbers), *values.shape[2:])
-        filled[:, places] = values
-        return filled
-
-
-def reader_in(name: str, models: TrainedModels) -> Any:
-    """A detector's class, or a probe as it was in the run."""
-    reader: Any = find(name)
-    other = None if name in DETECTORS else reader.otherwise
-    return (
-        other if other and not models.results.layers.keys() >= of_layers(reader.columns) else reader
-    )
-
-
-def columns_read(name: str, models: TrainedModels) -> tuple[str, ...]:
-    """What a method reads of a trace; raises ConfigError for what generation cannot give."""
-    reader = reader_in(name, models)
-    columns = reader.columns
-    if name in DETECTORS:
-        columns = reader.columns_for(settings_for(name, models.config))
-    replaced = models.config.replaced
-    for column in columns or ("fields",):
-        if column not in GIVEN or column in replaced:
-            raise ConfigError(
-                f"watch: {name} reads {replaced.get(column, column)!r}, which generation does not "
-                "give; leave it out with --models"
-            )
-    return tuple(columns)
-
-
-def of_layers(columns: Iterable[str]) -> set[str]:
-    """Those of the columns that have an axis of layers."""
-    known = [name for name in columns if name in TRACE_COLUMNS]
-    return {name for name in known if LAYERS_AXIS in TRACE_COLUMNS[name].axes}
-
-
-def layers_of_run(columns: Sequence[str], models: TrainedModels) -> list[int]:
-    """The layers that a run read, as the model numbers them; raises ConfigError if unknown."""
-    names = sorted(of_layers(columns))
-    found = [models.results.layers.get(name, []) for name in names]
-    if (names and not models.store.layers_recorded) or any(one != found[0] for one in found):
-        raise ConfigError(
-            "watch: expected a run on traces whose layers are recorded, the same of each column, "
-            f"found {dict(zip(names, found, strict=True))}"
-        )
-    return found[0] if found else []
-
-
-def layers_read(
-    names: Sequence[str], numbers: Sequence[int], models: TrainedModels, shapes: Shapes
-) -> dict[str, list[int]]:
-    """The layers of each column that some method reads, as the model numbers them."""
-    read: defaultdict[str, set[int]] = defaultdict(set)
-    for name in names:
-        columns = columns_read(name, models)
-        positions = positions_read(name, models, shapes)
-        for column in of_layers(columns):
-            chosen = positions if column == columns[0] else None
-            read[column].update(range(len(numbers)) if chosen is None else chosen)
-    return {column: [numbers[i] for i in sorted(chosen)] for column, chosen in read.items()}
-
-
-def positions_read(name: str, models: TrainedModels, shapes: Shapes) -> Sequence[int] | None:
-    """The layers of its first column that a method reads, by position; None for all."""
-    if name in DETECTORS:
-        return loaded_detectors(name, models, shapes)[0].layers_read
-    probe: Any = find(name)
-    if getattr(probe, "by_layer", False):
-        fitted: Any = load_probe(name, models)
-        return [fitted.alternative]
-    return getattr(probe, "layers_read", None)
-
-
-def loaded_detectors(name: str, models: TrainedModels, shapes: Shapes) -> list[Detector]:
-    """A detector of each seed."""
-    config = models.config
-    columns = columns_read(name, models)
-    empty = {column: empty_column(column, shapes[column]) for column in columns}
-    data = data_in_memory(Batch(torch.arange(0), empty), models.results.layers, config)
-    seeds = range(config.seed, config.seed + config.seeds)
-    return [load_detector(name, seed, models, data).eval() for seed in seeds]
-
-
-def token_method(name: str, watch: Watch) -> TokenMethod | None:
-    """How a method scores tokens one by one; None if it cannot, or its score is of all of them."""
-    reader, read = reader_in(name, watch.models), columns_read(name, watch.models)
-    columns: tuple[str, ...] = ()
-    if name in DETECTORS:
-        columns = reader.columns_for_tokens(read)
-    elif isinstance(reader, Probe):
-        columns = reader.columns_for_tokens()
-    by_gradient = WHOLE in read and not getattr(reader, "scores_tokens_alone", False)
-    if not columns or by_gradient or not {*KNOWN, *PREDICTIONS, WHOLE}.issuperset(columns):
-        return None
-    layers: Sequence[int] = ()
-    if WHOLE in columns:
-        positions = positions_read(name, watch.models, watch.shapes)
-        every = range(len(watch.numbers)) if positions is None else positions
-        layers = [watch.numbers[i] for i in every]
-    return TokenMethod(columns, layers, token_scorer(name, reader, watch))
-
-
-def token_scorer(name: str, reader: Any, watch: Watch) -> Callable[[Batch], NDArray[np.float32]]:
-    """Scores (n,) of a batch of n tokens, the mean over the seeds."""
-    if name not in DETECTORS:
-        fitted = load_probe(name, watch.models)
-        return lambda batch: reader.token_scores(fitted, batch).numpy()
-    detectors = loaded_detectors(name, watch.models, watch.shapes)
-
-    def score(batch: Batch) -> NDArray[np.float32]:
-        with scoring.LOCK:  # others may move them to another device
-            there = batch.to(next(detectors[0].parameters()).device)
-            found: Any = [one.token_scores(there) for one in detectors]
-            return torch.stack(found).mean(0).float().cpu().numpy()
-
-    return score
-
-
-def empty_column(name: str, shape: tuple[int, ...]) -> Tensor | Ragged:
-    """A column of no trace."""
-    values = torch.zeros(0, *shape)
-    return values if TRACE_COLUMNS[name].axis is None else Ragged(values, torch.zeros(1).long())
-
-
-def shapes_of(names: Sequence[str], models: TrainedModels) -> Shapes:
-    """The shapes of what the detectors among the methods were trained on."""
-    seed = models.config.seed
-    trained = [
-        models.directory.training(name, seed).load_trained() for name in names if name in DETECTORS
-    ]
-    return {role: tuple(shape) for one in trained for role, shape in one.shapes.items()}
+    def _whole(self, name: str, value: Any) -> Any:
+        """A value of a column, with all layers of the run."""
+        if name not in self.layers:
+            return value
+        is_one = TRACE_COLUMNS[name].axis is None
+        items = torch.as_tensor(value)[None] if is_one else torch.as_tensor(value)
+        if items.shape[1] < len(self.numbers):  # a second pass gives all
+            items = with_all_layers(items, self.layers[name], self.numbers)
+        return items[0] if is_one else items
 
 
 def check_live(

@@ -9,7 +9,7 @@ import hmac
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,12 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from store.view.safety import check_sender
 from train.serve.engine import Answer, Engine, Job
-from train.serve.requests import Kind, Refused, read_asked
+from train.serve.requests import Asked, Kind, Refused, describe_error, read_asked
 
 __all__ = ["build_app"]
 
 OBJECTS = {"chat": "chat.completion", "text": "text_completion"}
 GONE = 499  # the client has left; nobody reads it
+POLL_S = 0.5  # until it is seen that a client has left
 HELP = {
     "requests_total": "Requests answered, by path and status.",
     "cancelled_total": "Requests whose client left.",
@@ -34,6 +35,7 @@ HELP = {
     "answer_tokens_total": "Tokens of answers.",
     "answer_seconds_total": "Time that answers and their scores took.",
     "kept_total": "Answers handed over to be kept.",
+    "kept_lost_total": "Of these, answers that the store will not have: the disk is full or slow.",
     "hallucinations_total": "Answers at or above the threshold of a method.",
 }
 
@@ -51,7 +53,8 @@ def build_app(engine: Engine, name: str, token: str, hosts: Sequence[str] | None
         return Route(path, handle, methods=["POST"])
 
     async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok", "model": name})
+        found = {"status": "ok", "model": name}
+        return JSONResponse(found | ({} if engine.keep is None else {"keep": engine.keep.health()}))
 
     async def models(_: Request) -> Response:
         found = {"id": name, "object": "model", "created": 0, "owned_by": "local"}
@@ -69,7 +72,7 @@ def build_app(engine: Engine, name: str, token: str, hosts: Sequence[str] | None
         Route("/metrics", metrics),
     ]
     known = {one.path for one in routes}
-    handlers: Any = {Refused: refuse, HTTPException: refuse_route, ClientDisconnect: leave}
+    handlers: Any = {HTTPException: refuse, ClientDisconnect: leave}
     app = Starlette(routes=routes, exception_handlers=handlers)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,17 +106,13 @@ def check(request: Request, token: str, hosts: Sequence[str] | None) -> Refused 
     return None
 
 
-def refusal_response(refused: Refused) -> Response:
-    headers = {"Retry-After": "1"} if refused.status in (429, 503) else None
-    return JSONResponse(refused.body(), refused.status, headers)
+def refusal_response(error: HTTPException) -> Response:
+    headers = {"Retry-After": "1"} if error.status_code in (429, 503) else None
+    return JSONResponse(describe_error(error), error.status_code, headers)
 
 
-async def refuse(_: Request, refused: Any) -> Response:
-    return refusal_response(refused)
-
-
-async def refuse_route(_: Request, error: Any) -> Response:
-    return refusal_response(Refused(error.status_code, str(error.detail)))
+async def refuse(_: Request, error: Any) -> Response:
+    return refusal_response(error)
 
 
 async def leave(*_: object) -> Response:
@@ -123,26 +122,17 @@ async def leave(*_: object) -> Response:
 async def answer(request: Request, engine: Engine, name: str, kind: Kind) -> Response:
     """Answer a request, at once or as a stream of events; raises Refused."""
     asked = read_asked(await read_body(request, engine.limits.body_bytes), kind)
-    job = engine.submit(asked)
-    left = asyncio.ensure_future(request.receive())  # all but the end of the client was received
-    try:
-        first = await next_event(job, left)
-        if asked.streams:
-            return StreamingResponse(stream(job, first, name, kind), media_type="text/event-stream")
-        pieces = []
-        while isinstance(first, str):
-            pieces.append(first)
-            first = await next_event(job, left)
-    finally:
-        left.cancel()
+    events = listen(request, engine.submit(asked))
+    first = await anext(events)  # a refusal has a status of its own
+    if asked.streams:
+        content = stream(first, events, asked, name, kind)
+        return StreamingResponse(content, media_type="text/event-stream")
+    *pieces, end = [first, *[event async for event in events]]
+    scored = {"usage": usage_of(end), "hallucination": end.hallucination}
     if kind == "score":
-        return JSONResponse({"hallucination": first.hallucination, "usage": usage_of(first)})
-    body = describe(name, OBJECTS[kind]) | {
-        "choices": [choice(kind, "".join(pieces), first.finish_reason, is_piece=False)],
-        "usage": usage_of(first),
-        "hallucination": first.hallucination,
-    }
-    return JSONResponse(body)
+        return JSONResponse(scored)
+    said = choice(kind, "".join(pieces), end.finish_reason, is_piece=False)
+    return JSONResponse(describe(name, OBJECTS[kind]) | {"choices": [said]} | scored)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -155,25 +145,32 @@ async def read_body(request: Request, limit: int) -> bytes:
     return bytes(content)
 
 
-async def next_event(job: Job, left: Awaitable[Any]) -> str | Answer:
-    """What comes next of an answer; raises Refused, and ClientDisconnect when nobody waits."""
-    coming = asyncio.ensure_future(job.events.get())
+async def listen(request: Request, job: Job) -> AsyncIterator[Any]:
+    """Pieces of text as they come, then the Answer; raises Refused.
+
+    The answer is ended when nobody listens any more, and when the client has left, which raises
+    ClientDisconnect.
+    """
     try:
-        await asyncio.wait([coming, asyncio.ensure_future(left)], return_when="FIRST_COMPLETED")
-    finally:  # the server is ended by force, too
-        if not coming.done():
-            job.is_gone.set()
-            coming.cancel()
-    if not coming.done() or coming.cancelled():
+        while not await request.is_disconnected():
+            try:
+                event = await asyncio.wait_for(job.events.get(), POLL_S)
+            except TimeoutError:
+                continue
+            if isinstance(event, Refused):
+                raise event
+            yield event
+            if isinstance(event, Answer):
+                return
         raise ClientDisconnect
-    event = coming.result()
-    if isinstance(event, Refused):
-        raise event
-    return event
+    finally:
+        job.is_gone.set()
 
 
-async def stream(job: Job, event: Any, name: str, kind: Kind) -> AsyncIterator[str]:
-    """An answer as server-sent events; the last choice has the scores."""
+async def stream(
+    event: Any, events: AsyncIterator[Any], asked: Asked, name: str, kind: Kind
+) -> AsyncIterator[str]:
+    """An answer as server-sent events, from its first event on; the last choice has the scores."""
     known = describe(name, OBJECTS[kind] + (".chunk" if kind == "chat" else ""))
     role = {"role": "assistant"}
     try:
@@ -183,17 +180,17 @@ async def stream(job: Job, event: Any, name: str, kind: Kind) -> AsyncIterator[s
                 one["delta"] |= role
                 role = {}
             yield as_event(known | {"choices": [one]})
-            event = await job.events.get()
-        if isinstance(event, Refused):
-            yield as_event(event.body())
-            return
-        one = choice(kind, "", event.finish_reason, is_piece=True)
-        yield as_event(known | {"choices": [one], "hallucination": event.hallucination})
-        if job.asked.wants_usage:
-            yield as_event(known | {"choices": [], "usage": usage_of(event)})
-        yield "data: [DONE]\n\n"
-    finally:
-        job.is_gone.set()
+            event = await anext(events)
+    except Refused as refused:
+        yield as_event(describe_error(refused))
+        return
+    except ClientDisconnect:
+        return
+    one = choice(kind, "", event.finish_reason, is_piece=True)
+    yield as_event(known | {"choices": [one], "hallucination": event.hallucination})
+    if asked.wants_usage:
+        yield as_event(known | {"choices": [], "usage": usage_of(event)})
+    yield "data: [DONE]\n\n"
 
 
 def describe(name: str, kind: str) -> dict[str, Any]:
@@ -223,7 +220,8 @@ def as_event(body: dict[str, Any]) -> str:
 
 def metrics_text(engine: Engine) -> str:
     """The counts in Prometheus' text format."""
-    counts = sorted(engine.counts.copy().items())
+    lost = {} if engine.keep is None else {"kept_lost_total": engine.keep.health()["lost"]}
+    counts = sorted({**engine.counts, **lost}.items())
     lines = ["# HELP trace_serve_open_requests Requests that run or wait."]
     lines += [
         "# TYPE trace_serve_open_requests gauge",

@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    StoppingCriteria,
-    StoppingCriteriaList,
-    TextStreamer,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
 from store.reports import say
 from store.sources.huggingface.generation import end_ids
@@ -34,6 +27,7 @@ from train.serve.requests import Asked, Refused
 
 __all__ = ["Answer", "Engine", "Job"]
 
+Scores = dict[str, float]  # method -> probability of a hallucination
 Verdict = dict[str, dict[str, Any]]  # method -> score, threshold, decision
 
 
@@ -43,8 +37,8 @@ class Answer:
 
     hallucination: Verdict
     n_prompt: int  # tokens
-    n_answer: int = 0
-    finish_reason: str = "stop"
+    n_answer: int
+    finish_reason: str  # empty of one that was given
 
 
 @dataclass
@@ -80,9 +74,8 @@ class Engine:
         force: bool = False,
     ) -> None:
         parts = guard.score, guard.names, guard.models, model, tokenizer
-        self.watch = Watch(*parts, force=force, whole=keeping is not None)
+        self.watch = Watch(*parts, force=force, keeps_rows=keeping is not None)
         self.keep = None if keeping is None else Keep(keeping, self.watch, guard.names)
-        self.watch.on_rows = self._note
         self.thresholds = guard.thresholds
         self.model: Any = model
         self.tokenizer = tokenizer
@@ -91,7 +84,6 @@ class Engine:
         self.n_open = 0
         self._thread = ThreadPoolExecutor(1, "generate")
         self._plain = PlainText(tokenizer)
-        self._row: dict[str, Any] = {}  # of the last answer
         self._is_closed = threading.Event()
 
     def close(self) -> None:
@@ -100,9 +92,6 @@ class Engine:
         self._thread.shutdown()
         if self.keep is not None:
             self.keep.close()
-
-    def _note(self, rows: list[dict[str, Any]], _: object) -> None:
-        (self._row,) = rows
 
     def submit(self, asked: Asked) -> Job:
         """Have a request wait for its turn; raises Refused if too many do."""
@@ -119,8 +108,10 @@ class Engine:
 
     def _run(self, job: Job) -> None:
         try:
-            self._check(job)
-            job.send(self._speak(job) if job.asked.answer is None else self._score(job))
+            self._check_wanted(job)
+            if time.monotonic() > job.deadline:
+                raise Refused(503, f"no turn within {self.limits.seconds:g} s; try again later")
+            job.send(self._answer(job))
         except Refused as refused:
             job.send(refused)
         except _Gone:
@@ -131,58 +122,54 @@ class Engine:
             say(f"serve: a request failed: {type(error).__name__}, {where}", file=sys.stderr)
             job.send(Refused(500, f"the request failed: {type(error).__name__}"))
 
-    def _check(self, job: Job) -> None:
-        self._check_wanted(job)
-        if time.monotonic() > job.deadline:
-            raise Refused(503, f"no turn within {self.limits.seconds:g} s; try again later")
-
     def _check_wanted(self, job: Job) -> None:
         if job.is_gone.is_set() or self._is_closed.is_set():
             raise _Gone
 
-    def _speak(self, job: Job) -> Answer:
-        """Generate an answer, piece by piece, and score it."""
+    def _answer(self, job: Job) -> Answer:
+        """Generate an answer, or take the one that is given, and score it."""
         asked = job.asked
-        ids = self._encoded(asked)[0]
-        max_tokens = self._room(asked, len(ids))
-        inputs = torch.tensor([ids], device=self.model.device)
+        prompt, given = self._encoded(asked)
+        self.counts["prompt_tokens_total"] += len(prompt)
+        longest = self._longest(asked, len(prompt), len(given))
+        if asked.answer is None:
+            scores, n_answer, finish = self._speak(job, prompt, longest)
+        else:
+            (scores,) = self.watch.score_given([prompt], [given])
+            n_answer, finish = len(given), ""
+        if self.keep is not None:
+            (row,) = self.watch.rows
+            self.counts["kept_total"] += self.keep.consider(asked, row, scores, finish)
+        return Answer(self._verdict(scores), len(prompt), n_answer, finish)
+
+    def _speak(self, job: Job, prompt: list[int], longest: int) -> tuple[Scores, int, str]:
+        """Generate, piece by piece: the scores, how many tokens there are, and why it ended."""
+        asked = job.asked
         if asked.seed is not None:
             torch.manual_seed(asked.seed)
         settings = {name: one for name, one in asked.decoding.describe().items() if name != "seed"}
         ends = end_ids(self.model)
         if ends:
             settings["pad_token_id"] = min(ends)
+        inputs = torch.tensor([prompt], device=self.model.device)
         start = time.monotonic()
         with self.watch:
             out = self.model.generate(
                 input_ids=inputs,
                 attention_mask=torch.ones_like(inputs),
-                max_new_tokens=max_tokens,
-                streamer=_Pieces(self.tokenizer, job.send),
-                stopping_criteria=StoppingCriteriaList([_Ends(job, self._check_wanted)]),
+                max_new_tokens=longest,
+                max_time=job.deadline - start,
+                streamer=_Pieces(self.tokenizer, job, self._check_wanted),
                 **settings,
             )
-        n_written = out.shape[1] - len(ids)
-        self.watch.tokens.clear()
-        finish = "stop" if int(out[0, -1]) in ends else "length"
-        verdict = self._verdict(asked, self.watch.scores.pop(), finish)
-        self.counts["answer_tokens_total"] += n_written
+        n_answer = out.shape[1] - len(prompt)
+        self.counts["answer_tokens_total"] += n_answer
         self.counts["answer_seconds_total"] += time.monotonic() - start
-        return Answer(verdict, len(ids), n_written, finish)
+        self.watch.tokens.clear()
+        return self.watch.scores.pop(), n_answer, "stop" if int(out[0, -1]) in ends else "length"
 
-    def _score(self, job: Job) -> Answer:
-        """Score an answer that is given."""
-        prompt, answer = self._encoded(job.asked)
-        if not answer:
-            raise Refused(400, "answer: expected one with tokens, found none", "answer")
-        self._room(job.asked, len(prompt), len(answer))
-        (scores,) = self.watch.score_given([prompt], [answer])
-        return Answer(self._verdict(job.asked, scores, ""), len(prompt), len(answer))
-
-    def _verdict(self, asked: Asked, scores: dict[str, float], finish: str) -> Verdict:
-        """What the methods say of the last answer, which may be kept."""
-        if self.keep is not None:
-            self.counts["kept_total"] += self.keep.consider(asked, self._row, scores, finish)
+    def _verdict(self, scores: Scores) -> Verdict:
+        """What the methods say of an answer."""
         verdict = {}
         for name, score in scores.items():
             threshold = self.thresholds.get(name)
@@ -214,23 +201,23 @@ class Engine:
             raise Refused(400, text, "prompt" if is_plain else "messages") from error
         if not n:
             raise Refused(400, "prompt: expected one with tokens, found none", "prompt")
+        if asked.answer is not None and len(tokens.ids) == n:
+            raise Refused(400, "answer: expected one with tokens, found none", "answer")
         return tokens.ids[:n], tokens.ids[n:]
 
-    def _room(self, asked: Asked, n_prompt: int, n_given: int = 0) -> int:
-        """The longest answer; raises Refused where there is too little room, or for one given."""
-        self.counts["prompt_tokens_total"] += n_prompt
+    def _longest(self, asked: Asked, n_prompt: int, n_given: int) -> int:
+        """Tokens of the longest answer; raises Refused where there is too little room."""
         wanted = asked.max_tokens
         if wanted is not None and wanted > self.limits.tokens:
             text = f"max_tokens: expected at most {self.limits.tokens}, found {wanted}"
             raise Refused(400, text, "max_tokens")
-        longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        most = max(self.limits.tokens, n_given)
-        room = most if longest is None else longest - n_prompt
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        room = (positions or sys.maxsize) - n_prompt
         needed = n_given or wanted or 1
         if room < needed:
             raise Refused(
                 400,
-                f"the model takes {longest} tokens, found {n_prompt} of the prompt and "
+                f"the model takes {positions} tokens, found {n_prompt} of the prompt and "
                 f"{needed} of the answer",
                 "messages" if isinstance(asked.prompt, list) else "prompt",
             )
@@ -241,28 +228,20 @@ class _Gone(Exception):
     """The client has left."""
 
 
-class _Ends(StoppingCriteria):
-    """Ends an answer whose time is over, or whose client has left."""
+class _Pieces(TextStreamer):
+    """Hands on what is written, by words, as long as it is wanted."""
 
-    def __init__(self, job: Job, check: Callable[[Job], None]) -> None:
+    def __init__(self, tokenizer: Any, job: Job, check: Callable[[Job], None]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
         self.job = job
         self.check = check
 
-    def __call__(self, input_ids: Tensor, scores: object, **_: object) -> Any:
-        """(B, T) token ids -> bool (B,)."""
+    def put(self, value: Any) -> None:
+        """The prompt, then each token."""
         self.check(self.job)
-        is_late = time.monotonic() > self.job.deadline
-        return torch.full((len(input_ids),), is_late, device=input_ids.device)
-
-
-class _Pieces(TextStreamer):
-    """Hands on what is written, by words."""
-
-    def __init__(self, tokenizer: Any, send: Callable[[str], None]) -> None:
-        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
-        self.send = send
+        super().put(value)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """A piece; the last one may be empty."""
         if text:
-            self.send(text)
+            self.job.send(text)

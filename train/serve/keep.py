@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from store import Column, Schema
-from store.reports import say
+from store.reports import count, say
 from store.sources.huggingface.kept import Kept
 from store.sources.huggingface.load import implementation_of
 from store.sources.huggingface.provenance import conventions, describe_model
@@ -64,7 +64,7 @@ class Keep:
         self.draw = draw
         model, tokenizer = watch.model, watch.tokenizer
         config = model.config.get_text_config()
-        wanted = Kept(watch.numbers or None, [*TEXTS, *watch.columns], watch.top_k)
+        wanted = Kept(watch.numbers or None, [*TEXTS, *watch.columns], watch.reading.top_k)
         layers, _, schema = wanted.choose(config, model.dtype, {})
         columns = {**schema.columns, "finish_reason": TRACE_COLUMNS["finish_reason"].stored({})}
         columns |= {f"score_{name}": Column("float32") for name in names}
@@ -76,13 +76,24 @@ class Keep:
             **conventions(layers, config.num_hidden_layers, appends=appends_tokens(tokenizer)),
         }
         self.recorder = Recorder(
-            keeping.store, self.schema, provenance, Settings.commit_s, self._say
+            keeping.store, self.schema, provenance, Settings.commit_s, self._say, keeping.files
         )
-        self.close = self.recorder.close
 
     @staticmethod
     def _say(text: str) -> None:
         say(f"serve: {text}", file=sys.stderr)
+
+    def health(self) -> dict[str, int]:
+        """What became of the answers that were to be kept; a full disk has stopped the keeping."""
+        one = self.recorder
+        return {"kept": one.n_written, "lost": one.n_left_out, "has_stopped": one.has_stopped}
+
+    def close(self) -> None:
+        """Write what is to be kept, and say how much that was."""
+        self.recorder.close()
+        found = self.health()
+        kept = count(found["kept"], "answer")
+        self._say(f"{self.keeping.store}: {kept} kept, {found['lost']:,} lost")
 
     def consider(
         self, asked: Asked, row: Mapping[str, Any], scores: Mapping[str, float], finish: str

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from store.write.files import DISK, Files
+
 __all__ = ["Keeping", "Limits"]
 
 
@@ -23,3 +25,4 @@ class Keeping:
     store: Path
     sample: float = 0.0  # probability of any answer
     above: float | None = None  # the score of some method from which on an answer is kept
+    files: Files = DISK

@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from starlette.exceptions import HTTPException
+
 from store.sources.huggingface.generation import Decoding
 
-__all__ = ["Asked", "Kind", "Refused", "read_asked"]
+__all__ = ["Asked", "Kind", "Refused", "describe_error", "read_asked"]
 
 Kind = Literal["chat", "text", "score"]
 Message = dict[str, str]
 
+MOST = 2**63 - 1
+LEAST_TEMPERATURE = 0.01  # above 0
+LEAST_TOP_P = 1e-9
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 NEUTRAL: dict[str, tuple[Any, ...]] = {  # values that say what is done without the option
     "n": (1,),
@@ -35,21 +40,21 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # values that say what is done without 
 }
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """A request that gets no answer: the status, and a text that holds nothing of the request."""
 
     def __init__(self, status: int, text: str, param: str | None = None) -> None:
-        super().__init__(text)
-        self.status = status
+        super().__init__(status, text)
         self.param = param
 
-    def body(self) -> dict[str, Any]:
-        """As OpenAI's clients expect it."""
-        kind = TYPES.get(self.status, "invalid_request_error")
-        if self.status >= 500:
-            kind = "server_error"
-        code = "invalid_api_key" if self.status == 401 else None
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": code}}
+
+def describe_error(error: HTTPException) -> dict[str, Any]:
+    """An error as OpenAI's clients expect it."""
+    status = error.status_code
+    kind = "server_error" if status >= 500 else TYPES.get(status, "invalid_request_error")
+    code = "invalid_api_key" if status == 401 else None
+    param = getattr(error, "param", None)
+    return {"error": {"message": error.detail, "type": kind, "param": param, "code": code}}
 
 
 @dataclass(frozen=True)
@@ -81,35 +86,31 @@ def read_asked(content: bytes, kind: Kind) -> Asked:
         if body.get(name) is not None and body[name] not in values:
             raise Refused(400, f"{name}: not served; leave it out", name)
     # greedy without a temperature, as the answers that a run is trained on by default
-    temperature = typed(body, "temperature", (int, float)) or None
-    if temperature is not None and not 0.01 <= temperature <= 100:
-        raise Refused(400, "temperature: expected 0, or 0.01 to 100", "temperature")
-    top_p = None if temperature is None else typed(body, "top_p", (int, float))
-    try:
-        decoding = (
-            Decoding()
-            if temperature is None
-            else Decoding(
-                temperature=float(temperature), top_p=1.0 if top_p is None else float(top_p)
-            )
-        )
-    except (ValueError, OverflowError) as error:
-        raise Refused(400, str(error), "top_p") from error
-    seed = typed(body, "seed", int)
-    if seed is not None and not 0 <= seed < 1 << 63:
-        raise Refused(400, "seed: expected 0 or more, below 2^63", "seed")
-    name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
-    max_tokens = typed(body, name, int)
-    if max_tokens is not None and max_tokens < 1:
-        raise Refused(400, f"{name}: expected at least 1, found {max_tokens}", name)
+    temperature = number(body, "temperature", (int, float), 0, 100)
+    if temperature and temperature < LEAST_TEMPERATURE:
+        text = f"temperature: expected 0, or {LEAST_TEMPERATURE} to 100"
+        raise Refused(400, text, "temperature")
+    decoding = Decoding()
+    if temperature:
+        top_p = number(body, "top_p", (int, float), LEAST_TOP_P, 1)
+        decoding = Decoding(temperature=float(temperature), top_p=1.0 if top_p is None else top_p)
+    longest = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     return Asked(
         read_messages(body) if kind == "chat" else typed(body, "prompt", str, needed=True),
         decoding=decoding,
-        seed=seed,
-        max_tokens=max_tokens,
+        seed=number(body, "seed", int, 0, MOST),
+        max_tokens=number(body, longest, int, 1, MOST),
         streams=bool(typed(body, "stream", bool)),
         wants_usage=bool((typed(body, "stream_options", dict) or {}).get("include_usage")),
     )
+
+
+def number(body: Mapping[str, Any], name: str, kind: Any, least: float, most: int) -> Any:
+    """A number of a request; None where it is not there."""
+    value = typed(body, name, kind)
+    if value is not None and not least <= value <= most:
+        raise Refused(400, f"{name}: expected {least} to {most}", name)
+    return value
 
 
 def typed(body: Mapping[str, Any], name: str, kind: Any, *, needed: bool = False) -> Any:

@@ -95,6 +95,7 @@ def test_a_full_disk_stops_the_recording_and_no_request(record):
         recorder.put(request(number))
     recorder.close()
     assert TraceStore.open(recorder.path).ids[:] == ["cmpl-1"]
+    assert (recorder.n_written, recorder.n_left_out, recorder.has_stopped) == (1, 4, True)
     [said] = recorder.said
     assert "recording has stopped, serving goes on: OSError(28" in said
 

@@ -496,12 +496,30 @@ def test_fields_that_a_store_lacks_are_empty(tmp_path, copy, capsys):
     assert merged.where("easy == true").tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("copy", [False, True])
+def test_columns_that_all_have_may_be_taken(tmp_path, copy, capsys):
+    """Those that are left out are named; without the flag they are refused, which names it."""
+    first = with_fields(tmp_path, {"score": "float32", "year": "int8"}, {"score": 1, "year": 9})
+    kinds = {"year": "int8", "prompt_len": "int32"}
+    other = with_fields(tmp_path, kinds, {"year": 7, "prompt_len": 1}, name="o")
+    command = ["merge", str(tmp_path / "m.zarr"), str(first.path), str(other.path)]
+    assert "--shared, for the columns that all stores have" in refused(capsys, *command)
+    assert main([*command, "--shared", *["--copy"][: int(copy)]]) == 0
+    said = capsys.readouterr().out
+    assert "columns left out that some of the stores lack: score, prompt_len" in said
+    merged = TraceStore.open(tmp_path / "m.zarr")
+    assert not verify_store(merged.path).problems
+    assert list(merged.schema.columns) == ["states", "label", "year"]
+    assert merged.column("year").tolist() == [9, 9, 9, 7, 7, 7]
+    assert merged["o2"]["states"].tolist() == [[2] * 4] * 3
+
+
 @pytest.mark.parametrize(
     "kinds, values, message",
     [
         ({"year": "utf8"}, {"year": "x"}, r"s1\.zarr: expected column 'year' .*--fields all,-year"),
         ({"year": "float64", "n": "int8"}, {"year": 0.5, "n": 1}, r"up to 2\*\*53.*found 9007"),
-        ({"year": "int64", "score": "float32"}, {"year": 1, "score": 1}, "same --columns"),
+        ({"year": "int64", "score": "float32"}, {"year": 1, "score": 1}, "same --columns, or --sh"),
     ],
 )
 def test_fields_that_no_column_holds_are_refused(tmp_path, capsys, kinds, values, message):

@@ -20,6 +20,7 @@ from store.check.verify import verify_store
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.view.safety import HOSTS
 from store.write.build import build_store
+from store.write.files import Files
 from train import fit_detectors, load_run
 from train.commands.main import main
 from train.serve.app import build_app
@@ -179,20 +180,43 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     assert verify_store(path).problems == []
 
 
-def test_a_full_disk_stops_keeping_and_never_serving(file, tmp_path, monkeypatch, capfd):
-    path = tmp_path / "kept.zarr"
-    with serve(file, Keeping(path, sample=1)) as client:
-        writer = client.engine.keep.recorder._writer
+class Disk(Files):
+    """One that may be full."""
 
-        def full(*_):
+    is_full = False
+
+    def write(self, fd, data, position):
+        if self.is_full:
             raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(fd, data, position)
 
-        monkeypatch.setattr(writer, "append", full)
+
+def test_a_full_disk_stops_keeping_and_never_serving(file, tmp_path, capfd):
+    """How many answers were lost is said where it is looked for, and in the end."""
+    path = tmp_path / "kept.zarr"
+    disk = Disk()
+    with serve(file, Keeping(path, sample=1, files=disk)) as client:
+        recorder = client.engine.keep.recorder
+        ask_all(client, 2)
+        assert client.get("/health").json()["keep"]["lost"] == 0
+        disk.is_full = True
+        recorder._commit_s = 0
         for one in ask_all(client, 3):
             assert one["hallucination"]
+        end = time.monotonic() + 10
+        while not recorder.has_stopped and time.monotonic() < end:
+            time.sleep(0.01)
+        found = client.get("/health").json()
+        assert (found["status"], found["keep"]) == (
+            "ok",
+            {"kept": 0, "lost": 5, "has_stopped": True},
+        )
+        lines = client.get("/metrics").text.splitlines()
+        assert {"trace_serve_kept_total 5", "trace_serve_kept_lost_total 5"} <= set(lines)
         client.engine.close()
     said = capfd.readouterr().err
     assert said.count("recording has stopped, serving goes on: OSError(28") == 1
+    assert said.splitlines()[-1] == f"serve: {path}: 0 answers kept, 5 lost"
     assert PROMPT not in said
     assert len(TraceStore.open(path)) == 0
 

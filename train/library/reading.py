@@ -1,0 +1,189 @@
+"""What methods of a run read of a model that speaks: columns, the layers of each, single tokens."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models import DETECTORS, Detector, Probe, find
+from store import Batch, Ragged
+from store.sources.huggingface.attention_scores import ON_CONTEXT
+from store.sources.huggingface.collectors import ATTENTION, STATES
+from store.sources.huggingface.kept import Kept
+from store.sources.huggingface.predictions import PREDICTIONS
+from store.sources.huggingface.watched_generation import WHOLE
+from store.traces.columns import TRACE_COLUMNS, columns_of
+from store.traces.layers import LAYERS_AXIS
+from train.data.in_memory import data_in_memory
+from train.data.requirements import settings_for
+from train.errors import ConfigError
+from train.run import scoring
+from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
+
+__all__ = ["KNOWN", "Reading", "TokenMethod", "with_all_layers"]
+
+Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
+# columns that need no pass
+KNOWN = ("tokens", "prompt_len", "answer_len", "answer", "question_id")
+GIVEN = {*KNOWN, *STATES, *PREDICTIONS, *ATTENTION, *columns_of("lens")} - {*ON_CONTEXT}
+
+
+class TokenMethod(NamedTuple):
+    """A method that scores a token without any other one."""
+
+    columns: tuple[str, ...]  # that it scores from
+    layers: Sequence[int]  # that it reads of the states, as the model numbers them
+    score: Callable[[Batch], NDArray[np.float32]]  # batch of n tokens -> (n,), mean over the seeds
+
+    @property
+    def is_log_odds(self) -> bool:
+        """Whether the score is the log-odds of a hallucination."""
+        return WHOLE in self.columns
+
+
+class Reading:
+    """What the methods of these names read.
+
+    Raises ConfigError for a method that reads what generation cannot give.
+
+    Attributes
+    ----------
+    columns
+        All of them.
+    numbers
+        The layers that the run read, as the model numbers them.
+    layers
+        Those that some method reads, by column.
+    top_k
+        Numbers a token in the columns of the likeliest tokens.
+    """
+
+    def __init__(self, names: Sequence[str], models: TrainedModels) -> None:
+        self.models = models
+        names = needed_by(names, models)
+        read = {name: self.columns_of(name) for name in names}
+        self.columns = list(dict.fromkeys(chain.from_iterable(read.values())))
+        self.numbers = layers_of_run(self.columns, models)
+        layers: defaultdict[str, set[int]] = defaultdict(set)
+        for name, columns in read.items():
+            for column in of_layers(columns):
+                is_first = column == columns[0]
+                layers[column].update(self.layers_of(name) if is_first else self.numbers)
+        self.layers = {column: sorted(numbers) for column, numbers in layers.items()}
+        shapes = {role: one for name in names for role, one in self.shapes_of(name).items()}
+        (self.top_k,) = shapes.get("topk_logprob", (Kept.top_k,))
+
+    def reader(self, name: str) -> Any:
+        """A detector's class, or a probe as it was in the run."""
+        reader: Any = find(name)
+        other = getattr(reader, "otherwise", None)
+        is_other = other and not self.models.results.layers.keys() >= of_layers(reader.columns)
+        return other if is_other else reader
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """What a method reads of a trace; raises ConfigError for what generation cannot give."""
+        reader = self.reader(name)
+        columns = reader.columns
+        if name in DETECTORS:
+            columns = reader.columns_for(settings_for(name, self.models.config))
+        replaced = self.models.config.replaced
+        for column in columns or ("fields",):
+            if column not in GIVEN or column in replaced:
+                raise ConfigError(
+                    f"watch: {name} reads {replaced.get(column, column)!r}, which generation does "
+                    "not give; leave it out with --models"
+                )
+        return tuple(columns)
+
+    def layers_of(self, name: str) -> list[int]:
+        """The layers of its first column that a method reads."""
+        probe: Any = find(name)
+        if name in DETECTORS:
+            positions = self.detectors(name)[0].layers_read
+        elif getattr(probe, "by_layer", False):
+            fitted: Any = load_probe(name, self.models)
+            positions = [fitted.alternative]
+        else:
+            positions = getattr(probe, "layers_read", None)
+        return self.numbers if positions is None else [self.numbers[i] for i in positions]
+
+    def shapes_of(self, name: str) -> Shapes:
+        """The shapes of what a detector was trained on, by column; of no other method."""
+        if name not in DETECTORS:
+            return {}
+        training = self.models.directory.training(name, self.models.config.seed)
+        return {role: tuple(shape) for role, shape in training.load_trained().shapes.items()}
+
+    def detectors(self, name: str) -> list[Detector]:
+        """A detector of each seed."""
+        config = self.models.config
+        columns = {role: empty_column(role, shape) for role, shape in self.shapes_of(name).items()}
+        empty = Batch(torch.arange(0), columns)
+        data = data_in_memory(empty, self.models.results.layers, config)
+        seeds = range(config.seed, config.seed + config.seeds)
+        return [load_detector(name, seed, self.models, data).eval() for seed in seeds]
+
+    def token_method(self, name: str) -> TokenMethod | None:
+        """How a method scores tokens one by one; None if it cannot, or its score is of all."""
+        reader, read = self.reader(name), self.columns_of(name)
+        columns: tuple[str, ...] = ()
+        if name in DETECTORS:
+            columns = reader.columns_for_tokens(read)
+        elif isinstance(reader, Probe):
+            columns = reader.columns_for_tokens()
+        by_gradient = WHOLE in read and not getattr(reader, "scores_tokens_alone", False)
+        if not columns or by_gradient or not {*KNOWN, *PREDICTIONS, WHOLE}.issuperset(columns):
+            return None
+        layers = self.layers_of(name) if WHOLE in columns else ()
+        return TokenMethod(columns, layers, self.token_scorer(name))
+
+    def token_scorer(self, name: str) -> Callable[[Batch], NDArray[np.float32]]:
+        """Scores (n,) of a batch of n tokens, the mean over the seeds."""
+        if name not in DETECTORS:
+            fitted, probe = load_probe(name, self.models), self.reader(name)
+            return lambda batch: probe.token_scores(fitted, batch).numpy()
+        detectors = self.detectors(name)
+
+        def score(batch: Batch) -> NDArray[np.float32]:
+            with scoring.LOCK:  # others may move them to another device
+                there = batch.to(next(detectors[0].parameters()).device)
+                found: Any = [one.token_scores(there) for one in detectors]
+                return torch.stack(found).mean(0).float().cpu().numpy()
+
+        return score
+
+
+def of_layers(columns: Iterable[str]) -> set[str]:
+    """Those of the columns that have an axis of layers."""
+    known = [name for name in columns if name in TRACE_COLUMNS]
+    return {name for name in known if LAYERS_AXIS in TRACE_COLUMNS[name].axes}
+
+
+def layers_of_run(columns: Sequence[str], models: TrainedModels) -> list[int]:
+    """The layers that a run read, as the model numbers them; raises ConfigError if unknown."""
+    names = sorted(of_layers(columns))
+    found = [models.results.layers.get(name, []) for name in names]
+    if (names and not models.store.layers_recorded) or any(one != found[0] for one in found):
+        raise ConfigError(
+            "watch: expected a run on traces whose layers are recorded, the same of each column, "
+            f"found {dict(zip(names, found, strict=True))}"
+        )
+    return found[0] if found else []
+
+
+def empty_column(name: str, shape: tuple[int, ...]) -> Tensor | Ragged:
+    """A column of no trace."""
+    values = torch.zeros(0, *shape)
+    return values if TRACE_COLUMNS[name].axis is None else Ragged(values, torch.zeros(1).long())
+
+
+def with_all_layers(values: Tensor, layers: Sequence[int], numbers: Sequence[int]) -> Tensor:
+    """Values (n, layers, ...) of some layers of a run among all; those that nothing reads are 0."""
+    filled = values.new_zeros(len(values), len(numbers), *values.shape[2:])
+    filled[:, [numbers.index(layer) for layer in layers]] = values
+    return filled
