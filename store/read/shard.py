@@ -16,7 +16,7 @@ from store.format.codecs import parse_codec, split_compressed
 from store.format.layout import ABSENT, CRC_BYTES, ENTRY, ArrayLayout, raw_entries, table_bytes
 from store.read.mapped_file import MappedFile
 
-__all__ = ["RESTORE", "CompressedShard", "RawShard", "read_entries"]
+__all__ = ["RESTORE", "CompressedShard", "RawShard", "chunk_checksum", "read_entries"]
 
 RESTORE = "restore it from a copy, or see python -m store repair"
 
@@ -97,21 +97,15 @@ class RawShard(_Shard):
         return items
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """CRC32C of the chunks `start:stop` as found.
-
-        Bytes after the items of the manifest count as zeros: a tail that has grown since still has
-        the checksum that it had.
-        """
+        """CRC32C of the chunks `start:stop` as found; see `chunk_checksum`."""
         layout = self.layout
         n_bytes = layout.chunk_bytes
         first = int(self.plane_offsets[plane])
         data = self.data[first : first + self.n_items * layout.plane_item_bytes]
-        offsets = range(start * n_bytes, stop * n_bytes, n_bytes)
-        sums = [crc32c(data[offset : offset + n_bytes]) for offset in offsets]
-        n_padding = stop * n_bytes - len(data)
-        if n_padding > 0:
-            sums[-1] = crc32c(bytes(n_padding), sums[-1])
-        return sums
+        return [
+            chunk_checksum(layout, data[offset : offset + n_bytes], len(data) - offset)
+            for offset in range(start * n_bytes, stop * n_bytes, n_bytes)
+        ]
 
     def first_byte(self, item: int) -> int:
         """Where an item begins in the file, in the first plane."""
@@ -134,26 +128,16 @@ class CompressedShard(_Shard):
         self._is_right = bytearray(self.n_chunks * layout.n_planes)
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """CRC32C of the compressed chunks `start:stop`; another number if their own one differs.
-
-        Of a last chunk that is not whole, that of its decoded items: it may have been compressed
-        again since, with more items, by a commit or by one that did not come to its end.
-        """
-        return [self._checksum(chunk, plane) for chunk in range(start, stop)]
-
-    def _checksum(self, chunk: int, plane: int) -> int:
-        packed, stated = split_compressed(self._compressed(chunk, plane))
-        found = crc32c(packed)
-        n_items = self.n_items - chunk * self.layout.chunk_items
-        if found == stated and n_items >= self.layout.chunk_items:
-            return found
-        items = np.empty(self.layout.chunk_bytes, np.uint8)
-        try:
-            self.read_chunk(chunk, plane, items)
-        except CorruptError:
-            return found ^ 0xFFFFFFFF
-        items[n_items * self.layout.plane_item_bytes :] = 0
-        return crc32c(items.data)
+        """CRC32C of the compressed chunks `start:stop`; see `chunk_checksum`."""
+        n_bytes = self.n_items * self.layout.plane_item_bytes
+        return [
+            chunk_checksum(
+                self.layout,
+                self._compressed(chunk, plane),
+                n_bytes - chunk * self.layout.chunk_bytes,
+            )
+            for chunk in range(start, stop)
+        ]
 
     def is_sound(self, chunk: int) -> bool:
         """See `_Shard`."""
@@ -201,6 +185,34 @@ class CompressedShard(_Shard):
         last = (stop - 1) // chunk_items
         entries = self.entries[first : last + 1, planes].reshape(-1, 2).tolist()
         return [(offset, offset + n_bytes) for offset, n_bytes in entries]
+
+
+def chunk_checksum(
+    layout: ArrayLayout, data: memoryview, n_bytes: int, gil_release_mode: int = -1
+) -> int:
+    """CRC32C of a chunk in one plane, of which the manifest has the first bytes: `n_bytes` or all.
+
+    The others count as zeros: a tail that has grown since still has the checksum that it had. Of a
+    compressed chunk it is that of its compressed bytes, or another number if their own one differs;
+    of a last one that is not whole, of its decoded items: it may have been compressed again since,
+    with more items, by a commit or by one that did not come to its end. `gil_release_mode` is as
+    that of `crc32c`.
+    """
+    n_padding = max(0, layout.chunk_bytes - n_bytes)
+    if layout.codec is None:
+        found = crc32c(data[:n_bytes], 0, gil_release_mode)
+        return crc32c(bytes(n_padding), found) if n_padding else found
+    packed, stated = split_compressed(data)
+    found = crc32c(packed)
+    if found == stated and not n_padding:
+        return found
+    items = np.empty(layout.chunk_bytes, np.uint8)
+    try:
+        parse_codec(layout.codec).decode(data, items, lambda: layout.path)
+    except CorruptError:
+        return found ^ 0xFFFFFFFF
+    items[n_bytes:] = 0
+    return crc32c(items.data)
 
 
 def read_entries(

@@ -8,7 +8,6 @@ not here are asked for, a bounded portion at a time.
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,17 +48,18 @@ from store.remote.mirror import NEVER, SLAB_FILE, Mirror
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 
 SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
+ONE_PLANE = np.zeros(1, np.int64)  # the number of the only one, or of the first
 ATTEMPTS = 20  # of reading what others have evicted or removed under us
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
 class CacheState:
-    """What a fetching process has made known of an array."""
+    """What a fetching process has made known of an array: its index, and the slab, mapped."""
 
-    index: ChunkIndex
-    slab: MappedFile
-    memory: np.ndarray
+    def __init__(self, index: Path, slab: Path) -> None:
+        self.index = ChunkIndex(index)
+        self.slab = MappedFile(slab)
+        self.memory = self.slab.bytes
 
 
 Read = Callable[[CacheState, np.ndarray], np.ndarray]
@@ -92,9 +92,7 @@ class Chunks:
                 self.mirror.drop_link()
             file = self.mirror.open_array(self.path)
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                slab = MappedFile(self.mirror.cache_dir / SLAB_FILE)
-                found = CacheState(ChunkIndex(file), slab, slab.bytes)
-                self.state = found
+                self.state = found = CacheState(file, self.mirror.cache_dir / SLAB_FILE)
                 return found
         raise UnreachableError(
             f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
@@ -104,11 +102,10 @@ class Chunks:
     def copy(self, cell: int) -> bytes:
         """The bytes of a chunk; raises Evicted."""
         state = self.current()
-        here = slice(cell, cell + 1)
-        words = state.index.words[here].copy()
-        (position,) = positions_of(words).tolist()
+        words = state.index.words[[cell]]
+        position = int(positions_of(words)[0])
         found = state.memory[position : position + int(state.index.sizes[cell])].tobytes()
-        if not are_here(words).all() or not np.array_equal(state.index.words[here], words):
+        if not are_here(words)[0] or state.index.words[cell] != words[0]:
             raise Evicted
         return found
 
@@ -168,7 +165,7 @@ class CachedArray(Array):
         self._raw = RawArray(directory, array, 0, None)
         self._chunks = Chunks(mirror, self.path)
         self._compressed = CompressedChunks(directory, array, cache, self._chunks)
-        self._is_doubted = np.full(n_cells(array), is_checked)
+        self._is_doubted = np.ones(n_cells(array), bool) if is_checked else None
         self._is_announced = False
 
     def read_located(
@@ -233,13 +230,12 @@ class CachedArray(Array):
         if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
-            is_doubted = bool(self._is_doubted[some].any())
-            is_announced = self._is_announced
-            if not self.mirror.need(
-                self.path, asked, is_announced=is_announced, is_doubted=is_doubted
-            ):
+            doubts, is_announced = self._doubts(some), self._is_announced
+            if not self.mirror.need(self.path, asked, is_announced=is_announced, is_doubted=doubts):
                 raise TooMany
-            self._is_doubted[asked] = False
+            if self._is_doubted is not None:
+                self._is_doubted[asked] = False
+            self._chunks.current()
             found = self._attempt(some, read)
             self.mirror.done()
             if found is not None:
@@ -251,18 +247,19 @@ class CachedArray(Array):
 
     def _attempt(self, some: np.ndarray, read: Read) -> np.ndarray | None:
         """What was read, if the chunks were here all the time; else None."""
-        state = self._chunks.current()
+        # if another process has taken over, its words are 0, or its file has lost its name
+        state = self._chunks.state or self._chunks.current()
         words = state.index.words[some]
-        if not are_here(words).all() or self._is_doubted[some].any():
+        if not are_here(words).all() or self._doubts(some):
             return None
         positions = positions_of(words)
-        ends = positions + state.index.sizes[some]
-        if len(some) and int(ends.max()) > len(state.memory):  # the slab has grown
+        sizes = state.index.sizes[some] if self.layout.codec else self.layout.chunk_bytes
+        if (positions + sizes).max(initial=0) > len(state.memory):  # the slab has grown
             self._chunks.state = None
             return self._attempt(some, read)
 
         def is_unchanged() -> bool:
-            return np.array_equal(state.index.words[some], words) and state.index.is_current()
+            return bool((state.index.words[some] == words).all()) and state.index.is_current()
 
         try:
             found = read(state, positions)
@@ -273,6 +270,13 @@ class CachedArray(Array):
                 raise
             return None
         return found if is_unchanged() else None
+
+    def _doubts(self, some: np.ndarray) -> bool:
+        """Whether one of some cells was not compared with its checksum since it was opened."""
+        return self._is_doubted is not None and bool(self._is_doubted[some].any())
+
+    def planes(self, select: Select) -> np.ndarray:
+        return super().planes(select) if self.layout.split_axes else ONE_PLANE
 
     def faults(
         self, start: int, stop: int, planes: list[int] | None = None
@@ -346,7 +350,7 @@ class CachedArray(Array):
         if state is None:
             return False
         chunk = np.array([place // self.layout.chunk_items])
-        words = state.index.words[cells_of_chunks(self.array, chunk, np.array([0]))]
+        words = state.index.words[cells_of_chunks(self.array, chunk, ONE_PLANE)]
         position = int(positions_of(words)[0])
         is_mapped = position < len(state.memory)
         return bool(are_here(words)[0]) and is_mapped and state.slab.is_cached(position)

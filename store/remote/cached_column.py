@@ -11,16 +11,20 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError
 from store.format.contents import StoredArray
 from store.format.layout import table_bytes
+from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
-from store.read.shard import read_entries
+from store.read.shard import chunk_checksum, read_entries
+from store.read.source import open_array
 from store.remote.cached_store import CachedStore
-from store.remote.chunk_checks import ChunkChecks, IsRight
 from store.remote.chunk_index import WritableIndex, shard_cells
 from store.remote.faults import FETCHES, again
 from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
 from store.remote.slab import Slab
 
 __all__ = ["CachedColumn", "Cut", "Job"]
+
+# Of shorter chunks the interpreter's lock is kept: to give it away takes longer than a checksum.
+LOCKED_BYTES = 512 * 1024
 
 
 @dataclass(eq=False)
@@ -79,7 +83,7 @@ class CachedColumn:
         shards = map(array.items_of_shard, range(array.n_shards))
         n_chunks = sum(self.layout.n_chunks(stop - first) for first, stop in shards)
         index.n_chunks = self.layout.n_planes * n_chunks
-        self.checks = ChunkChecks(StoreDirectory.at(store.root), array, store.manifest)
+        self._read_sums()
         self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -172,7 +176,7 @@ class CachedColumn:
                 return
             if n == FETCHES:  # the sums may be what is wrong
                 await self.store.fetch_again(self.array.checksums.layout.path)
-                self.checks.read()
+                self._read_sums()
             requests = plan_requests(*self.place(job.shard, job.cells[todo]))
             keep = partial(self._keep, job, todo, slab)
             await (self._ask_client if n else self._ask)(job.shard, requests, keep)
@@ -210,20 +214,35 @@ class CachedColumn:
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job an earlier process has left in their slots."""
-        words = self.index.words[job.cells]
-        if not words.any():
-            return
-        is_right = self._check(job, np.arange(len(job.cells)))
         _, sizes = self.place(job.shard, job.cells)
-        for i in np.flatnonzero(words).tolist():
-            data = slab.read(int(job.positions[i]), int(sizes[i]))
-            job.is_missing[i] = len(data) != sizes[i] or not is_right(i, memoryview(data))
+        left = np.flatnonzero(self.index.words[job.cells])
+        places = zip(job.positions[left].tolist(), sizes[left].tolist(), strict=True)
+        found = [memoryview(slab.read(*place)) for place in places]
+        is_whole = np.array([*map(len, found)], np.int64) == sizes[left]
+        job.is_missing[left] = ~(is_whole & self._are_right(job, left, found))
 
-    def _check(self, job: Job, chosen: np.ndarray) -> IsRight:
-        planes, chunks = np.divmod(
-            job.cells[chosen] - job.shard * self.shard_cells, self.layout.shard_chunks
-        )
-        return self.checks.of(job.shard, chunks, planes)
+    def _are_right(self, job: Job, some: np.ndarray, found: list[memoryview]) -> np.ndarray:
+        """Which of the bytes that were found are those of some chunks of a job: bool `(n,)`."""
+        layout = self.layout
+        inside = job.cells[some] - job.shard * self.shard_cells
+        planes, chunks = np.divmod(inside, layout.shard_chunks)
+        # those of one shard follow each other
+        base = self.array.sum_of_chunk(job.shard * layout.shard_chunks)
+        sums = self._sums[base + chunks, planes].tolist()
+        first, stop = self.array.items_of_shard(job.shard)
+        n_items = stop - first - chunks * layout.chunk_items
+        n_bytes = (n_items * layout.plane_item_bytes).tolist()
+        mode = int(layout.chunk_bytes > LOCKED_BYTES)
+        checked = zip(found, n_bytes, sums, strict=True)
+        return np.array([chunk_checksum(layout, d, n, mode) == s for d, n, s in checked], bool)
+
+    def _read_sums(self) -> None:
+        """Read the checksums of all chunks, uint32 `(n_chunks, n_planes)`."""
+        checksums = self.array.checksums
+        has_tail = self.array.n_places % self.layout.chunk_items > 0
+        reader = open_array(StoreDirectory.at(self.store.root), checksums)
+        sums = ChunkSums(reader, self.array, self.store.manifest)
+        self._sums = sums.read(0, checksums.n_items + has_tail)
 
     def _keep(
         self, job: Job, todo: np.ndarray, slab: Slab, request: Request, data: memoryview
@@ -238,9 +257,8 @@ class CachedColumn:
         starts, sizes = self.place(job.shard, cells)
         job.n_fetched += len(data)
         job.n_again += int(sizes[self.index.was_here[cells]].sum())
-        is_right = self._check(job, some)
         spans = zip((starts - base).tolist(), (starts - base + sizes).tolist(), strict=True)
-        right = np.array([is_right(i, data[a:b]) for i, (a, b) in enumerate(spans)], bool)
+        right = self._are_right(job, some, [data[a:b] for a, b in spans])
         for piece in join_pieces(starts[right], sizes[right], job.positions[some[right]]):
             slab.write(data[piece.start - base : piece.stop - base], piece.target)
         job.is_missing[some[right]] = False

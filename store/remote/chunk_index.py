@@ -1,9 +1,10 @@
 """Which chunks of an array are in the cache, and where: a small file that its readers map.
 
 Every chunk of every plane has a cell, and every cell a word: 0 while its chunk is not there, else
-its slot in the slab and the tick at which it came. No two arrivals have a tick in common. So a
-reader that finds the same word before and after it has copied a chunk has copied this chunk, and
-not what came into the slot after it. Only the fetching process of a node writes.
+its slot in the slab and the tick at which it came; negative while it may not be read before it is
+checked. No two arrivals have a tick in common. So a reader that finds the same word before and
+after it has copied a chunk has copied this chunk, and not what came into the slot after it. Only
+the fetching process of a node writes.
 """
 
 import errno
@@ -33,8 +34,8 @@ CHUNK_MARGIN = 2 * BLOCK  # what a chunk may take in the slab beyond its bytes
 HEADER_BYTES = 64
 CELL_BYTES = 8 + 4  # a word, and the bytes of the chunk
 SLOT_BITS = 30  # of a word: 4 TiB of blocks; the tick follows
-SLOT_MASK = np.uint64(2**SLOT_BITS - 1)
-UNCHECKED = np.uint64(2**63)  # in the word of what may not be read before it is checked
+SLOT_MASK = 2**SLOT_BITS - 1
+UNCHECKED = -(2**63)  # the sign of a word
 
 
 def shard_cells(array: StoredArray) -> int:
@@ -59,12 +60,12 @@ def cells_of_chunks(array: StoredArray, chunks: np.ndarray, planes: np.ndarray) 
 
 def are_here(words: np.ndarray) -> np.ndarray:
     """Whether the chunks of these words may be read: bool `(n,)`."""
-    return words - np.uint64(1) < UNCHECKED - np.uint64(1)
+    return words > 0
 
 
 def positions_of(words: np.ndarray) -> np.ndarray:
     """Where chunks begin in the slab: int64 `(n,)`."""
-    return (words & SLOT_MASK).astype(np.int64) * BLOCK
+    return (words & SLOT_MASK) * BLOCK
 
 
 def index_bytes(n: int) -> int:
@@ -75,7 +76,7 @@ def index_bytes(n: int) -> int:
 class ChunkIndex:
     """The index of an array, mapped to be read.
 
-    `words`, uint64, and `sizes`, uint32, the bytes of the chunks that are there, are views of the
+    `words`, int64, and `sizes`, uint32, the bytes of the chunks that are there, are views of the
     file, `(n_cells,)`.
     """
 
@@ -142,7 +143,7 @@ class WritableIndex:
         self.words, self.sizes = _parts(memory)
         if old is not None and len(old) == len(memory):
             words, sizes = _parts(old)
-            self.words[:] = np.where(words > 0, words | UNCHECKED, 0)
+            self.words[:] = np.where(words, words | UNCHECKED, 0)
             self.sizes[:] = sizes
         new.replace(path)
         if old is not None:
@@ -164,7 +165,7 @@ class WritableIndex:
 
     def movable(self) -> np.ndarray:
         """The cells whose slots may be taken by others."""
-        return np.flatnonzero((self.words > 0) & ~self.is_coming & (self.pins == 0))
+        return np.flatnonzero((self.words != 0) & ~self.is_coming & (self.pins == 0))
 
     def announce(self, uses: np.ndarray, clock: float) -> None:
         """Note uses, as in `announced`; those of a chunk that were to come before stay."""
@@ -217,8 +218,7 @@ class WritableIndex:
 
     def publish(self, some: np.ndarray, positions: np.ndarray, tick: int) -> None:
         """Tell readers that chunks have come, whose sizes are noted."""
-        numbers = (positions // BLOCK).astype(np.uint64)
-        self.words[some] = numbers | np.uint64(tick << SLOT_BITS)
+        self.words[some] = positions // BLOCK | tick << SLOT_BITS
         self.was_here[some] = True
         self._count(len(some))
 
@@ -248,7 +248,7 @@ class WritableIndex:
 def _parts(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The words and the sizes in the bytes of a file."""
     n = (len(data) - HEADER_BYTES) // CELL_BYTES
-    words = data[HEADER_BYTES : HEADER_BYTES + 8 * n].view("<u8")
+    words = data[HEADER_BYTES : HEADER_BYTES + 8 * n].view("<i8")
     return words, data[HEADER_BYTES + 8 * n : HEADER_BYTES + CELL_BYTES * n].view("<u4")
 
 

@@ -44,7 +44,7 @@ def claimed(
     def attempt() -> None:
         nonlocal was_here
         with suppress(ConflictError, TransientFault):
-            objects.put_new(KEY, text)
+            objects.put(KEY, text)
             return
         found, head = _read(objects)
         if found == text:  # its answer was lost
@@ -77,14 +77,14 @@ def _is_of_another(found: bytes, claim: dict[str, str | None]) -> bool:
 
 def _take(objects: Objects, text: bytes, head: Head) -> None:
     try:
-        objects.put_if(KEY, text, head)
+        objects.put(KEY, text, head)
     except ConflictError:
         raise TransientFault("another push that comes and goes") from None
 
 
 def _read(objects: Objects) -> tuple[bytes, Head]:
     try:
-        return objects.client.get(KEY, MAX_BYTES)
+        return objects.once.get_with_head(KEY, MAX_BYTES)
     except NotFoundError:
         raise TransientFault("no certain answer") from None
 

@@ -106,7 +106,7 @@ class _Attempt:
     def __call__(self) -> None:
         """Return if it is committed; raise LockedError if another is, or TransientFault."""
         with suppress(ConflictError, TransientFault):
-            self._written.add(_write(self.objects, self.text, self.expected).etag)
+            self._written.add(self.objects.put(GROUP_FILE, self.text, self.expected).etag)
         found, head = _look(self.objects)
         if found == self.text:
             return
@@ -125,12 +125,6 @@ class _Attempt:
         )
 
 
-def _write(objects: Objects, text: bytes, expected: Head | None) -> Head:
-    if expected is None:
-        return objects.put_new(GROUP_FILE, text)
-    return objects.put_if(GROUP_FILE, text, expected)
-
-
 def _text(objects: Objects, manifest: Manifest, record: dict[str, Any]) -> bytes:
     """The group's `zarr.json`."""
     record[COMMITS] = record[COMMITS][:MAX_COMMITS]
@@ -147,7 +141,7 @@ def _text(objects: Objects, manifest: Manifest, record: dict[str, Any]) -> bytes
 def _look(objects: Objects) -> tuple[bytes, Head | None]:
     """What is there now, in one attempt."""
     try:
-        return objects.client.get(GROUP_FILE, MAX_FILE_BYTES)
+        return objects.once.get_with_head(GROUP_FILE, MAX_FILE_BYTES)
     except NotFoundError:
         return b"", None
 
@@ -195,10 +189,10 @@ def check_conditions(objects: Objects) -> None:
 def _try_conditions(objects: Objects) -> None:
     key = f"{WORKING_DIR}/probe-{uuid4().hex}"
     try:
-        head = objects.put_new(key, b"1")
-        is_kept = _is_refused(lambda: objects.put_new(key, b"2"))
-        objects.put_if(key, b"3", head)
-        is_kept = is_kept and _is_refused(lambda: objects.put_if(key, b"4", head))
+        head = objects.put(key, b"1")
+        is_kept = _is_refused(objects, key, None)
+        objects.put(key, b"2", head)
+        is_kept = is_kept and _is_refused(objects, key, head)
     except ConflictError:  # of the first, or of the third: they had to be done
         is_kept = False
     finally:
@@ -212,9 +206,9 @@ def _try_conditions(objects: Objects) -> None:
         )
 
 
-def _is_refused(write: Any) -> bool:
+def _is_refused(objects: Objects, key: str, expected: Head | None) -> bool:
     try:
-        write()
+        objects.put(key, b"3", expected)
     except ConflictError:
         return True
     return False

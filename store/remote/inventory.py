@@ -82,7 +82,7 @@ class Inventory:
         """
         parts = [(np.empty(0, np.int64),) * 4]
         for number, index in enumerate(self.indexes.values()):
-            some = np.flatnonzero((index.words > 0) & ~index.is_coming)
+            some = np.flatnonzero((index.words != 0) & ~index.is_coming)
             starts = positions_of(index.words[some])
             parts.append((np.full(len(some), number), some, starts, starts + index.slots(some)))
         parts += [(np.full(len(job.cells), -1), job.cells, *_slots_of(job)) for job in self._jobs]
@@ -179,7 +179,7 @@ class Inventory:
         index = column.index
         cells = np.concatenate([part for _, part, _ in cut])
         sizes = np.concatenate([part for _, _, part in cut])
-        is_of_another_state = (index.words[cells] > 0) & (index.sizes[cells] != sizes)
+        is_of_another_state = (index.words[cells] != 0) & (index.sizes[cells] != sizes)
         self.evict(index, cells[is_of_another_state])
         is_new = index.words[cells] == 0
         index.is_coming[cells] = True

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from store.errors import NotFoundError, UnreachableError
-from store.remote.client import Client, Head
-from store.remote.faults import NoBucketError, TransientFault
+from store.errors import CorruptError, NotFoundError, UnreachableError
+from store.remote.client import Client
+from store.remote.faults import ConflictError, NoBucketError, TransientFault
 from store.remote.range_reader import RangeReader
 from store.remote.source import ENDPOINTS, TRUSTED, check_endpoint, parse_url, source_settings
 
@@ -33,6 +33,14 @@ __all__ = [
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 T = TypeVar("T")
+
+
+class Head(NamedTuple):
+    """An object without its bytes; `etag` and `version` name its content for conditions."""
+
+    size: int
+    etag: str | None
+    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,10 @@ OPEN_ATTEMPT_S = 4.0
 LIMIT_S = 120.0  # of an operation with all its attempts
 ATTEMPT_S = 50.0  # of one request; of a large file it is that of each part
 STALL_S = 10.0  # without a byte
-SLOW_RATE = 1e6  # bytes a second: a large file to be written has so much more time
 SMALL_BYTES = 64 * 1024 * 1024  # what `get` holds in memory, unless told
 N_PARALLEL = 64
+PART_BYTES = 8 * 1024 * 1024
+MAX_PARTS = 9_000  # S3 has at most 10,000
 
 # for emulators; with `skip_signature` the client would still ask for a token before it writes
 ANONYMOUS = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
@@ -94,7 +103,6 @@ def open_objects(
     attempt_s: float = ATTEMPT_S,
     stall_s: float = STALL_S,
     settings: Mapping[str, str] | None = None,
-    **options: Any,
 ) -> "Objects":
     """Open the objects under an address, and look whether its bucket answers.
 
@@ -110,8 +118,6 @@ def open_objects(
         a byte of an answer.
     settings
         Variables as `source_settings` gives them, in place of the environment's.
-    options
-        Further settings of obstore's store, e.g. `region`.
 
     Raises
     ------
@@ -123,22 +129,18 @@ def open_objects(
         No answer within 10 s, or the credentials do not allow to look.
     """
     location = parse_url(url)
-    given = source_settings(url) if settings is None else dict(settings)
-    trusted = {name: given.pop(name) for name in TRUSTED if name in given}
-    found = [given.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
+    options = source_settings(url) if settings is None else dict(settings)
+    found = [options.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
         check_endpoint(endpoint)
-        options["endpoint"] = endpoint
-        if location.scheme == "gs" and not given:
+        if location.scheme == "gs" and not options.keys() - {*TRUSTED}:
             options["service_account_key"] = ANONYMOUS
-    for name, value in given.items():  # what the caller says counts
-        if name.lower().removeprefix("aws_") not in options:
-            options[name] = value
-    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s, trusted)
+        options["endpoint"] = endpoint
+    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
     _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)
-    client = Client(location, options, attempt_s, stall_s, trusted)
+    client = Client(location, options, attempt_s, stall_s)
     return Objects(client, Patience(limit_s, attempt_s))
 
 
@@ -155,22 +157,35 @@ def _check_bucket(objects: "Objects") -> None:
 class Objects:
     """Objects under an address; see `open_objects`. Keys are relative to it, as in a store."""
 
-    def __init__(self, client: Client, patience: Patience) -> None:
+    def __init__(self, client: Client, patience: Patience, *, repeats: bool = True) -> None:
         self.client = client
         self.location = client.location
+        self.where = client.where
         self.patience = patience
+        self._repeats = repeats
 
-    def where(self, key: str) -> str:
-        """The address of an object, as messages have it."""
-        return self.client.where(key)
+    @property
+    def once(self) -> "Objects":
+        """The same with one attempt a call, which raises TransientFault where another may help."""
+        return Objects(self.client, self.patience, repeats=False)
+
+    def _do(self, key: str, work: Callable[[Any, Any], T]) -> T:
+        """What `work` makes of obstore and its object for the bucket."""
+        attempt = partial(self.client.attempt, key, work)
+        return self.patience(self.where(key), attempt) if self._repeats else attempt()
 
     def head(self, key: str) -> Head:
         """Size and identity of an object; raises NotFoundError."""
-        return self.patience(self.where(key), lambda: self.client.head(key))
+        return self._do(key, lambda obs, store: _head_of(obs.head(store, key)))
 
     def list(self, prefix: str = "") -> dict[str, Head]:
         """Key -> head of all objects below a folder, e.g. "tokens/c"."""
-        return self.patience(self.where(prefix), lambda: self.client.list(prefix))
+
+        def work(obs: Any, store: Any) -> dict[str, Head]:
+            parts = obs.list(store, prefix or None)
+            return {meta["path"]: _head_of(meta) for part in parts for meta in part}
+
+        return self._do(prefix, work)
 
     def heads(self, keys: Collection[str]) -> dict[str, Head]:
         """Key -> head of those of some objects that are there."""
@@ -186,18 +201,36 @@ class Objects:
         list(self._pool.map(ask, keys))
         return found
 
-    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
-        """The last bytes of an object, fewer if it is shorter, and its size."""
-        where = self.where(key)
-        return self.patience(where, lambda: self.client.get_tail(key, n_bytes))
-
     def get(self, key: str, max_bytes: int = SMALL_BYTES) -> bytes:
         """The bytes of a small object, in one request; raises NotFoundError, CorruptError."""
         return self.get_with_head(key, max_bytes)[0]
 
     def get_with_head(self, key: str, max_bytes: int = SMALL_BYTES) -> tuple[bytes, Head]:
         """As `get`, and the identity of just these bytes."""
-        return self.patience(self.where(key), lambda: self.client.get(key, max_bytes))
+
+        def work(obs: Any, store: Any) -> tuple[bytes, Head]:
+            answer = obs.get(store, key)
+            head = _head_of(answer.meta)
+            if head.size > max_bytes:
+                raise CorruptError(
+                    f"{self.where(key)}: expected at most {max_bytes:,} bytes, found {head.size:,}"
+                )
+            return bytes(_whole(answer.bytes(), head.size)), head
+
+        return self._do(key, work)
+
+    def get_tail(self, key: str, n_bytes: int) -> tuple[memoryview, int]:
+        """The last bytes of an object, fewer if it is shorter, and its size."""
+        if self.location.scheme == "az":  # which knows no ranges from the end
+            size = self.head(key).size
+            return self.get_range(key, max(0, size - n_bytes), size), size
+
+        def work(obs: Any, store: Any) -> tuple[memoryview, int]:
+            answer = obs.get(store, key, options={"range": {"suffix": n_bytes}})
+            size = answer.meta["size"]
+            return _whole(answer.bytes(), min(size, n_bytes)), size
+
+        return self._do(key, work)
 
     def get_range(self, key: str, start: int, end: int, etag: str | None = None) -> memoryview:
         """The bytes `start:end` of an object, exactly, as a read-only view; see `get_ranges`."""
@@ -205,7 +238,17 @@ class Objects:
             raise ValueError(f"expected 0 <= start <= end, found {start} and {end}")
         if start == end:
             return memoryview(b"")
-        return self.patience(self.where(key), lambda: self.client.get_range(key, start, end, etag))
+
+        def work(obs: Any, store: Any) -> memoryview:
+            if etag is None:
+                return _whole(obs.get_range(store, key, start=start, end=end), end - start)
+            answer = obs.get(store, key, options={"range": (start, end), "if_match": etag})
+            found = answer.meta["e_tag"]
+            if found and found.strip('"') != etag.strip('"'):  # of a server without conditions
+                raise ConflictError(f"{self.where(key)}: expected {etag}, found another object")
+            return _whole(answer.bytes(), end - start)
+
+        return self._do(key, work)
 
     def get_ranges(
         self, key: str, starts: Sequence[int], ends: Sequence[int], etag: str | None = None
@@ -224,30 +267,47 @@ class Objects:
         client = self.client
         return RangeReader(client.sign, client.attempt_s, client.stall_s, client.trusted)
 
-    def put_new(self, key: str, data: bytes) -> Head:
-        """Write an object that must not be there yet, in one attempt.
+    def put(self, key: str, data: bytes | memoryview, expected: Head | None = None) -> Head:
+        """Write an object where just that of a head is; None: where none is. In one attempt.
 
-        Raises ConflictError if it is there, TransientFault if it may have been written, or not.
+        Raises ConflictError if it is not so, TransientFault if it may have been written, or not.
         """
-        return self.client.put(key, data, "create")
+        named = {"e_tag": expected.etag, "version": expected.version} if expected else {}
+        condition = {k: v for k, v in named.items() if v is not None}
+        return self.once._put(key, data, len(data), mode=condition or "create", use_multipart=False)
 
-    def put_if(self, key: str, data: bytes, head: Head) -> Head:
-        """Replace just the object of `head`, in one attempt; raises as `put_new` does."""
-        named = {"e_tag": head.etag, "version": head.version}
-        return self.client.put(key, data, {k: v for k, v in named.items() if v is not None})
+    def replace(self, key: str, content: bytes | memoryview | Path) -> Head:
+        """Write an object, whatever is there; a large file in parts."""
+        if not isinstance(content, Path):
+            return self._put(key, content, len(content), use_multipart=False)
+        n_bytes = content.stat().st_size
+        part = max(PART_BYTES, n_bytes // MAX_PARTS + 1)
+        in_parts = {"use_multipart": n_bytes > part, "chunk_size": part, "max_concurrency": 4}
+        return self._put(key, content, n_bytes, **in_parts)
 
-    def put_file(self, key: str, path: Path) -> Head:
-        """Write a file's bytes under a key, whatever is there; large files in parts."""
-        with path.open("rb") as file:
-            more_s = path.stat().st_size / SLOW_RATE
-            patience = replace(self.patience, limit_s=self.patience.limit_s + more_s)
-            return patience(self.where(key), lambda: self.client.put_file(key, file))
+    def _put(self, key: str, content: Any, n_bytes: int, **options: Any) -> Head:
+        def work(obs: Any, store: Any) -> Head:
+            found = obs.put(store, key, content, **options)
+            return Head(n_bytes, found["e_tag"], found["version"])
+
+        return self._do(key, work)
 
     def delete(self, key: str) -> None:
         """Remove an object; it is no error if there is none."""
         with suppress(NotFoundError):
-            self.patience(self.where(key), lambda: self.client.delete(key))
+            self._do(key, lambda obs, store: obs.delete(store, key))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(N_PARALLEL, thread_name_prefix="objects")
+
+
+def _head_of(meta: Any) -> Head:
+    return Head(meta["size"], meta["e_tag"], meta["version"])
+
+
+def _whole(data: Any, n_bytes: int) -> memoryview:
+    """A view of an answer, which has to have so many bytes."""
+    if len(data) != n_bytes:
+        raise TransientFault(f"{len(data):,} bytes of {n_bytes:,}")
+    return memoryview(data)

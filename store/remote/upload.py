@@ -100,25 +100,24 @@ class Uploader:
         try:
             head = self._put(upload)
         except ConflictError:  # perhaps with an attempt of ours whose answer was lost
-            if not self._is_same(upload, self.objects.client.head(key)):
+            if not self._is_same(upload, self.objects.once.head(key)):
                 raise self._foreign(upload) from None
             return
         if self._has_md5 and _md5_in(head) and not self._is_same(upload, head):
             if upload.is_new:  # it is ours, and nothing calls for it yet
-                self.objects.client.delete(key)
+                self.objects.once.delete(key)
             raise TransientFault("other bytes than were sent")
 
     def _put(self, upload: Upload) -> Head:
-        client = self.objects.client
+        objects = self.objects.once
         if upload.n_bytes <= ONE_REQUEST_BYTES or isinstance(upload.content, bytes):
             with _bytes_of(upload.content) as data:
-                return client.put(upload.key, data, "create" if upload.is_new else "overwrite")
+                return (objects.put if upload.is_new else objects.replace)(upload.key, data)
         if upload.is_new:  # parts are not written under a condition: the claim has to do
             with suppress(NotFoundError):
-                client.head(upload.key)
+                objects.head(upload.key)
                 raise ConflictError(upload.key)
-        with upload.content.open("rb") as file:
-            return client.put_file(upload.key, file)
+        return objects.replace(upload.key, upload.content)
 
     def _is_same(self, upload: Upload, head: Head) -> bool:
         """Whether an object has these bytes; it is read where its etag does not say so."""

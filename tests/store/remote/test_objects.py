@@ -18,7 +18,7 @@ DATA = bytes(range(256)) * 64
 @pytest.fixture
 def objects(bucket):
     objects = bucket.open()
-    objects.put_new("data", DATA)
+    objects.put("data", DATA)
     return objects
 
 
@@ -26,7 +26,7 @@ def test_what_was_written_is_read(objects, tmp_path):
     """Whole objects, ranges, sizes, lists; large files in parts."""
     file = tmp_path / "file"
     file.write_bytes(DATA * 640)  # ten megabytes: two parts
-    objects.put_file("a/label@2/c/0", file)
+    objects.replace("a/label@2/c/0", file)
     assert objects.get("a/label@2/c/0") == file.read_bytes()
     assert objects.head("a/label@2/c/0").size == len(DATA) * 640
     ranges = objects.get_ranges("data", [0, 5, 9], [3, 5, 300])
@@ -43,10 +43,10 @@ def test_a_condition_that_does_not_hold_is_a_conflict(objects):
     """Of writes that must find nothing, or just one state; of reads as well."""
     head = objects.head("data")
     with pytest.raises(ConflictError):
-        objects.put_new("data", b"other")
-    objects.put_if("data", b"newer", head)
+        objects.put("data", b"other")
+    objects.put("data", b"newer", head)
     with pytest.raises(ConflictError):
-        objects.put_if("data", b"newest", head)
+        objects.put("data", b"newest", head)
     with pytest.raises(ConflictError):
         objects.get_range("data", 0, 2, head.etag)
     assert objects.get("data") == b"newer"

@@ -89,11 +89,11 @@ def test_a_store_goes_there_grows_and_comes_back(cloud, tmp_path, monkeypatch):
 def test_conditions_of_writes_are_kept(cloud):
     """Nothing may be there, or just the state that was seen."""
     objects = open_objects(cloud.url, endpoint=cloud.endpoint)
-    head = objects.put_new("data", b"old")
+    head = objects.put("data", b"old")
     with pytest.raises(ConflictError):
-        objects.put_new("data", b"other")
-    newer = objects.put_if("data", b"newer", head)
+        objects.put("data", b"other")
+    newer = objects.put("data", b"newer", head)
     with pytest.raises(ConflictError):
-        objects.put_if("data", b"newest", head)
+        objects.put("data", b"newest", head)
     assert objects.get_range("data", 1, 3, newer.etag) == b"ew"
     assert objects.get("data") == b"newer"

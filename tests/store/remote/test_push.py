@@ -60,7 +60,7 @@ def test_a_card_says_what_is_there(objects, path):
         assert all(f"| `{name}` | {one.dtype} |" in card for name, one in SMALL.stored.items())
         assert f'TraceStore.open("{objects.location}")' in card
     objects.delete(CARD)
-    objects.put_new(CARD, b"by hand")
+    objects.put(CARD, b"by hand")
     grow(path, 6)
     push(path, objects)
     assert objects.get(CARD) == b"by hand"
@@ -166,7 +166,7 @@ def test_a_copy_that_another_program_made_is_not_appended_to(objects, path):
     """Nothing there says what it is a state of; the same state is recognised."""
     for file in path.rglob("*"):
         if file.is_file():
-            objects.put_file(file.relative_to(path).as_posix(), file)
+            objects.replace(file.relative_to(path).as_posix(), file)
     assert not push(path, objects).is_done
     grow(path, 4)
     with pytest.raises(SchemaError, match="a copy that another program made"):
