@@ -13,6 +13,7 @@ from store.read.array import Array
 from store.read.chunk_sums import CheckedChunks, ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.location import plan_pieces
+from store.read.pack import selected_runs
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
@@ -44,7 +45,7 @@ class FileArray(Array, Generic[ShardType]):
         self.max_maps = max_maps
         n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
         self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
-        self._shards: dict[int, ShardType] = {}
+        self.close_shards()
 
     def shard(self, number: int) -> ShardType:
         """See `Array`."""
@@ -72,7 +73,7 @@ class FileArray(Array, Generic[ShardType]):
 
     def close_shards(self) -> None:
         """Forget the shards that are mapped; views of them stay good."""
-        self._shards.clear()
+        self._shards: dict[int, ShardType] = {}
 
     def check_shard(self, number: int) -> None:
         """See `Array`."""
@@ -188,15 +189,13 @@ class FileArray(Array, Generic[ShardType]):
                     shard.file.advise(begin, end, mmap.MADV_WILLNEED)
 
     def _parts_of_item(self, select: Select) -> list[tuple[int, int]]:
-        """Where in a raw item the selected parts of its first axis lie; empty for all of it, or
-        where so little lies between them that they are best read together."""
+        """Where in a raw item the selected parts lie; empty for all of it, or where so little lies
+        between them that they are best read together."""
         layout = self.layout
         if layout.codec is not None or layout.n_planes > 1 or not select:
             return []
-        size = layout.item_shape[0]
-        part_bytes = layout.plane_item_bytes // size
-        chosen = np.arange(size)[select[0]]
-        firsts, stops = join_ranges(chosen * part_bytes, (chosen + 1) * part_bytes)
+        runs, width = selected_runs(layout.item_shape, select, layout.dtype.itemsize)
+        firsts, stops = join_ranges(runs, runs + width)
         gaps = np.append(firsts[1:], firsts[0] + layout.plane_item_bytes) - stops
         if gaps.min() < APART_BYTES:
             return []
