@@ -69,7 +69,7 @@ def make_directory(path: Path) -> None:
         ) from error
 
 
-def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Json:
+def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, object]:
     """Read the object in a JSON file.
 
     Raises ValueError if the file cannot be read, is larger than `max_bytes`, or holds anything but

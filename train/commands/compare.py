@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
         name_runs,
         read_splits_of,
     )
-    from train.evaluate.results import json_text
+    from train.records import json_text
     from train.report.console import OutputConsole
     from train.run.results import read_run
 

@@ -96,8 +96,8 @@ def main(argv: Sequence[str]) -> int:
     from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.evaluate.results import json_text
     from train.outside.methods import load_methods
+    from train.records import json_text
     from train.report.console import OutputConsole
 
     names_text = load_methods(options.models or "") or None

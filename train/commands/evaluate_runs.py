@@ -84,12 +84,6 @@ class TestedRun:
     names: list[str]
     thresholds: dict[str, float]
 
-    @property
-    def own_test(self) -> dict[str, float]:
-        """AUROC on the run's own test split, of the mean scores over its seeds."""
-        test = self.frame.test
-        return {name: auroc(test.labels, test.mean(name)) for name in self.names}
-
 
 @dataclass(frozen=True)
 class Tested:
@@ -173,13 +167,10 @@ def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Ru
 class Pair:
     """A run and a store that it can read; `data` has the rows to judge as its test split."""
 
-    run_name: str
-    store_name: str
     run: TestedRun
     data: TrainingData
-    chosen: Rows
     names: list[str]
-    remarks: list[str]
+    tested: Tested  # without metrics
 
 
 def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules: Rules) -> Pair:
@@ -206,7 +197,18 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
         )
     questions = np.unique(asked.keys, return_inverse=True)[1]
     splits = replace(data.splits, test=chosen.rows, labels=labels, questions=questions)
-    return Pair(run_name, store_name, run, replace(data, splits=splits), chosen, names, remarks)
+    tested = Tested(
+        run=run_name,
+        store=store_name,
+        own=is_own,
+        rows=len(chosen.rows),
+        questions=len(np.unique(questions[chosen.rows])),
+        hallucinations=int(labels[chosen.rows].sum()),
+        unlabelled=chosen.n_unlabelled,
+        remarks=[*in_words("chosen_rows", chosen).splitlines(), *remarks],
+        problem=None,
+    )
+    return Pair(run, replace(data, splits=splits), names, tested)
 
 
 def check_fit(
@@ -263,36 +265,24 @@ def read_labels(data: TrainingData) -> tuple[Integers, list[str]]:
 
 def judge_pair(pair: Pair) -> Tested:
     """Score a store's rows with a run, and judge the scores."""
-    splits = pair.data.splits
-    labels = splits.labels_of("test")
-    questions = splits.questions[splits.test]
-    n_positive = int(labels.sum())
-    tested = Tested(
-        run=pair.run_name,
-        store=pair.store_name,
-        own=pair.chosen.is_own,
-        rows=len(labels),
-        questions=len(np.unique(questions)),
-        hallucinations=n_positive,
-        unlabelled=pair.chosen.n_unlabelled,
-        remarks=[*in_words("chosen_rows", pair.chosen).splitlines(), *pair.remarks],
-        problem=None,
-    )
-    if not 0 < n_positive < len(labels):
+    tested = pair.tested
+    if not 0 < tested.hallucinations < tested.rows:
         problem = (
-            f"expected both classes, found {n_positive} hallucinations among "
-            f"{count(len(labels), 'labelled trace')} to judge"
+            f"expected both classes, found {tested.hallucinations} hallucinations among "
+            f"{count(tested.rows, 'labelled trace')} to judge"
         )
         return replace(tested, problem=problem)
+    splits = pair.data.splits
+    labels, questions = splits.labels_of("test"), splits.questions[splits.test]
     run = pair.run
-    own_test = run.own_test
+    val, test = run.frame.val, run.frame.test
     metrics = {}
-    for name, scores in score_names(pair, tested.remarks):
+    for name, scores in score_names(pair):
         judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
-        val = run.frame.val
         fitted: dict[str, Any] = measure_recalibrated(val.labels, val.mean(name), labels, scores)
         fitted |= judge_promise(pair, name, labels, scores, questions)
-        metrics[name] = replace(judged, own_test_auroc=own_test[name], **fitted)
+        own_test = auroc(test.labels, test.mean(name))
+        metrics[name] = replace(judged, own_test_auroc=own_test, **fitted)
     return replace(tested, metrics=metrics)
 
 
@@ -303,7 +293,7 @@ def judge_promise(
     risk = pair.run.models.config.risk
     if risk is None:
         return {}
-    if pair.chosen.is_own:
+    if pair.tested.own:
         return keep_promise(labels, scores, questions, risk, pair.data.splits.seed)
     test = pair.run.frame.test
     threshold = risk_threshold(test.labels, test.mean(name), test.questions, risk)
@@ -313,7 +303,7 @@ def judge_promise(
     return {"risk_threshold": threshold} | found
 
 
-def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def score_names(pair: Pair) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Each name with its scores (n,); a baseline whose column is not finite is only remarked on."""
     scorer = Scorer(pair.run.models, pair.data)
     for name in sorted(pair.names, key=lambda name: (name in REFERENCES, name in PROBES)):
@@ -322,7 +312,7 @@ def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[n
         except DataError as error:
             if name not in REFERENCES:
                 raise
-            remarks.append(f"without {name}: {error}")
+            pair.tested.remarks.append(f"without {name}: {error}")
 
 
 @dataclass(frozen=True)

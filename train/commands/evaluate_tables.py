@@ -7,8 +7,8 @@ from urllib.parse import quote
 from rich.console import Console
 
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
-from train.evaluate.results import json_text
 from train.files import make_directory, replace_file, write_text
+from train.records import json_text
 from train.report.console import print_line, print_table
 from train.report.heat_map import Cell, draw_heat_maps
 from train.report.numbers import clean_text, short, with_interval

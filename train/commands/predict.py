@@ -76,7 +76,6 @@ def main(argv: Sequence[str]) -> None:
     import numpy as np
 
     from train.commands.predictions import (
-        describe_columns,
         names_with_tokens,
         open_output,
         score_tokens,
@@ -101,8 +100,7 @@ def main(argv: Sequence[str]) -> None:
         scores = scorer.scores(names)
         tokens = score_tokens(scorer, of_tokens)
         if options.to_store:
-            columns = write_to_store(data.store, scores, tokens)
-            say(describe_columns(data.store, columns))
+            say(write_to_store(data.store, scores, tokens))
         else:
             with open_output(options.output) as file:
                 if options.tokens:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields, replace
+from dataclasses import Field, asdict, fields, replace
 from typing import Any
 
 from models import DETECTORS, PROBES, REFERENCES
@@ -13,7 +13,7 @@ from store.traces.layers import parse_layers
 from train.config.settings import OUTSIDE, Config, flag_of, is_of_type, option, violated_rule
 from train.errors import ConfigError
 from train.outside.methods import ALL, LOADED
-from train.outside.records import recorded_options
+from train.outside.records import Record, record_of
 
 __all__ = [
     "check_config",
@@ -45,13 +45,13 @@ def make_config(given: Mapping[str, Any], in_file: Mapping[str, Any] | None = No
     recorded = settings.pop(OUTSIDE, None)
     records = {}
     for name, method in LOADED.items():
-        values = recorded_options(recorded, name)
+        values = dict(record_of(recorded, name).options)
         for one in method.options:
             flag = own_setting(name, one).name
             if flag in settings:
                 values[str(one)] = settings.pop(flag)
-        chosen = {name: {"options": values}}
-        records[name] = method.record(own_options(name, method.options, chosen))
+        options = own_options(name, method.options, values)
+        records[name] = asdict(Record(method.place, method.sha256, method.package, options))
     config = Config(**settings_of(settings, "settings"), outside=records or None)
     check_config(config)
     check_names(config)
@@ -222,20 +222,21 @@ def own_setting(name: str, one: Option) -> Field:
     return setting
 
 
-def own_options(name: str, options: Iterable[str], recorded: object) -> dict[str, Any]:
-    """Values of the `Option`s of a method: as a run records them, else their defaults.
+def own_options(
+    name: str, options: Iterable[str], given: Mapping[str, object]
+) -> dict[str, object]:
+    """Values of the `Option`s of a method: as they are given, else their defaults.
 
     Raises ConfigError for a value of another type, out of its range, or of an option that the
     method does not have.
     """
     own = {str(one): one for one in options if isinstance(one, Option)}
-    given = recorded_options(recorded, name)
     for key in given:
         if key not in own:
             raise ConfigError(
                 f"{name}: expected options of {', '.join(own) or 'none'}, found {key!r:.80}"
             )
-    values = {}
+    values: dict[str, object] = {}
     for key, one in own.items():
         setting = own_setting(name, one)
         value = given.get(key, one.default)

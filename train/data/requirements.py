@@ -41,6 +41,7 @@ from train.data.splits import (
 from train.data.token_labels import ROLE, check_token_labels, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError, OneClassError
 from train.outside.methods import ALL
+from train.outside.records import record_of
 
 __all__ = [
     "Work",
@@ -458,9 +459,10 @@ def answers_per_question(data: TrainingData) -> float:
     return float(np.bincount(data.splits.questions)[data.splits.questions[data.splits.test]].mean())
 
 
-def settings_for(name: str, config: Config) -> dict[str, Any]:
+def settings_for(name: str, config: Config) -> dict[str, object]:
     """All settings by name, and the options that a detector has for itself."""
-    return asdict(config) | own_options(name, DETECTORS[name].options, config.outside)
+    given = record_of(config.outside, name).options
+    return asdict(config) | own_options(name, DETECTORS[name].options, given)
 
 
 def check_reader(name: str, data: TrainingData, way_out: str) -> None:

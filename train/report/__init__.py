@@ -92,7 +92,7 @@ def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None
     write_text(output_dir / "report.html", render_html(title, sections))
     table = build_metrics(evidence.results)
     caption = in_words("caption", evidence.results, title)
-    verdict = in_words("verdict", evidence.shown_results)
+    verdict = in_words("verdict", evidence.results.shown)
     write_text(output_dir / "table.tex", render_latex(table, caption, verdict))
 
 
@@ -175,18 +175,18 @@ def build_tables(evidence: Evidence) -> dict[str, list[Table]]:
     cuts = results.label_sensitivity or []
     tables: dict[str, list[Table | None]] = {
         "metrics": [build_metrics(results, more=True)],
-        "fields": [build_fields(evidence.shown_results)],
+        "fields": [build_fields(evidence.results.shown)],
         "costs": [build_costs(results)],
         "rates": [build_grouped(results, RATES)],
         "promise": [build_grouped(results, GUARANTEE)],
         "wrong_labels": [build_label_noise(results)],
         "left_out": [build_transfer(results)],
         "tokens": [build_tokens(results)],
-        "tests_over_splits": [build_comparisons(evidence.shown_results.comparisons)],
+        "tests_over_splits": [build_comparisons(evidence.results.shown.comparisons)],
         "paired_tests": [build_comparisons(results.comparisons)],
         "other_labels": [build_sensitivity(cuts)] if changes_labels(results) else [],
         "calibration": [build_grouped(results, CALIBRATION)],
-        "mistakes": [build_mistakes(evidence, evidence.best)],
+        "mistakes": [build_mistakes(evidence, evidence.results.shown.best)],
         "traces": [build_traces(evidence.traces)],
         "run": [build_facts(results), build_split(results)],
     }

@@ -41,7 +41,7 @@ from train.evaluate.results import Results, best_on_validation
 from train.evaluate.strata import Strata, cut_by, judge_within, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.evaluate.transfer import judge_left_out
-from train.files import Json, make_directory
+from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
 from train.run.checkpoint import RunDirectory
@@ -246,7 +246,7 @@ def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> S
     return cut_by(control, frame.val.mean(control), frame.test.mean(control))
 
 
-def describe_machine(fabric: Fabric) -> Json:
+def describe_machine(fabric: Fabric) -> dict[str, object]:
     device = fabric.device.type
     if device == "cuda":
         device = torch.cuda.get_device_name(fabric.device)

@@ -20,8 +20,9 @@ from store.traces.question_split import SPLITS
 from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.metrics import Scores, mean_auroc
-from train.evaluate.results import Results, WrongValueError, from_json, json_text
+from train.evaluate.results import Results
 from train.files import read_json, replace_file, write_text
+from train.records import WrongValueError, from_json, json_text
 
 __all__ = [
     "FinishedRun",
