@@ -11,14 +11,7 @@ from typing import Any
 from store.write.files import replacing
 from train.errors import ConfigError, OutputError
 
-__all__ = [
-    "Json",
-    "check_output",
-    "make_directory",
-    "read_json",
-    "replace_file",
-    "write_text",
-]
+__all__ = ["Json", "check_output", "make_directory", "read_json", "replace_file", "write_text"]
 
 MAX_JSON_BYTES = 64 << 20
 Json = dict[str, Any]  # an object in a JSON file, or what will be one

@@ -38,20 +38,17 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         allow_abbrev=False,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "runs",
         nargs="+",
         metavar="DIR",
         type=path,
         help="directory of a run: --output-dir of train",
     )
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        type=path,
-        help="also write the tables to FILE.md (Markdown) or FILE.csv (spreadsheet)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    text = "also write the tables to FILE.md (Markdown) or FILE.csv (spreadsheet)"
+    add("--output", metavar="FILE", type=path, help=text)
+    add("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 

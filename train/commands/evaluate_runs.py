@@ -6,7 +6,6 @@ the mean over its seeds, as `predict` writes them.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES
 from store.labels.rule import UNLABELLED, label_scores
 from store.reports import count
-from train.config import scoring_options, scoring_settings
+from train.config import Reading, scoring_settings
 from train.data.batches import TrainingData
 from train.data.questions import Questions, read_questions
 from train.data.requirements import (
@@ -121,20 +120,22 @@ class Evaluation:
         """Whether each run could be judged on each store."""
         return all(tested.problem is None for tested in self.results)
 
-    def find(self, run: str, store: str) -> Tested:
-        return next(one for one in self.results if (one.run, one.store) == (run, store))
+    @property
+    def own(self) -> set[tuple[str, str]]:
+        """(run, store) where the store is the run's own."""
+        return {(one.run, one.store) for one in self.results if one.own}
 
 
 def open_run(
-    directory: Path, options: Namespace, models_text: str | None, *, with_baselines: bool
+    directory: Path, reading: Reading, models_text: str | None, *, with_baselines: bool
 ) -> TestedRun:
     """Read a finished run; the names are those of a comma-separated text, else all that it has.
 
-    `options` give some settings as they are now (batch size, device). Raises TrainError if there is
-    no finished run, if it has not a name that was asked for, or for a wrong setting.
+    Raises TrainError if there is no finished run, if it has not a name that was asked for, or for a
+    wrong setting.
     """
     models = open_models(directory)
-    config = scoring_settings(models.config, **scoring_options(options))
+    config = scoring_settings(models.config, reading)
     models = replace(models, config=config)
     frame = read_scores(directory / "scores.csv", models.results)
     names = choose_names(models, models_text)

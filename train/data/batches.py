@@ -208,9 +208,9 @@ class TrainingData:
         """The column of the store that is read for a role."""
         return self.config.replaced.get(role, role)
 
-    def select(self, roles: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def select(self, roles: Iterable[str]) -> dict[str, dict[str, str | RowRanges]]:
         """What to read of the columns, in the form of `TraceStore.read`."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, str | RowRanges]] = {}
         narrowed, positions = self.layers_of
         for role, name in self.names(roles).items():
             parts = found.setdefault(name, {})

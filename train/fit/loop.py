@@ -83,11 +83,7 @@ class Hooks:
 
 
 def fit(
-    fabric: Fabric,
-    detector: Detector,
-    data: TrainingData,
-    hooks: Hooks,
-    state: State | None = None,
+    fabric: Fabric, detector: Detector, data: TrainingData, hooks: Hooks, state: State | None = None
 ) -> Training:
     """Train a detector for `epochs`, or until `patience` epochs were no better.
 

@@ -28,14 +28,7 @@ from train.outside.source import check_method, describe_failure, methods_of, nam
 if TYPE_CHECKING:
     from models import Detector, Probe
 
-__all__ = [
-    "LOADED",
-    "Outside",
-    "describe_changes",
-    "forget",
-    "load_chosen",
-    "load_methods",
-]
+__all__ = ["LOADED", "Outside", "describe_changes", "forget", "load_chosen", "load_methods"]
 
 ALL = "all"
 DETECTOR_GROUP = "trace_detectors"

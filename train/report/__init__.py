@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from train.files import make_directory, replace_file, write_text
+from train.records import json_text
 from train.report.evidence import Evidence, gather_evidence
 from train.report.numbers import clean_text
 from train.report.plots import (
@@ -56,7 +57,7 @@ from train.report.tables import (
     changes_labels,
 )
 from train.run.questions import write_asked
-from train.run.results import write_results, write_scores
+from train.run.results import write_scores
 
 if TYPE_CHECKING:
     from train.run.experiment import Experiment
@@ -80,7 +81,7 @@ def write_split(experiment: Experiment, path: Path) -> None:
     """Write the files of a split that programs read."""
     write_scores(path / "scores.csv", experiment.frame, experiment.results)
     write_asked(path, experiment.data.splits)
-    write_results(path / "results.json", experiment.results)
+    write_text(path / "results.json", json_text(experiment.results) + "\n")
 
 
 def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None) -> None:

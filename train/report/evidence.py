@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +182,7 @@ WORDS = {  # key of the provenance -> what it is called
 N_CHARACTERS = 600
 
 
-def describe_traces(provenance: Mapping[str, Any]) -> dict[str, str]:
+def describe_traces(provenance: Mapping[str, object]) -> dict[str, str]:
     """What is recorded of the traces: name -> text, for a table.
 
     Of stores that were merged each is looked at, and different values of a key are joined. The

@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 
 from store import TraceStore
 from store.traces.origin import origins_of
-from train.config import Arguments, Config, flag_of, settings_of_run
+from train.config import Arguments, Config, config_of_run, flag_of
 from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
@@ -171,7 +171,7 @@ def check_replaceable(path: Path, earlier: dict[str, object], inputs: Inputs) ->
 
 def find_differences(path: Path, earlier: dict[str, object], inputs: Inputs) -> list[str]:
     """What differs from run.json, of everything that the results of a run depend on."""
-    config = Config(**settings_of_run(earlier, str(path)))
+    config = config_of_run(earlier, str(path))
     try:
         begun = from_json(Begun, earlier)
     except WrongValueError as error:

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
-from train.data.requirements import (
-    Work,
-    also_needed,
-    bytes_per_trace,
-    find_remarks,
-    reader_of,
-)
+from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
@@ -45,11 +39,7 @@ from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
 from train.run.checkpoint import RunDirectory
-from train.run.detectors import (
-    build_detector,
-    hidden_size,
-    read_layers,
-)
+from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.directory import begin_run, check_agreement, describe_store
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
@@ -110,11 +100,7 @@ def run_experiment(
     results = replace(first.results, config=asdict(config))
     if config.hold_out == EACH:
         results.transfer = [
-            judge_left_out(
-                str(one.data.config.hold_out),
-                one.frame.test,
-                first.frame,
-            )
+            judge_left_out(str(one.data.config.hold_out), one.frame.test, first.frame)
             for one in others
         ]
         of_others = [

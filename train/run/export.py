@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from crc32c import crc32c
@@ -101,7 +101,7 @@ def take_tensors(value: object, place: str, tensors: dict[str, torch.Tensor]) ->
     return value
 
 
-def put_tensors(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def put_tensors(value: object, tensors: Mapping[str, torch.Tensor]) -> object:
     """The opposite of `take_tensors`."""
     if isinstance(value, dict):
         if value.keys() == {TENSOR}:
@@ -125,7 +125,8 @@ def read_export(path: Path) -> TrainedModels:
         content = json.loads(metadata["content"])
         results = from_json(Results, content["results"])
         checkpoints: dict[Path, Checkpoint] = {
-            Path(name): put_tensors(one, tensors) for name, one in content["checkpoints"].items()
+            Path(name): cast(Checkpoint, put_tensors(one, tensors))
+            for name, one in content["checkpoints"].items()
         }
     except DAMAGE as error:
         raise CheckpointError(

@@ -18,7 +18,7 @@ from store import Trace, TraceStore
 from store.errors import closest
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
-from train.config import Config, check_config, settings_of_run
+from train.config import Config, check_config, config_of_run
 from train.data.batches import TrainingData
 from train.data.in_memory import DataInMemory, data_in_memory
 from train.data.requirements import (
@@ -120,7 +120,7 @@ def open_models(directory: Path) -> TrainedModels:
 
 def trained_models(results: Results, directory: RunDirectory, path: Path) -> TrainedModels:
     """What a run has trained, by its results, read from `path`; raises TrainError for wrong ones"""
-    config = Config(**settings_of_run(results.config, str(path)))
+    config = config_of_run(results.config, str(path))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in REFERENCES:
         raise CheckpointError(
@@ -169,7 +169,7 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
     return names
 
 
-def read_data(traces: Any, names: Sequence[str], models: TrainedModels) -> TrainingData:
+def read_data(traces: object, names: Sequence[str], models: TrainedModels) -> TrainingData:
     """Traces as the test split; raises DataError where a column is missing.
 
     They are a store, its path, those of several, some traces of one, or in memory

@@ -31,12 +31,7 @@ from train.run.checkpoint import (
     check_layer,
     load_weights,
 )
-from train.run.detectors import (
-    build_detector,
-    number_of_layer,
-    set_loss,
-    settings_of_training,
-)
+from train.run.detectors import build_detector, number_of_layer, set_loss, settings_of_training
 from train.run.progress import TrainingProgress
 from train.run.search import Settings, describe_settings, for_trials, search, values_of
 from train.run.tensorboard import TensorBoardLog
