@@ -28,7 +28,7 @@ RANKS = [
     ["store", "store.__main__", "store.sources.example.__main__"],
     ["models"],
     ["train.errors"],
-    ["train.files"],
+    ["train.files", "train.records"],
     ["train.outside"],
     ["train.config"],
     ["train.data"],

@@ -11,14 +11,7 @@ from typing import Any
 from store.write.files import replacing
 from train.errors import ConfigError, OutputError
 
-__all__ = [
-    "Json",
-    "check_output",
-    "make_directory",
-    "read_json",
-    "replace_file",
-    "write_text",
-]
+__all__ = ["Json", "check_output", "make_directory", "read_json", "replace_file", "write_text"]
 
 MAX_JSON_BYTES = 64 << 20
 Json = dict[str, Any]  # an object in a JSON file, or what will be one
@@ -69,7 +62,7 @@ def make_directory(path: Path) -> None:
         ) from error
 
 
-def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Json:
+def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, object]:
     """Read the object in a JSON file.
 
     Raises ValueError if the file cannot be read, is larger than `max_bytes`, or holds anything but

@@ -38,20 +38,17 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         allow_abbrev=False,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "runs",
         nargs="+",
         metavar="DIR",
         type=path,
         help="directory of a run: --output-dir of train",
     )
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        type=path,
-        help="also write the tables to FILE.md (Markdown) or FILE.csv (spreadsheet)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    text = "also write the tables to FILE.md (Markdown) or FILE.csv (spreadsheet)"
+    add("--output", metavar="FILE", type=path, help=text)
+    add("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 
@@ -66,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
         name_runs,
         read_splits_of,
     )
-    from train.evaluate.results import json_text
+    from train.records import json_text
     from train.report.console import OutputConsole
     from train.run.results import read_run
 

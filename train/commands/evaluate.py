@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 
 from store.cli.arguments import path, program
-from train.config import Parser, add_scoring_options
+from train.config import Parser, add_scoring_options, reading_of
 from train.errors import store_errors
 from train.files import check_output
 
@@ -48,39 +48,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     runs = parser.add_mutually_exclusive_group(required=True)
     runs.add_argument("--run", type=path, metavar="DIR", help="output directory of the run")
-    runs.add_argument(
-        "--matrix",
-        type=path,
-        nargs="+",
-        metavar="DIR",
-        help="output directories of runs, each tested on each store",
+    text = "output directories of runs, each tested on each store"
+    runs.add_argument("--matrix", type=path, nargs="+", metavar="DIR", help=text)
+    add = parser.add_argument
+    text = "stores of labelled traces"
+    add("--store", type=path, nargs="+", required=True, metavar="STORE", help=text)
+    text = "also write the tables to FILE.html or FILE.md, or everything to FILE.json"
+    add("--output", type=path, metavar="FILE", help=text)
+    add("--json", action="store_true", help="print JSON instead of tables")
+    text = "also judge traces of questions that the run was trained or tuned on"
+    add("--keep-trained-questions", action="store_true", help=text)
+    text = (
+        "question ids that a run and another store have in common are equal by chance, such as row "
+        "numbers: leave nothing out for them"
     )
-    parser.add_argument(
-        "--store",
-        type=path,
-        nargs="+",
-        required=True,
-        metavar="STORE",
-        help="stores of labelled traces",
-    )
-    parser.add_argument(
-        "--output",
-        type=path,
-        metavar="FILE",
-        help="also write the tables to FILE.html or FILE.md, or everything to FILE.json",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument(
-        "--keep-trained-questions",
-        action="store_true",
-        help="also judge traces of questions that the run was trained or tuned on",
-    )
-    parser.add_argument(
-        "--unrelated-ids",
-        action="store_true",
-        help="question ids that a run and another store have in common are equal by chance, such "
-        "as row numbers: leave nothing out for them",
-    )
+    add("--unrelated-ids", action="store_true", help=text)
     methods = "all that the run has; with --matrix the detectors and probes that all runs have"
     add_scoring_options(parser, methods, "test on")
     return parser
@@ -96,16 +78,17 @@ def main(argv: Sequence[str]) -> int:
     from train.commands.evaluate_runs import Rules, evaluate_runs, open_run
     from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.evaluate.results import json_text
     from train.outside.methods import load_methods
+    from train.records import json_text
     from train.report.console import OutputConsole
 
     names_text = load_methods(options.models or "") or None
     directories = options.matrix or [options.run]
     is_matrix = options.matrix is not None
     names = name_runs(directories)
+    reading = reading_of(options)
     runs = {
-        name: open_run(directory, options, names_text, with_baselines=not is_matrix)
+        name: open_run(directory, reading, names_text, with_baselines=not is_matrix)
         for name, directory in zip(names, directories, strict=True)
     }
     stores = dict(zip(name_runs(options.store), options.store, strict=True))

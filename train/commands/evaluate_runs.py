@@ -6,7 +6,6 @@ the mean over its seeds, as `predict` writes them.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES
 from store.labels.rule import UNLABELLED, label_scores
 from store.reports import count
-from train.config import scoring_options, scoring_settings
+from train.config import Reading, scoring_settings
 from train.data.batches import TrainingData
 from train.data.questions import Questions, read_questions
 from train.data.requirements import (
@@ -84,12 +83,6 @@ class TestedRun:
     names: list[str]
     thresholds: dict[str, float]
 
-    @property
-    def own_test(self) -> dict[str, float]:
-        """AUROC on the run's own test split, of the mean scores over its seeds."""
-        test = self.frame.test
-        return {name: auroc(test.labels, test.mean(name)) for name in self.names}
-
 
 @dataclass(frozen=True)
 class Tested:
@@ -127,20 +120,22 @@ class Evaluation:
         """Whether each run could be judged on each store."""
         return all(tested.problem is None for tested in self.results)
 
-    def find(self, run: str, store: str) -> Tested:
-        return next(one for one in self.results if (one.run, one.store) == (run, store))
+    @property
+    def own(self) -> set[tuple[str, str]]:
+        """(run, store) where the store is the run's own."""
+        return {(one.run, one.store) for one in self.results if one.own}
 
 
 def open_run(
-    directory: Path, options: Namespace, models_text: str | None, *, with_baselines: bool
+    directory: Path, reading: Reading, models_text: str | None, *, with_baselines: bool
 ) -> TestedRun:
     """Read a finished run; the names are those of a comma-separated text, else all that it has.
 
-    `options` give some settings as they are now (batch size, device). Raises TrainError if there is
-    no finished run, if it has not a name that was asked for, or for a wrong setting.
+    Raises TrainError if there is no finished run, if it has not a name that was asked for, or for a
+    wrong setting.
     """
     models = open_models(directory)
-    config = scoring_settings(models.config, **scoring_options(options))
+    config = scoring_settings(models.config, reading)
     models = replace(models, config=config)
     frame = read_scores(directory / "scores.csv", models.results)
     names = choose_names(models, models_text)
@@ -173,13 +168,10 @@ def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Ru
 class Pair:
     """A run and a store that it can read; `data` has the rows to judge as its test split."""
 
-    run_name: str
-    store_name: str
     run: TestedRun
     data: TrainingData
-    chosen: Rows
     names: list[str]
-    remarks: list[str]
+    tested: Tested  # without metrics
 
 
 def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules: Rules) -> Pair:
@@ -206,7 +198,18 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
         )
     questions = np.unique(asked.keys, return_inverse=True)[1]
     splits = replace(data.splits, test=chosen.rows, labels=labels, questions=questions)
-    return Pair(run_name, store_name, run, replace(data, splits=splits), chosen, names, remarks)
+    tested = Tested(
+        run=run_name,
+        store=store_name,
+        own=is_own,
+        rows=len(chosen.rows),
+        questions=len(np.unique(questions[chosen.rows])),
+        hallucinations=int(labels[chosen.rows].sum()),
+        unlabelled=chosen.n_unlabelled,
+        remarks=[*in_words("chosen_rows", chosen).splitlines(), *remarks],
+        problem=None,
+    )
+    return Pair(run, replace(data, splits=splits), names, tested)
 
 
 def check_fit(
@@ -263,36 +266,24 @@ def read_labels(data: TrainingData) -> tuple[Integers, list[str]]:
 
 def judge_pair(pair: Pair) -> Tested:
     """Score a store's rows with a run, and judge the scores."""
-    splits = pair.data.splits
-    labels = splits.labels_of("test")
-    questions = splits.questions[splits.test]
-    n_positive = int(labels.sum())
-    tested = Tested(
-        run=pair.run_name,
-        store=pair.store_name,
-        own=pair.chosen.is_own,
-        rows=len(labels),
-        questions=len(np.unique(questions)),
-        hallucinations=n_positive,
-        unlabelled=pair.chosen.n_unlabelled,
-        remarks=[*in_words("chosen_rows", pair.chosen).splitlines(), *pair.remarks],
-        problem=None,
-    )
-    if not 0 < n_positive < len(labels):
+    tested = pair.tested
+    if not 0 < tested.hallucinations < tested.rows:
         problem = (
-            f"expected both classes, found {n_positive} hallucinations among "
-            f"{count(len(labels), 'labelled trace')} to judge"
+            f"expected both classes, found {tested.hallucinations} hallucinations among "
+            f"{count(tested.rows, 'labelled trace')} to judge"
         )
         return replace(tested, problem=problem)
+    splits = pair.data.splits
+    labels, questions = splits.labels_of("test"), splits.questions[splits.test]
     run = pair.run
-    own_test = run.own_test
+    val, test = run.frame.val, run.frame.test
     metrics = {}
-    for name, scores in score_names(pair, tested.remarks):
+    for name, scores in score_names(pair):
         judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
-        val = run.frame.val
         fitted: dict[str, Any] = measure_recalibrated(val.labels, val.mean(name), labels, scores)
         fitted |= judge_promise(pair, name, labels, scores, questions)
-        metrics[name] = replace(judged, own_test_auroc=own_test[name], **fitted)
+        own_test = auroc(test.labels, test.mean(name))
+        metrics[name] = replace(judged, own_test_auroc=own_test, **fitted)
     return replace(tested, metrics=metrics)
 
 
@@ -303,7 +294,7 @@ def judge_promise(
     risk = pair.run.models.config.risk
     if risk is None:
         return {}
-    if pair.chosen.is_own:
+    if pair.tested.own:
         return keep_promise(labels, scores, questions, risk, pair.data.splits.seed)
     test = pair.run.frame.test
     threshold = risk_threshold(test.labels, test.mean(name), test.questions, risk)
@@ -313,7 +304,7 @@ def judge_promise(
     return {"risk_threshold": threshold} | found
 
 
-def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def score_names(pair: Pair) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Each name with its scores (n,); a baseline whose column is not finite is only remarked on."""
     scorer = Scorer(pair.run.models, pair.data)
     for name in sorted(pair.names, key=lambda name: (name in REFERENCES, name in PROBES)):
@@ -322,7 +313,7 @@ def score_names(pair: Pair, remarks: list[str]) -> Iterator[tuple[str, NDArray[n
         except DataError as error:
             if name not in REFERENCES:
                 raise
-            remarks.append(f"without {name}: {error}")
+            pair.tested.remarks.append(f"without {name}: {error}")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from urllib.parse import quote
 from rich.console import Console
 
 from train.commands.evaluate_runs import BEST, Evaluation, Tested
-from train.evaluate.results import json_text
 from train.files import make_directory, replace_file, write_text
+from train.records import json_text
 from train.report.console import print_line, print_table
 from train.report.heat_map import Cell, draw_heat_maps
 from train.report.numbers import clean_text, short, with_interval
@@ -99,31 +99,29 @@ def of_run(evaluation: Evaluation, run: str) -> list[str]:
     return list(dict.fromkeys(name for one in tested for name in one.metrics))
 
 
-def find_cell(evaluation: Evaluation, name: str, tested: Tested) -> Cell | None:
-    """AUROC and interval of a name in a run on a store; None where there is none."""
-    name = evaluation.best[tested.run] if name == BEST else name
-    metrics = tested.metrics.get(name)
-    return None if metrics is None else (metrics.auroc, metrics.auroc_ci or ())
+def cells_of(evaluation: Evaluation, name: str) -> dict[tuple[str, str], Cell]:
+    """(run, store) -> AUROC and interval of a name, where there is one."""
+    cells: dict[tuple[str, str], Cell] = {}
+    for tested in evaluation.results:
+        metrics = tested.metrics.get(evaluation.best[tested.run] if name == BEST else name)
+        if metrics is not None:
+            cells[tested.run, tested.store] = metrics.auroc, metrics.auroc_ci or ()
+    return cells
 
 
 def build_matrix(evaluation: Evaluation, name: str, *, intervals: bool) -> Table:
     """AUROCs of one name: a row a run, a column a store; a star where the store is the run's."""
+    cells = cells_of(evaluation, name)
     rows = []
     for run in evaluation.runs:
         label = f"{run} ({evaluation.best[run]})" if name == BEST else run
         texts = []
-        for store in evaluation.stores:
-            tested = evaluation.find(run, store)
-            cell = find_cell(evaluation, name, tested)
-            texts.append(cell_text(cell, intervals) + ("*" if tested.own and cell else ""))
+        for pair in [(run, store) for store in evaluation.stores]:
+            area, interval = cells.get(pair, (None, ()))
+            text = with_interval(area, interval) if area is not None and intervals else short(area)
+            texts.append(text + "*" * (pair in evaluation.own and pair in cells))
         rows.append((clean_text(label), *texts))
     return Table(("trained on", *store_headers(evaluation)), rows)
-
-
-def cell_text(cell: Cell | None, intervals: bool) -> str:
-    if cell is None:
-        return "–"
-    return with_interval(*cell) if intervals else short(cell[0])
 
 
 def store_headers(evaluation: Evaluation) -> list[str]:
@@ -187,21 +185,10 @@ def build_matrix_sections(evaluation: Evaluation) -> Iterator[Section]:
     names = names_of_matrices(evaluation)
     cells = {name: cells_of(evaluation, name) for name in names}
     if any(cells.values()):
-        own = {(one.run, one.store) for one in evaluation.results if one.own}
-        figure = draw_heat_maps(
-            names, list(cells.values()), list(evaluation.runs), list(evaluation.stores), own
-        )
+        runs, stores = list(evaluation.runs), list(evaluation.stores)
+        figure = draw_heat_maps(names, list(cells.values()), runs, stores, evaluation.own)
         shows = "AUROC by run (rows) and store (columns)"
         yield Section("AUROC", picture=Picture(PICTURE, figure, shows))
     for name in names:
         table = build_matrix(evaluation, name, intervals=True)
         yield Section(f"AUROC of {name}", tables=[table])
-
-
-def cells_of(evaluation: Evaluation, name: str) -> dict[tuple[str, str], Cell]:
-    """The cells of a matrix that have a number."""
-    return {
-        (tested.run, tested.store): cell
-        for tested in evaluation.results
-        if (cell := find_cell(evaluation, name, tested)) is not None
-    }

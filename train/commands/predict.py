@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from store.cli.arguments import path, program
 from store.reports import count, say
-from train.config import Parser, add_scoring_options, scoring_options
+from train.config import Parser, add_scoring_options, reading_of
 from train.errors import ConfigError, store_errors
 from train.files import check_output
 
@@ -37,32 +37,20 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--run", type=path, required=True, metavar="DIR", help="output directory of the run"
-    )
-    parser.add_argument(
-        "--store",
-        type=path,
-        nargs="+",
-        required=True,
-        metavar="STORE",
-        help="store of the traces, or several, which are read as one; labels are not needed",
-    )
+    add = parser.add_argument
+    add("--run", type=path, required=True, metavar="DIR", help="output directory of the run")
+    text = "store of the traces, or several, which are read as one; labels are not needed"
+    add("--store", type=path, nargs="+", required=True, metavar="STORE", help=text)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--output", type=path, metavar="FILE", help="write to FILE (default: to the terminal)"
+    text = "write to FILE (default: to the terminal)"
+    where.add_argument("--output", type=path, metavar="FILE", help=text)
+    text = "write a column score_NAME for each name, or replace it"
+    where.add_argument("--to-store", action="store_true", help=text)
+    text = (
+        "score each token as well, by the methods that can: with --to-store as columns "
+        "score_token_NAME, else as JSON lines instead of CSV"
     )
-    where.add_argument(
-        "--to-store",
-        action="store_true",
-        help="write a column score_NAME for each name, or replace it",
-    )
-    parser.add_argument(
-        "--tokens",
-        action="store_true",
-        help="score each token as well, by the methods that can: with --to-store as columns "
-        "score_token_NAME, else as JSON lines instead of CSV",
-    )
+    add("--tokens", action="store_true", help=text)
     add_scoring_options(parser, "its detectors and probes", "score")
     return parser
 
@@ -76,7 +64,6 @@ def main(argv: Sequence[str]) -> None:
     import numpy as np
 
     from train.commands.predictions import (
-        describe_columns,
         names_with_tokens,
         open_output,
         score_tokens,
@@ -89,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     from train.outside.methods import describe_changes
     from train.run.questions import is_trained, read_asked
 
-    guard = open_guard(options.run, options.models, **scoring_options(options))
+    guard = open_guard(options.run, options.models, reading_of(options))
     asked_by_run = read_asked(options.run)
     names = guard.names
     with store_errors():
@@ -101,8 +88,7 @@ def main(argv: Sequence[str]) -> None:
         scores = scorer.scores(names)
         tokens = score_tokens(scorer, of_tokens)
         if options.to_store:
-            columns = write_to_store(data.store, scores, tokens)
-            say(describe_columns(data.store, columns))
+            say(write_to_store(data.store, scores, tokens))
         else:
             with open_output(options.output) as file:
                 if options.tokens:

@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,6 @@ from train.fit.token_scores import token_columns
 from train.run.scoring import Scorer
 
 __all__ = [
-    "describe_columns",
     "names_with_tokens",
     "open_output",
     "score_tokens",
@@ -78,17 +77,28 @@ def score_tokens(scorer: Scorer, names: Sequence[str]) -> TokensByName:
     return found
 
 
-def write_to_store(store: TraceStore, scores: ScoresByName, tokens: TokensByName) -> list[str]:
-    """Write the scores of traces and tokens as float32 columns, all or none; return their names."""
-    of_traces = {f"score_{name}": Column("float32") for name in scores}
-    of_tokens = {
+def write_to_store(store: TraceStore, scores: ScoresByName, tokens: TokensByName) -> str:
+    """Write the scores of traces and tokens as float32 columns, all or none; say what was written.
+
+    Those of an earlier run are replaced.
+    """
+    columns = {f"score_{name}": Column("float32") for name in scores}
+    columns |= {
         f"score_token_{name}": Column("float32", axis=one.axis) for name, one in tokens.items()
     }
     values: list[Iterable[object]] = [one.astype(np.float32) for one in scores.values()]
     values += [one.rows() for one in tokens.values()]
-    columns = of_traces | of_tokens
-    write_columns(store, columns, values)
-    return list(columns)
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
+    with StoreWriter.open(store.path) as writer:
+        if len(writer) != len(store):
+            raise ConfigError(
+                f"{store.path}: expected the {len(store)} traces that were scored, "
+                f"found {len(writer)}: another writer appended meanwhile; run the command again"
+            )
+        writer.set_columns(columns, rows)
+    replaced = [column for column in columns if column in store.schema.columns]
+    text = f"{store.path}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
+    return f"{text} (replaced: {', '.join(replaced)})" if replaced else text
 
 
 def write_json_lines(
@@ -109,37 +119,12 @@ def write_json_lines(
             "trace_id": trace_id,
             "split": split,
             "scores": dict(zip(scores, values, strict=True)),
-            "token_scores": {name: as_numbers(one) for name, one in zip(tokens, row, strict=True)},
+            "token_scores": {
+                name: [number if np.isfinite(number) else None for number in one.tolist()]
+                for name, one in zip(tokens, row, strict=True)
+            },
         }
         file.write(json.dumps(line, allow_nan=False) + "\n")
-
-
-def as_numbers(scores: NDArray[np.float32]) -> list[float | None]:
-    return [number if np.isfinite(number) else None for number in scores.tolist()]
-
-
-def describe_columns(store: TraceStore, columns: Iterable[str]) -> str:
-    """What `write_columns` wrote, `store` being the state before it."""
-    replaced = [column for column in columns if column in store.schema.columns]
-    text = f"{store.path}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
-    return f"{text} (replaced: {', '.join(replaced)})" if replaced else text
-
-
-def write_columns(
-    store: TraceStore, columns: Mapping[str, Column], values: Iterable[Iterable[object]]
-) -> None:
-    """Add columns of scores to the store, or replace those of an earlier run: all or none.
-
-    `values` are, for each column, a value for each trace.
-    """
-    rows = zip(*values, strict=True)
-    with StoreWriter.open(store.path) as writer:
-        if len(writer) != len(store):
-            raise ConfigError(
-                f"{store.path}: expected the {len(store)} traces that were scored, "
-                f"found {len(writer)}: another writer appended meanwhile; run the command again"
-            )
-        writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
 def write_csv(file: TextIO, store: TraceStore, scores: ScoresByName, splits: Sequence[str]) -> None:

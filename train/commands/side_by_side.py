@@ -274,19 +274,15 @@ def read_splits_of(runs: Runs) -> list[Runs]:
     files of the first split were copied, there is nothing to compare.
     """
     first, *others = [run.results.split_seeds for run in runs.values()]
-    further = first[1:]
-    directories = {
-        name: [run.directory / f"split-{seed}" for seed in further] for name, run in runs.items()
-    }
-    has_all = all(path.is_dir() for paths in directories.values() for path in paths)
+    further = [
+        {name: run.directory / f"split-{seed}" for name, run in runs.items()} for seed in first[1:]
+    ]
+    has_all = all(path.is_dir() for paths in further for path in paths.values())
     if not further or any(other != first for other in others) or not has_all:
         return []
     return [
         runs,
-        *(
-            {name: read_run(paths[i]) for name, paths in directories.items()}
-            for i in range(len(further))
-        ),
+        *({name: read_run(path) for name, path in paths.items()} for paths in further),
     ]
 
 

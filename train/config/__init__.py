@@ -1,12 +1,13 @@
 """The settings of a run: one flat dataclass, its command line, and its JSON file."""
 
 from train.config.checks import (
+    Reading,
     check_config,
     check_names,
+    config_of_run,
     make_config,
     own_options,
     scoring_settings,
-    settings_of_run,
 )
 from train.config.command_line import (
     Arguments,
@@ -14,7 +15,7 @@ from train.config.command_line import (
     add_scoring_options,
     build_parser,
     parse_arguments,
-    scoring_options,
+    reading_of,
 )
 from train.config.settings import EACH, OUTSIDE, PATHS, SWITCHES, Config, flag_of, off_flag
 
@@ -26,16 +27,17 @@ __all__ = [
     "Arguments",
     "Config",
     "Parser",
+    "Reading",
     "add_scoring_options",
     "build_parser",
     "check_config",
     "check_names",
+    "config_of_run",
     "flag_of",
     "make_config",
     "off_flag",
     "own_options",
     "parse_arguments",
-    "scoring_options",
+    "reading_of",
     "scoring_settings",
-    "settings_of_run",
 ]

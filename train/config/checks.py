@@ -1,9 +1,9 @@
 """Settings that cannot be used, or contradict each other, are refused before anything is read."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, asdict, fields, replace
+from typing import Any, NamedTuple, cast
 
 from models import DETECTORS, PROBES, REFERENCES
 from models.options import Option
@@ -13,26 +13,26 @@ from store.traces.layers import parse_layers
 from train.config.settings import OUTSIDE, Config, flag_of, is_of_type, option, violated_rule
 from train.errors import ConfigError
 from train.outside.methods import ALL, LOADED
-from train.outside.records import recorded_options
+from train.outside.records import Record, record_of
 
 __all__ = [
+    "Reading",
     "check_config",
     "check_names",
     "check_registered",
-    "check_split",
+    "config_of_run",
     "make_config",
     "own_options",
     "own_setting",
     "scoring_settings",
     "settings_of",
-    "settings_of_run",
 ]
 
 # columns of scores.csv; --models all; the tokens' scores of `probe` would be those of token_probe
 RESERVED = ("trace_id", "side", "split", "label", "question_id", "all", "probe")
 
 
-def make_config(given: Mapping[str, Any], in_file: Mapping[str, Any] | None = None) -> Config:
+def make_config(given: Mapping[str, object], in_file: Mapping[str, object] | None = None) -> Config:
     """The settings that are given, else those in a file, else the defaults; all checked.
 
     Among them are the options of methods from outside that are loaded, as `method_option`.
@@ -45,35 +45,34 @@ def make_config(given: Mapping[str, Any], in_file: Mapping[str, Any] | None = No
     recorded = settings.pop(OUTSIDE, None)
     records = {}
     for name, method in LOADED.items():
-        values = recorded_options(recorded, name)
+        values = dict(record_of(recorded, name).options)
         for one in method.options:
             flag = own_setting(name, one).name
             if flag in settings:
                 values[str(one)] = settings.pop(flag)
-        chosen = {name: {"options": values}}
-        records[name] = method.record(own_options(name, method.options, chosen))
-    config = Config(**settings_of(settings, "settings"), outside=records or None)
+        options = own_options(name, method.options, values)
+        records[name] = asdict(Record(method.place, method.sha256, method.package, options))
+    config = config_of(settings_of(settings, "settings") | {OUTSIDE: records or None})
     check_config(config)
     check_names(config)
     return config
 
 
-def scoring_settings(
-    config: Config,
-    *,
-    batch_size: int | None = None,
-    num_workers: int = 0,
-    force_cpu: bool = False,
-) -> Config:
-    """The settings of a run, with others to read and to score; raises ConfigError for a wrong one.
+class Reading(NamedTuple):
+    """How traces that are scored are read, and where: the settings of a run that may change."""
 
-    Without a `batch_size` it is that of the run.
-    """
+    batch_size: int | None = None  # None: that of the run
+    num_workers: int = 0
+    force_cpu: bool = False
+
+
+def scoring_settings(config: Config, reading: Reading) -> Config:
+    """The settings of a run, to score with; raises ConfigError for a wrong one."""
     config = replace(
         config,
-        num_workers=num_workers,
-        force_cpu=force_cpu,
-        batch_size=config.batch_size if batch_size is None else batch_size,
+        num_workers=reading.num_workers,
+        force_cpu=reading.force_cpu,
+        batch_size=config.batch_size if reading.batch_size is None else reading.batch_size,
         amp=True,
         precision="32",
         follow=False,
@@ -97,46 +96,38 @@ def check_config(config: Config) -> None:
             parse_layers(config.layers)
         except SchemaError as error:
             raise ConfigError(f"--{error}") from error
+    for message in contradictions(config):
+        raise ConfigError(message)
+
+
+def contradictions(config: Config) -> Iterator[str]:
+    """What is not allowed with another setting, or is without it."""
     if not config.amp and config.precision not in ("auto", "32"):
-        raise ConfigError(
-            f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
+        yield f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
+    if config.hold_out is not None and config.split is None:
+        yield "--hold-out: expected --split COLUMN with it, found none"
+    if config.hold_out is not None and (config.split or "").lower().endswith(".csv"):
+        yield f"--hold-out: expected a column as --split, found {config.split!r:.80}"
+    if config.near_duplicates is not None and not config.join_questions:
+        yield "--near-duplicates: not allowed with --no-join-questions"
+    if config.split is not None and config.splits > 1:
+        yield (
+            f"--splits: expected 1 with --split, which gives a single split, found {config.splits}"
         )
-    check_split(config)
-    check_stores(config)
-    if not config.detectors:
-        raise ConfigError(
-            "expected a detector to train, found all of them switched off; name one with --models, "
-            "or leave out what switches it off"
-        )
-
-
-def check_stores(config: Config) -> None:
-    """Raise ConfigError for settings of several or growing stores that contradict each other."""
     if config.replacement and config.weights is None:
-        raise ConfigError("--replacement: expected --weights with it, found none")
-    if not config.follow:
-        return
-    if config.schedule != "constant":
-        raise ConfigError(
+        yield "--replacement: expected --weights with it, found none"
+    if config.follow and config.schedule != "constant":
+        yield (
             "--follow: expected --schedule constant with it, as nobody knows how many steps there "
             f"will be, found {config.schedule}"
         )
     for name in ("on_top_of", "max_traces"):
-        if getattr(config, name) is not None:
-            raise ConfigError(f"--follow: not allowed with {flag_of(name)}")
-
-
-def check_split(config: Config) -> None:
-    """Raise ConfigError for settings of the split that contradict each other."""
-    if config.hold_out is not None and config.split is None:
-        raise ConfigError("--hold-out: expected --split COLUMN with it, found none")
-    if config.hold_out is not None and (config.split or "").lower().endswith(".csv"):
-        raise ConfigError(f"--hold-out: expected a column as --split, found {config.split!r:.80}")
-    if config.near_duplicates is not None and not config.join_questions:
-        raise ConfigError("--near-duplicates: not allowed with --no-join-questions")
-    if config.split is not None and config.splits > 1:
-        raise ConfigError(
-            f"--splits: expected 1 with --split, which gives a single split, found {config.splits}"
+        if config.follow and getattr(config, name) is not None:
+            yield f"--follow: not allowed with {flag_of(name)}"
+    if not config.detectors:
+        yield (
+            "expected a detector to train, found all of them switched off; name one with --models, "
+            "or leave out what switches it off"
         )
 
 
@@ -177,7 +168,12 @@ def check_registered(names: Sequence[str]) -> None:
             )
 
 
-def settings_of(content: object, where: str) -> dict[str, Any]:
+def config_of(settings: Mapping[str, object]) -> Config:
+    """The settings that `settings_of` has checked."""
+    return Config(**cast(dict[str, Any], settings))
+
+
+def settings_of(content: object, where: str) -> dict[str, object]:
     """Check names and types of settings from JSON: an object of them, or with them as "config"."""
     settings = content.get("config", content) if isinstance(content, dict) else content
     if not isinstance(settings, dict):
@@ -195,7 +191,7 @@ def settings_of(content: object, where: str) -> dict[str, Any]:
     return settings
 
 
-def settings_of_run(content: object, where: str) -> dict[str, Any]:
+def config_of_run(content: object, where: str) -> Config:
     """The settings that a run recorded: all that there are, or the run is of another version."""
     settings = settings_of(content, where)
     missing = next((name for name in Config.__annotations__ if name not in settings), None)
@@ -204,7 +200,7 @@ def settings_of_run(content: object, where: str) -> dict[str, Any]:
             f"{where}: expected all settings of a run of this version, found none of "
             f"{flag_of(missing)}; train again"
         )
-    return settings
+    return config_of(settings)
 
 
 def own_setting(name: str, one: Option) -> Field:
@@ -222,20 +218,21 @@ def own_setting(name: str, one: Option) -> Field:
     return setting
 
 
-def own_options(name: str, options: Iterable[str], recorded: object) -> dict[str, Any]:
-    """Values of the `Option`s of a method: as a run records them, else their defaults.
+def own_options(
+    name: str, options: Iterable[str], given: Mapping[str, object]
+) -> dict[str, object]:
+    """Values of the `Option`s of a method: as they are given, else their defaults.
 
     Raises ConfigError for a value of another type, out of its range, or of an option that the
     method does not have.
     """
     own = {str(one): one for one in options if isinstance(one, Option)}
-    given = recorded_options(recorded, name)
     for key in given:
         if key not in own:
             raise ConfigError(
                 f"{name}: expected options of {', '.join(own) or 'none'}, found {key!r:.80}"
             )
-    values = {}
+    values: dict[str, object] = {}
     for key, one in own.items():
         setting = own_setting(name, one)
         value = given.get(key, one.default)

@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from store.cli import arguments
 from store.cli.arguments import Version, attach_values, expand, program
-from train.config.checks import make_config, own_setting, settings_of
+from train.config.checks import Reading, make_config, own_setting, settings_of
 from train.config.settings import OUTSIDE, PATHS, Config, flag_of
 from train.errors import ConfigError
 from train.files import read_json
@@ -23,7 +23,7 @@ __all__ = [
     "add_scoring_options",
     "build_parser",
     "parse_arguments",
-    "scoring_options",
+    "reading_of",
 ]
 
 EXAMPLES = """examples:
@@ -102,23 +102,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action=Version, nargs=0, help="print the version, and that of the format"
     )
-    parser.add_argument(
-        "--config",
-        type=expand,
-        metavar="FILE",
-        help="JSON file of settings, e.g. the run.json of a run; flags take precedence",
-    )
+    text = "JSON file of settings, e.g. the run.json of a run; flags take precedence"
+    parser.add_argument("--config", type=expand, metavar="FILE", help=text)
     existing = parser.add_mutually_exclusive_group()
-    existing.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the unfinished run in the output directory, if there is one",
-    )
-    existing.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="start over and replace the run in the output directory, finished or not",
-    )
+    text = "continue the unfinished run in the output directory, if there is one"
+    existing.add_argument("--resume", action="store_true", help=text)
+    text = "start over and replace the run in the output directory, finished or not"
+    existing.add_argument("--overwrite", action="store_true", help=text)
     group: argparse._ActionsContainer = parser
     for setting in fields(Config):
         if setting.name in SECTIONS:
@@ -172,7 +162,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     if first.models is not None:
         models["models"] = load_methods(first.models)
     else:
-        load_methods(in_file.get("models") or "", files=False)
+        load_methods(str(in_file.get("models") or ""), files=False)
     given = vars(build_parser().parse_args(argv))
     given |= models
     if len(given.get("store", [])) == 1:
@@ -183,7 +173,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     return Arguments(make_config(given, in_file), resume, overwrite)
 
 
-def _read_settings(file: str | None) -> dict[str, Any]:
+def _read_settings(file: str | None) -> dict[str, object]:
     """The settings of --config; {} without it."""
     if not file:
         return {}
@@ -196,28 +186,21 @@ def _read_settings(file: str | None) -> dict[str, Any]:
 
 def add_scoring_options(parser: argparse.ArgumentParser, by_default: str, verb: str) -> None:
     """Add which methods score traces, which traces are refused, how they are read, and where."""
-    parser.add_argument(
-        "--models",
-        metavar="NAMES",
-        help="detectors, probes or baselines of the run, separated by commas; FILE.py:CLASS for "
-        f"one of your own: the file is run (default: {by_default})",
+    add = parser.add_argument
+    text = (
+        "detectors, probes or baselines of the run, separated by commas; FILE.py:CLASS for one of "
+        f"your own: the file is run (default: {by_default})"
     )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help=f"also {verb} traces of another model, other layers or other prompts",
-    )
-    parser.add_argument(
-        "--batch-size", type=int, metavar="INT", help="traces at a time (default: as in the run)"
-    )
-    parser.add_argument(
-        "--num-workers", type=int, default=0, metavar="INT", help="threads that read ahead"
-    )
-    parser.add_argument(
-        "--force-cpu", action="store_true", help="use the CPU even where there is an accelerator"
-    )
+    add("--models", metavar="NAMES", help=text)
+    text = f"also {verb} traces of another model, other layers or other prompts"
+    add("--force", action="store_true", help=text)
+    text = "traces at a time (default: as in the run)"
+    add("--batch-size", type=int, metavar="INT", help=text)
+    add("--num-workers", type=int, default=0, metavar="INT", help="threads that read ahead")
+    text = "use the CPU even where there is an accelerator"
+    add("--force-cpu", action="store_true", help=text)
 
 
-def scoring_options(options: argparse.Namespace) -> dict[str, Any]:
-    """How traces are read, and where: arguments of `scoring_settings`."""
-    return {name: getattr(options, name) for name in ("batch_size", "num_workers", "force_cpu")}
+def reading_of(options: argparse.Namespace) -> Reading:
+    """What the options of `add_scoring_options` say of how traces are read."""
+    return Reading(options.batch_size, options.num_workers, options.force_cpu)

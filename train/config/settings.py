@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from models import DETECTORS, PROBES, REFERENCES
 
@@ -74,7 +74,7 @@ def is_of_type(value: object, kinds: str) -> bool:
     return type(value).__name__ in names.split(" | ")
 
 
-def violated_rule(setting: Field, value: Any) -> str | None:
+def violated_rule(setting: Field, value: object) -> str | None:
     """What is expected of a value and is not so; None if it may be used."""
     if value is None or setting.name == OUTSIDE:  # each method checks its own
         return None
@@ -82,7 +82,7 @@ def violated_rule(setting: Field, value: Any) -> str | None:
         broken = [violated_rule(setting, one) if isinstance(one, str) else "texts" for one in value]
         return next(filter(None, broken), None if value else "one or more")
     if not isinstance(value, str):
-        return _violated_range(value, *setting.metadata["range"])
+        return _violated_range(cast(float, value), *setting.metadata["range"])
     if not value.isprintable():
         return "printable characters"
     pattern, example = FORMS.get(setting.name, (".*", ""))

@@ -18,7 +18,8 @@ from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
 from train.data.features import FeatureCache
-from train.data.splits import Splits, label_column
+from train.data.splits import Splits, label_column, read_splits
+from train.errors import DataError
 
 __all__ = ["TrainingData"]
 
@@ -109,6 +110,27 @@ class TrainingData:
         """The same rows, read with other settings."""
         return replace(self, config=replace(self.config, **changes))
 
+    def with_new_rows(self) -> "TrainingData":
+        """The data with the training traces that were committed since; val and test stay.
+
+        No question of val or test is trained on from here on, also where a new trace shows that it
+        is one with another. Raises DataError if another store than the last of several has grown.
+        """
+        store = self.store.refresh()
+        if store.uuid != self.store.uuid:
+            raise DataError(
+                f"{self.store.location}: --follow: expected that only the last of several stores "
+                "grows, found that another has"
+            )
+        if len(store) == len(self.store):
+            return self
+        drawn = replace(self.config, seed=self.splits.seed)  # the seed of a training is another
+        splits = read_splits(store, drawn)
+        val, test = self.splits.val, self.splits.test
+        kept = splits.questions[np.concatenate([val, test])]
+        train = splits.train[~np.isin(splits.questions[splits.train], kept)]
+        return replace(self, store=store, splits=replace(splits, train=train, val=val, test=test))
+
     def reading(self, reader: Any, layers: Sequence[int] | None = None) -> "TrainingData":
         """The same rows, of which only what a detector or a probe reads is read.
 
@@ -186,9 +208,9 @@ class TrainingData:
         """The column of the store that is read for a role."""
         return self.config.replaced.get(role, role)
 
-    def select(self, roles: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def select(self, roles: Iterable[str]) -> dict[str, dict[str, str | RowRanges]]:
         """What to read of the columns, in the form of `TraceStore.read`."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, str | RowRanges]] = {}
         narrowed, positions = self.layers_of
         for role, name in self.names(roles).items():
             parts = found.setdefault(name, {})

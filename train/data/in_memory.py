@@ -85,7 +85,10 @@ def describe(name: str, values: ColumnValues, layers: Layers) -> Column:
 
 
 def take(
-    values: ColumnValues, rows: Rows, ranges: RowRanges | None, layers: Any = slice(None)
+    values: ColumnValues,
+    rows: Rows,
+    ranges: RowRanges | None,
+    layers: list[int] | slice = slice(None),
 ) -> ColumnValues:
     """Rows of a column, of a ragged one the items in `ranges`; of each item some layers."""
     if isinstance(values, list):
@@ -104,15 +107,16 @@ class DataInMemory(TrainingData):
     """Training data whose store is a `MemoryStore`."""
 
     def loader(  # type: ignore[override]
-        self, split: str, roles: Sequence[str], *_: Any, rows: Any = None, **__: Any
+        self, split: str, roles: Sequence[str], *_: object, rows: Rows | None = None, **__: object
     ) -> Iterator[Batch]:
         """Batches of the rows of a split, or of some of them, in order."""
         rows = self.splits.rows(split) if rows is None else rows
         for first in range(0, len(rows), self.config.batch_size):
             yield self.read(rows[first : first + self.config.batch_size], roles)
 
-    def read(self, rows: Any, roles: Sequence[str]) -> Batch:
+    def read(self, rows: Sequence[int] | Rows, roles: Sequence[str]) -> Batch:
         """Some rows, of which only the layers and tokens of `reading` are there."""
+        rows = np.asarray(rows, np.int64)
         batch = cast(MemoryStore, self.store).batch
         names = self.names(roles)
         narrowed, positions = self.layers_of

@@ -37,9 +37,10 @@ from train.data.splits import (
     read_splits,
     read_values,
 )
-from train.data.token_labels import ROLE, check_token_labels, find_unusable, has_labelled_tokens
+from train.data.token_labels import ROLE, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError, OneClassError
 from train.outside.methods import ALL
+from train.outside.records import record_of
 
 __all__ = [
     "Work",
@@ -218,36 +219,27 @@ def open_store(path: Path, config: Config) -> TraceStore:
         raise ConfigError(f"--cache-size: {error}") from error
 
 
-def names_that_learn(names: Iterable[str], data: TrainingData) -> list[str]:
+def names_that_learn(names: Sequence[str], data: TrainingData) -> list[str]:
     """The names without those that `all` took in and that cannot learn from labels of tokens here.
 
     Raises an error if one that was named cannot.
     """
+    flags = [flag_of(setting) for setting in WITHOUT_TOKENS if getattr(data.config, setting)]
+    of_tokens = any(find(name).targets for name in names)
+    problem = find_unusable(data) if of_tokens else None
     found = []
     for name in names:
-        of_tokens = bool(find(name).targets)
-        if of_tokens and name in data.config.detectors:
-            check_token_training(name, data)
-        elif of_tokens and (of_traces(data.config) or find_unusable(data) is not None):
-            continue
-        found.append(name)
+        if not find(name).targets or not (flags or problem):
+            found.append(name)
+        elif name in data.config.detectors:
+            way_out = f"or leave it out with {off_flag(name)}"
+            for flag in flags:
+                raise ConfigError(
+                    f"{flag}: {name} learns from labels of tokens, not of traces, and cannot have "
+                    f"it; leave out {flag}, {way_out}"
+                )
+            raise DataError(f"{data.store.path}: {name}: {problem}, {way_out}")
     return check_any(found, data)
-
-
-def of_traces(config: Config) -> list[str]:
-    """The flags that are set and that methods which learn from labels of tokens cannot have."""
-    return [flag_of(setting) for setting in WITHOUT_TOKENS if getattr(config, setting)]
-
-
-def check_token_training(name: str, data: TrainingData) -> None:
-    """Raise an error if a method cannot learn from labels of tokens, here or with the settings."""
-    way_out = f"or leave it out with {off_flag(name)}"
-    for flag in of_traces(data.config):
-        raise ConfigError(
-            f"{flag}: {name} learns from labels of tokens, not of traces, and cannot have it; "
-            f"leave out {flag}, {way_out}"
-        )
-    check_token_labels(name, data, way_out)
 
 
 def find_remarks(data: TrainingData) -> list[str]:
@@ -468,9 +460,10 @@ def answers_per_question(data: TrainingData) -> float:
     return float(np.bincount(data.splits.questions)[data.splits.questions[data.splits.test]].mean())
 
 
-def settings_for(name: str, config: Config) -> dict[str, Any]:
+def settings_for(name: str, config: Config) -> dict[str, object]:
     """All settings by name, and the options that a detector has for itself."""
-    return asdict(config) | own_options(name, DETECTORS[name].options, config.outside)
+    given = record_of(config.outside, name).options
+    return asdict(config) | own_options(name, DETECTORS[name].options, given)
 
 
 def check_reader(name: str, data: TrainingData, way_out: str) -> None:

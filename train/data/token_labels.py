@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from store.labels.rule import UNLABELLED
 from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
-from train.errors import DataError
 
 __all__ = [
     "ROLE",
     "TokenLabels",
-    "check_token_labels",
     "find_unusable",
     "has_labelled_tokens",
     "has_token_labels",
@@ -74,13 +72,6 @@ def has_labelled_tokens(data: TrainingData) -> bool:
     return has_token_labels(data) and any(
         read_token_labels(data, split).is_labelled.any() for split in SPLITS
     )
-
-
-def check_token_labels(reader: str, data: TrainingData, way_out: str) -> None:
-    """Raise DataError unless a method can learn from the labels of the store's tokens."""
-    problem = find_unusable(data)
-    if problem is not None:
-        raise DataError(f"{data.store.path}: {reader}: {problem}, {way_out}")
 
 
 def find_problems(data: TrainingData) -> Iterator[str]:

@@ -1,23 +1,20 @@
 """The results of a run: the records that results.json holds.
 
-They are made once, by `train.evaluate`; written, read back, compared and shown as they are here. A
-field that has a default is in the file only where its value differs from it.
+They are made once, by `train.evaluate`; written, read back, compared and shown as they are here.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import NoneType
-from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 
 from store.read.joined import JOINED
 from train.files import Json
+from train.records import Range
 
 __all__ = [
     "Choice",
@@ -48,20 +45,15 @@ __all__ = [
     "TrainingFacts",
     "Transfer",
     "Verdict",
-    "WrongValueError",
-    "as_json",
     "best_on_validation",
-    "from_json",
-    "json_text",
     "mean_record",
 ]
 
 Record = TypeVar("Record")
 Key = TypeVar("Key")
 Interval = list[float]  # low and high end, of 95%
-Rule = Mapping[str, Any]  # of a field: its range, and what is expected
-SHARE: Rule = {"range": (0, 1), "expected": "a number from 0 to 1"}
-SEED: Rule = {"range": (0, np.inf), "expected": "an integer of at least 0"}
+Share = Annotated[float, Range(0, 1, "a number from 0 to 1")]
+Seed = Annotated[int, Range(low=0, expected="an integer of at least 0")]
 
 
 @dataclass
@@ -76,7 +68,7 @@ class Metrics:
     threshold below which answers are let through, with its risk, on test.
     """
 
-    auroc: float = field(metadata=SHARE)
+    auroc: Share
     auprc: float | None = None
     base_rate: float | None = None
     ece: float | None = None
@@ -336,7 +328,7 @@ class SplitCounts:
     `joined` are the question ids that ask what an earlier one does.
     """
 
-    seed: int = field(metadata=SEED)
+    seed: Seed
     by: str
     outside: int
     train: Counts
@@ -560,105 +552,6 @@ class Results(Findings):
         return [self] if self.splits is None else self.splits.runs
 
 
-class WrongValueError(ValueError):
-    """A value of JSON that is none of a record: its place, what was expected, what was found."""
-
-    def __init__(self, place: str, expected: str, found: object) -> None:
-        shown = repr(found) if isinstance(found, str) else found
-        super().__init__(f"{place}: {expected}, found {shown}")
-        self.expected = f"{place}: {expected}"
-        self.found = shown
-
-
-def as_json(value: object) -> Any:
-    """A record, or what holds records, as JSON has it; defaults are left out."""
-    if is_dataclass(value):
-        return {
-            one.name: as_json(found)
-            for one in fields(value)
-            if (found := getattr(value, one.name)) != one.default
-        }
-    if isinstance(value, dict):
-        return {key: as_json(one) for key, one in value.items()}
-    return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def json_text(value: object) -> str:
-    """A record as the text of a JSON file; a number that is not finite is null."""
-    return json.dumps(without_infinite(as_json(value)), indent=1, allow_nan=False)
-
-
-def without_infinite(value: Any) -> Any:
-    """What JSON has, with None for NaN and infinity, which it has not."""
-    if isinstance(value, dict):
-        return {key: without_infinite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [without_infinite(one) for one in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def from_json(kind: type[Record], content: object, place: str = "") -> Record:
-    """The record in JSON; raises WrongValueError. Fields that it does not know are left out."""
-    content = cast(Json, checked(dict, content, place))
-    types = types_of(cast(Hashable, kind))
-    values = {}
-    for one in fields(kind):  # type: ignore[arg-type]  # it is a dataclass
-        has_default = one.default is not MISSING or one.default_factory is not MISSING
-        if one.name in content or not has_default:
-            where = f"{place}.{one.name}" if place else one.name
-            value = content.get(one.name)
-            values[one.name] = read_value(types[one.name], value, where, one.metadata)
-    return kind(**values)
-
-
-@cache
-def types_of(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def read_value(kind: Any, value: object, place: str, rule: Rule | None = None) -> Any:
-    """A value of a field: a number, a text, a record, a list or an object of one kind."""
-    kinds = [one for one in get_args(kind) if one is not NoneType]
-    if NoneType in get_args(kind):
-        return None if value is None else read_value(kinds[0], value, place, rule)
-    origin = get_origin(kind)
-    if origin is list:
-        return [
-            read_value(kinds[0], one, f"{place}[{i}]")
-            for i, one in enumerate(checked(list, value, place))
-        ]
-    if origin is dict:
-        found = checked(dict, value, place)
-        return {key: read_value(kinds[1], one, f"{place}.{key}") for key, one in found.items()}
-    if is_dataclass(origin or kind):
-        return from_json(origin or kind, value, place)
-    return checked(kind, value, place, rule)
-
-
-KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "an integer"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a text"),
-    list: ((list,), "a list"),
-    dict: ((dict,), "an object"),
-}
-
-
-def checked(kind: Any, value: object, place: str, rule: Rule | None = None) -> Any:
-    """The value; raises WrongValueError for one of another kind, or out of its range."""
-    if kind is Any:
-        return value
-    kinds, expected = KINDS[str if isinstance(kind, TypeVar) else kind]
-    low, high = (rule or {}).get("range", (-np.inf, np.inf))
-    is_right = type(value) in kinds
-    if is_right and kind in (int, float):
-        is_right = low <= cast(float, value) <= high
-    if not is_right:
-        raise WrongValueError(place, (rule or {}).get("expected", expected), value)
-    return value
-
-
 def mean_record(records: Sequence[Record]) -> Record:
     """The mean of each number that all records have; what is a text is the first's.
 
@@ -668,7 +561,7 @@ def mean_record(records: Sequence[Record]) -> Record:
     return replace(first, **dict(means(records)))  # type: ignore[type-var]  # a dataclass
 
 
-def means(records: Sequence[Record]) -> Iterator[tuple[str, Any]]:
+def means(records: Sequence[Record]) -> Iterator[tuple[str, float | None]]:
     for one in fields(records[0]):  # type: ignore[arg-type]  # it is a dataclass
         values = [getattr(record, one.name) for record in records]
         if all(type(value) in (int, float) for value in values):

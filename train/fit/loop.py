@@ -36,11 +36,9 @@ from store import Batch
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.features import FeatureCache
-from train.data.growing import take_new_rows
 from train.errors import ConfigError, DataError
 from train.evaluate.metrics import Labels, Scores, auroc, refined_losses
 from train.evaluate.results import Epoch
-from train.files import Json
 from train.fit.device import compile_detector, gather_rows
 from train.fit.token_scores import validation_of_tokens
 
@@ -48,6 +46,7 @@ __all__ = ["Best", "Hooks", "Training", "fit", "predict"]
 
 CLIP_NORM = 1.0
 N_NAMED = 4  # traces that a message names
+State = dict[str, Any]  # of a training: tensors and plain values
 
 
 class Best(NamedTuple):
@@ -84,11 +83,7 @@ class Hooks:
 
 
 def fit(
-    fabric: Fabric,
-    detector: Detector,
-    data: TrainingData,
-    hooks: Hooks,
-    state: Json | None = None,
+    fabric: Fabric, detector: Detector, data: TrainingData, hooks: Hooks, state: State | None = None
 ) -> Training:
     """Train a detector for `epochs`, or until `patience` epochs were no better.
 
@@ -168,7 +163,7 @@ class Training:
         """Make one pass over the training rows, or the rest of one, and validate."""
         number = len(self.history)
         if self.config.follow and number:
-            self._feed(take_new_rows(self.data).reading(self.detector))
+            self._feed(self.data.with_new_rows().reading(self.detector))
         self.batches.set_epoch(number)
         self.model.train()
         for i, batch, n_counted in self._shares():
@@ -340,7 +335,7 @@ class Training:
         self._saved_at = time.perf_counter()
         self._saved_step = self.step
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> State:
         """Everything that `load_state_dict` needs to continue: tensors and plain values."""
         return {
             **{name: part.state_dict() for name, part in self._parts().items()},
@@ -354,7 +349,7 @@ class Training:
             "wait_seconds": self.wait_seconds,
         }
 
-    def load_state_dict(self, state: Json) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue a training of the same settings, with any number of processes."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])

@@ -57,7 +57,7 @@ class LayerFeatures:
     known: dict[int, torch.Tensor] = field(default_factory=dict)
     incomplete: set[int] = field(default_factory=set)  # rows that lacked such a number when read
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: NDArray | tuple[slice, int]) -> "LayerFeatures | torch.Tensor":
         if not isinstance(index, tuple):
             rows = self.rows[index]
             return replace(self, rows=rows, shape=(len(rows), *self.shape[1:]))

@@ -13,12 +13,7 @@ from train.data.requirements import columns_of, missing_columns, reader_of
 from train.errors import DataError
 from train.evaluate.metrics import Labels, Scores
 
-__all__ = [
-    "detector_tokens",
-    "probe_tokens",
-    "token_columns",
-    "validation_of_tokens",
-]
+__all__ = ["detector_tokens", "probe_tokens", "token_columns", "validation_of_tokens"]
 
 TokenScores = NDArray[np.float32]  # (n_tokens,)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from train.config import Arguments, Config, make_config
+from train.config import Arguments, Config, Reading, make_config
 from train.data.requirements import open_data
 from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
@@ -48,9 +48,10 @@ class FittedRun:
         """The detectors and probes, to score other traces."""
         directory = self.experiment.directory
         models = trained_models(self.results, directory, directory.path / "results.json")
-        return build_guard(models, choose_names(models, None), force_cpu=models.config.force_cpu)
+        reading = Reading(force_cpu=models.config.force_cpu)
+        return build_guard(models, choose_names(models, None), reading)
 
-    def score(self, traces: Any, *, force: bool = False) -> dict[str, Scores]:
+    def score(self, traces: object, *, force: bool = False) -> dict[str, Scores]:
         """As `Guard.score`, by every detector and probe."""
         return self.guard.score(traces, force=force)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.config import Config, scoring_settings
+from train.config import Config, Reading, scoring_settings
 from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
@@ -57,7 +57,7 @@ class Guard:
         return {name: threshold for name, threshold in found.items() if threshold is not None}
 
     @naming_arguments()
-    def score(self, traces: Any, *, force: bool = False) -> dict[str, Scores]:
+    def score(self, traces: object, *, force: bool = False) -> dict[str, Scores]:
         """Probability of hallucination of each trace, float64 (n_traces,), by each method.
 
         The mean over the seeds, equal to `python -m train predict` bit for bit.
@@ -79,7 +79,7 @@ class Guard:
         """
         return self.read(traces, force=force).scores(self.names)
 
-    def read(self, traces: Any, *, force: bool = False) -> Scorer:
+    def read(self, traces: object, *, force: bool = False) -> Scorer:
         """What scores some traces, checked; the arguments and errors are those of `score`."""
         with store_errors():
             data = read_data(traces, self.names, self.models)
@@ -87,7 +87,7 @@ class Guard:
         return Scorer(self.models, data, remark)
 
     def predict_proba(
-        self, traces: Any, model: str | None = None, *, force: bool = False
+        self, traces: object, model: str | None = None, *, force: bool = False
     ) -> Scores:
         """As of scikit-learn: the probabilities of no hallucination and of one, (n_traces, 2).
 
@@ -101,7 +101,7 @@ class Guard:
         one = replace(self, names=[name]).score(traces, force=force)[name]
         return np.stack([1 - one, one], axis=1)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """As of scikit-learn: the settings of the run, by their names."""
         return asdict(self.config)
 
@@ -163,12 +163,13 @@ def load_run(
     TrainError
         There is no such run, or a file of it is damaged; a method is unknown.
     """
-    options = {"batch_size": batch_size, "num_workers": num_workers, "force_cpu": force_cpu}
-    return open_guard(path, models, **options)
+    return open_guard(path, models, Reading(batch_size, num_workers, force_cpu))
 
 
 def open_guard(
-    path: str | Path, models: str | Sequence[str] | None = None, **options: Any
+    path: str | Path,
+    models: str | Sequence[str] | None = None,
+    reading: Reading = Reading(),  # noqa: B008 - it does not change
 ) -> Guard:
     """As `load_run`, but that errors name flags."""
     place = Path(path)
@@ -178,10 +179,10 @@ def open_guard(
     text = load_methods(text or "")
     found = read_export(place) if place.is_file() else open_models(place)
     names = choose_names(found, text)
-    return build_guard(found, names, **options)
+    return build_guard(found, names, reading)
 
 
-def build_guard(models: TrainedModels, names: list[str], **options: Any) -> Guard:
-    """Methods of a run, their weights in memory; the options are those of `scoring_settings`."""
-    config = scoring_settings(models.config, **options)
+def build_guard(models: TrainedModels, names: list[str], reading: Reading) -> Guard:
+    """Methods of a run, their weights in memory."""
+    config = scoring_settings(models.config, reading)
     return Guard(keep_in_memory(replace(models, config=config), names), names)

@@ -22,21 +22,13 @@ from models import DETECTORS, METHODS, PROBES
 from models.options import Option
 from store.cli.arguments import expand
 from train.errors import ConfigError
-from train.files import Json
-from train.outside.records import ORIGIN_KEYS, entry_of, shorten
+from train.outside.records import NOTHING, ORIGIN_KEYS, record_of, shorten
 from train.outside.source import check_method, describe_failure, methods_of, name_of, run_source
 
 if TYPE_CHECKING:
     from models import Detector, Probe
 
-__all__ = [
-    "LOADED",
-    "Outside",
-    "describe_changes",
-    "forget",
-    "load_chosen",
-    "load_methods",
-]
+__all__ = ["LOADED", "Outside", "describe_changes", "forget", "load_chosen", "load_methods"]
 
 ALL = "all"
 DETECTOR_GROUP = "trace_detectors"
@@ -45,28 +37,19 @@ PROBE_GROUP = "trace_probes"
 
 @dataclass(frozen=True)
 class Outside:
-    """A detector or probe that was loaded from outside."""
+    """A detector or probe that was loaded from outside; where it is from is as of `Record`."""
 
     name: str  # in the registries and results
     method: type[Detector] | Probe
-    place: str  # FILE.py:CLASS, or MODULE:NAME of an installed package
-    sha256: str | None = None  # of the file, in hexadecimal
-    package: str | None = None  # name and version of the installed package
+    place: str
+    sha256: str | None = None
+    package: str | None = None
 
     @property
     def options(self) -> list[Option]:
         """The options that it has for itself."""
         options = getattr(self.method, "options", ())
         return [option for option in options if isinstance(option, Option)]
-
-    def record(self, values: Json) -> Json:
-        """What a run records of it: where it came from, and the values of its options."""
-        return {
-            "place": self.place,
-            "sha256": self.sha256,
-            "package": self.package,
-            "options": values,
-        }
 
 
 LOADED: dict[str, Outside] = {}  # by name
@@ -204,16 +187,15 @@ def describe_changes(recorded: object, names: Sequence[str]) -> list[str]:
     """A warning for each method whose file or package is not that of the run."""
     warnings = []
     for name in names:
-        then = entry_of(recorded, name)
-        if name not in LOADED or not then:
+        then = record_of(recorded, name)
+        if name not in LOADED or then == NOTHING:
             continue
-        now = LOADED[name].record({})
+        now = LOADED[name]
         for key in ORIGIN_KEYS:
-            if now[key] == then.get(key):
-                continue
-            found, expected = shorten(now[key]), shorten(then.get(key))
-            warnings.append(
-                f"warning: {name}: {now['place']} is not what the run was trained with: "
-                f"expected {key} {expected!s:.80}, found {found}"
-            )
+            found, expected = getattr(now, key), getattr(then, key)
+            if found != expected:
+                warnings.append(
+                    f"warning: {name}: {now.place} is not what the run was trained with: "
+                    f"expected {key} {shorten(expected)!s:.80}, found {shorten(found)}"
+                )
     return warnings

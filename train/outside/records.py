@@ -4,19 +4,18 @@ A record may come from anywhere: whatever is not as it is written here counts as
 path in it is ever opened or imported.
 """
 
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from train.files import Json
-
 __all__ = [
+    "NOTHING",
     "ORIGIN_KEYS",
     "Difference",
+    "Record",
     "describe_outside",
-    "entry_of",
     "outside_differences",
-    "recorded_options",
-    "recorded_place",
+    "record_of",
     "shorten",
 ]
 
@@ -25,46 +24,46 @@ ORIGIN_KEYS = ("sha256", "package")
 Difference = tuple[str, object, object]  # what, now, then
 
 
-def entry_of(recorded: object, name: str) -> Json:
-    """What a run recorded of a method from outside; {} where it recorded none, or no such thing."""
-    return as_object(as_object(recorded).get(name))
+@dataclass(frozen=True)
+class Record:
+    """Where a method came from, and the values of its options, which nothing has checked."""
+
+    place: str | None  # FILE.py:CLASS, or MODULE:NAME of an installed package
+    sha256: str | None  # of the file, in hexadecimal
+    package: str | None  # name and version of the installed package
+    options: dict[str, object]
 
 
-def as_object(value: object) -> Json:
+NOTHING = Record(None, None, None, {})
+
+
+def record_of(recorded: object, name: str) -> Record:
+    """What a run recorded of a method from outside; `NOTHING` where it recorded no such thing."""
+    entry = as_object(as_object(recorded).get(name))
+    texts = (entry.get(key) for key in ("place", *ORIGIN_KEYS))
+    place, sha256, package = (one if isinstance(one, str) else None for one in texts)
+    return Record(place, sha256, package, as_object(entry.get("options")))
+
+
+def as_object(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def recorded_options(recorded: object, name: str) -> Json:
-    """The recorded values of the options of a method; not checked."""
-    entry = entry_of(recorded, name)
-    return dict(as_object(entry.get("options")))
-
-
-def recorded_place(recorded: object, name: str) -> str | None:
-    """Where a run had a method from, as it says; not to be imported."""
-    place = entry_of(recorded, name).get("place")
-    return place if isinstance(place, str) else None
-
-
 def outside_differences(now: object, then: object) -> list[Difference]:
-    """What differs between the recorded methods of two runs: what, and both values."""
-    differences = []
+    """What differs between the recorded methods of two runs: what, and both values.
+
+    Of a file its bytes count, of a package its version; not where it lies.
+    """
+    differences: list[Difference] = []
     for name in names_in(now, then):
-        differences += origin_differences(entry_of(now, name), entry_of(then, name))
-        a = recorded_options(now, name)
-        b = recorded_options(then, name)
-        for option in names_in(a, b):
+        a, b = record_of(now, name), record_of(then, name)
+        for key in ORIGIN_KEYS:
+            what = f"{a.place or b.place}: {key}"
+            differences.append((what, shorten(getattr(a, key)), shorten(getattr(b, key))))
+        for option in names_in(a.options, b.options):
             flag = f"--{name}-{option}".replace("_", "-")
-            differences.append((flag, a.get(option), b.get(option)))
+            differences.append((flag, a.options.get(option), b.options.get(option)))
     return [(what, a, b) for what, a, b in differences if a != b]
-
-
-def origin_differences(now: Json, then: Json) -> list[Difference]:
-    """The bytes of the file, or the version of the package; not where it lies."""
-    place = now.get("place") or then.get("place")
-    return [
-        (f"{place}: {key}", shorten(now.get(key)), shorten(then.get(key))) for key in ORIGIN_KEYS
-    ]
 
 
 def names_in(*records: object) -> list[str]:
@@ -84,10 +83,8 @@ def describe_outside(recorded: object) -> list[str]:
     """Each method from outside with its origin and its options, for a report."""
     texts = []
     for name in names_in(recorded):
-        entry = entry_of(recorded, name)
-        file = Path(str(entry.get("place"))).name
-        origin = entry.get("package") or f"sha256 {shorten(entry.get('sha256'))}"
-        texts.append(f"{name} from {file} ({origin})")
-        options = recorded_options(recorded, name)
-        texts += [f"{name}_{key} = {value}" for key, value in options.items()]
+        one = record_of(recorded, name)
+        origin = one.package or f"sha256 {shorten(one.sha256)}"
+        texts.append(f"{name} from {Path(str(one.place)).name} ({origin})")
+        texts += [f"{name}_{key} = {value}" for key, value in one.options.items()]
     return texts

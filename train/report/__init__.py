@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from train.files import make_directory, replace_file, write_text
+from train.records import json_text
 from train.report.evidence import Evidence, gather_evidence
 from train.report.numbers import clean_text
 from train.report.plots import (
@@ -56,7 +57,7 @@ from train.report.tables import (
     changes_labels,
 )
 from train.run.questions import write_asked
-from train.run.results import write_results, write_scores
+from train.run.results import write_scores
 
 if TYPE_CHECKING:
     from train.run.experiment import Experiment
@@ -80,7 +81,7 @@ def write_split(experiment: Experiment, path: Path) -> None:
     """Write the files of a split that programs read."""
     write_scores(path / "scores.csv", experiment.frame, experiment.results)
     write_asked(path, experiment.data.splits)
-    write_results(path / "results.json", experiment.results)
+    write_text(path / "results.json", json_text(experiment.results) + "\n")
 
 
 def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None) -> None:
@@ -92,7 +93,7 @@ def write_pages(evidence: Evidence, output_dir: Path, figures: str | None = None
     write_text(output_dir / "report.html", render_html(title, sections))
     table = build_metrics(evidence.results)
     caption = in_words("caption", evidence.results, title)
-    verdict = in_words("verdict", evidence.shown_results)
+    verdict = in_words("verdict", evidence.results.shown)
     write_text(output_dir / "table.tex", render_latex(table, caption, verdict))
 
 
@@ -175,18 +176,18 @@ def build_tables(evidence: Evidence) -> dict[str, list[Table]]:
     cuts = results.label_sensitivity or []
     tables: dict[str, list[Table | None]] = {
         "metrics": [build_metrics(results, more=True)],
-        "fields": [build_fields(evidence.shown_results)],
+        "fields": [build_fields(evidence.results.shown)],
         "costs": [build_costs(results)],
         "rates": [build_grouped(results, RATES)],
         "promise": [build_grouped(results, GUARANTEE)],
         "wrong_labels": [build_label_noise(results)],
         "left_out": [build_transfer(results)],
         "tokens": [build_tokens(results)],
-        "tests_over_splits": [build_comparisons(evidence.shown_results.comparisons)],
+        "tests_over_splits": [build_comparisons(evidence.results.shown.comparisons)],
         "paired_tests": [build_comparisons(results.comparisons)],
         "other_labels": [build_sensitivity(cuts)] if changes_labels(results) else [],
         "calibration": [build_grouped(results, CALIBRATION)],
-        "mistakes": [build_mistakes(evidence, evidence.best)],
+        "mistakes": [build_mistakes(evidence, evidence.results.shown.best)],
         "traces": [build_traces(evidence.traces)],
         "run": [build_facts(results), build_split(results)],
     }

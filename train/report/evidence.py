@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +63,9 @@ class Evidence:
         return choose_shown(self.kinds, areas)
 
     @property
-    def shown_results(self) -> Results:
-        """The results; of several splits their means."""
-        return self.results.shown
-
-    @property
     def summary(self) -> Entries:
         """Name -> entry; of several splits the means over them."""
-        return self.shown_results.entries
+        return self.results.shown.entries
 
     @property
     def entries(self) -> Entries:
@@ -116,11 +111,6 @@ class Evidence:
     def measured(self, metric: str) -> Areas:
         """A metric on test of each name, in the order of `ranking`."""
         return {name: getattr(self.entries[name].test, metric) for name in self.ranking}
-
-    @property
-    def best(self) -> str:
-        """The detector with the best validation AUROC; without detectors, the best baseline."""
-        return self.shown_results.best
 
     def runs(self, name: str) -> Iterator[tuple[Scores, float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""
@@ -192,7 +182,7 @@ WORDS = {  # key of the provenance -> what it is called
 N_CHARACTERS = 600
 
 
-def describe_traces(provenance: Mapping[str, Any]) -> dict[str, str]:
+def describe_traces(provenance: Mapping[str, object]) -> dict[str, str]:
     """What is recorded of the traces: name -> text, for a table.
 
     Of stores that were merged each is looked at, and different values of a key are joined. The

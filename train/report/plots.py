@@ -94,7 +94,7 @@ def draw_forest(evidence: Evidence) -> Figure:
             if name in rows:
                 draw_row(axes, rows[name], evidence.summary[name].test, kind, styles[name])
     axes.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
-    verdict = evidence.shown_results.verdict
+    verdict = evidence.results.shown.verdict
     if verdict:
         area = evidence.summary[verdict.baseline.rival].test.auroc
         axes.axvline(area, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)

@@ -18,15 +18,7 @@ from matplotlib.figure import Figure
 
 from store.reports import count
 from train.evaluate.results import Entry, Results
-from train.report.numbers import (
-    clean_text,
-    decimals,
-    p_value,
-    share,
-    short,
-    short_p,
-    with_interval,
-)
+from train.report.numbers import clean_text, decimals, p_value, share, short, short_p, with_interval
 from train.report.plots import INK
 from train.report.verdict import FEW, OF_ANSWER, READ, SEEN, case_of, sees
 

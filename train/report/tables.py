@@ -18,7 +18,6 @@ from urllib.parse import quote
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config
 from train.evaluate.results import Cut, PairedTest, Results
-from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, find_mistakes
 from train.report.methods import find_kinds
@@ -169,7 +168,7 @@ def describe_layers(results: Results) -> str:
     return f"{text} (counted from 1: the store does not record their numbers)"
 
 
-def changed_settings(config: Json) -> list[str]:
+def changed_settings(config: Mapping[str, object]) -> list[str]:
     """Settings, as NAME = VALUE, that differ from their defaults, without the paths."""
     defaults = asdict(Config())
     changed = [

@@ -21,21 +21,24 @@ import torch
 from torch import Tensor, nn
 
 from train.errors import CheckpointError
-from train.evaluate.results import TrainingFacts, WrongValueError, as_json, from_json
-from train.files import Json, make_directory, replace_file
+from train.evaluate.results import TrainingFacts
+from train.files import make_directory, replace_file
+from train.records import WrongValueError, as_json, from_json
 
 __all__ = [
+    "Checkpoint",
     "FinishedTraining",
     "RunDirectory",
     "TrainingFiles",
-    "check_same_layer",
-    "check_state",
+    "check_layer",
     "load_checkpoint",
     "load_weights",
     "save_checkpoint",
 ]
 
 AGAIN = "remove it and train again"  # --resume begins anew what has no file
+Owner = Mapping[str, str | int]  # its "run", "detector" and "seed"
+Checkpoint = dict[str, Any]  # tensors and plain values, and their owner
 UNREADABLE = (
     RuntimeError,
     pickle.UnpicklingError,
@@ -47,15 +50,15 @@ UNREADABLE = (
 )
 
 
-def save_checkpoint(path: Path, owner: Json, content: Mapping[str, Any]) -> None:
-    """Write tensors and plain values of `owner` = {"run", "detector", "seed"}."""
+def save_checkpoint(path: Path, owner: Owner, content: Mapping[str, object]) -> None:
+    """Write tensors and plain values."""
     buffer = io.BytesIO()  # torch.save to a path turns a full disk into a RuntimeError of its own
     torch.save({"owner": owner, **content}, buffer)
     with replace_file(path) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
-def load_checkpoint(path: Path, owner: Json | None = None) -> Json:
+def load_checkpoint(path: Path, owner: Owner | None = None) -> Checkpoint:
     """Read what `save_checkpoint` wrote onto the CPU.
 
     Raises CheckpointError if the file is missing, unreadable or no checkpoint, or has another owner
@@ -74,7 +77,7 @@ def load_checkpoint(path: Path, owner: Json | None = None) -> Json:
     return check_owner(path, checkpoint, owner)
 
 
-def check_owner(path: Path, checkpoint: Json, owner: Json | None) -> Json:
+def check_owner(path: Path, checkpoint: Checkpoint, owner: Owner | None) -> Checkpoint:
     """The checkpoint; raises CheckpointError if it has another owner than `owner`."""
     found = checkpoint["owner"]
     if owner is not None and found != owner:
@@ -109,7 +112,7 @@ class FinishedTraining:
 
     weights: dict[str, Tensor]
     shapes: dict[str, list[int]]  # column that the detector reads -> shape of one item
-    config: Json
+    config: dict[str, object]
     facts: TrainingFacts
 
 
@@ -127,15 +130,15 @@ class RunDirectory:
     # whether this process continues what an earlier one saved; else files that are there are
     # not read
     resumed: bool = False
-    memory: dict[Path, Json] | None = None  # what is kept in memory, by path; None: files are
+    memory: dict[Path, Checkpoint] | None = None  # what is kept in memory, by path; None: files are
 
-    def save(self, path: Path, owner: Json, content: Mapping[str, Any]) -> None:
+    def save(self, path: Path, owner: Owner, content: Mapping[str, object]) -> None:
         if self.memory is None:
             save_checkpoint(path, owner, content)
         else:
             self.memory[path] = {"owner": owner, **content}
 
-    def load(self, path: Path, owner: Json | None = None) -> Json:
+    def load(self, path: Path, owner: Owner | None = None) -> Checkpoint:
         """What `save` was given; raises CheckpointError as `load_checkpoint`."""
         if self.memory is None:
             return load_checkpoint(path, owner)
@@ -150,17 +153,15 @@ class RunDirectory:
             make_directory(place.parent)
             save_checkpoint(place, content["owner"], content)
 
-    def remove(self, path: Path) -> None:
-        if self.memory is not None:
-            self.memory.pop(path, None)
-        else:
-            path.unlink(missing_ok=True)
-
-    def list(self, pattern: str) -> list[Path]:
-        """The paths of the checkpoints whose names have a form."""
+    def remove(self, pattern: str) -> None:
+        """Remove the checkpoints whose names have a form."""
         if self.memory is None:
-            return list(self.path.glob(pattern))
-        return [path for path in self.memory if path.parent == self.path and path.match(pattern)]
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
+        else:
+            for path in [one for one in self.memory if one.parent == self.path]:
+                if path.match(pattern):
+                    del self.memory[path]
 
     def split(self, seed: int, hold_out: str | None = None) -> RunDirectory:
         """Where the run keeps the files of another split than its first."""
@@ -187,13 +188,13 @@ class TrainingFiles:
     def stem(self) -> str:
         return f"{self.name}-seed{self.seed}{self.trial}"
 
-    def trial_of(self, settings: Json) -> TrainingFiles:
+    def trial_of(self, settings: Mapping[str, object]) -> TrainingFiles:
         """The files of a short training with some settings, which decides about this one's."""
         texts = [f"{one:.3g}" if isinstance(one, float) else str(one) for one in settings.values()]
         return replace(self, trial=TRIAL + "-".join(texts))
 
     @property
-    def owner(self) -> Json:
+    def owner(self) -> Owner:
         return {"run": self.run.id, "detector": self.name, "seed": self.seed}
 
     @property
@@ -210,11 +211,11 @@ class TrainingFiles:
     def log(self) -> Path:
         return self.run.path / "tensorboard" / self.stem
 
-    def save_state(self, state: Json) -> None:
+    def save_state(self, state: Mapping[str, object]) -> None:
         if self.run.memory is None:  # nothing is left to resume from else
             save_checkpoint(self.state, self.owner, state)
 
-    def load_state(self) -> Json | None:
+    def load_state(self) -> Checkpoint | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
         if not self.run.resumed or not self.state.exists():
             return None
@@ -225,8 +226,8 @@ class TrainingFiles:
         content = {key: getattr(finished, key) for key in CONTENT}
         facts = {key: value for key, value in as_json(finished.facts).items() if key not in HERE}
         self.run.save(self.checkpoint, self.owner, content | facts)
-        for path in (self.state, *self.run.list(f"{self.stem}{TRIAL}*.pt")):
-            self.run.remove(path)
+        for pattern in (self.state.name, f"{self.stem}{TRIAL}*.pt"):
+            self.run.remove(pattern)
 
     def load_finished(self) -> FinishedTraining | None:
         """What `finish` wrote in this run; None if the training has not ended yet."""
@@ -241,7 +242,7 @@ class TrainingFiles:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
         return self._read_finished(self.run.load(self.checkpoint, self.owner))
 
-    def _read_finished(self, content: Json) -> FinishedTraining:
+    def _read_finished(self, content: Checkpoint) -> FinishedTraining:
         """A finished training; raises CheckpointError unless a training that ended wrote it."""
         path = self.checkpoint
         if not all(isinstance(content.get(key), dict) for key in CONTENT):
@@ -254,21 +255,11 @@ class TrainingFiles:
         return FinishedTraining(**{key: content[key] for key in CONTENT}, facts=facts)
 
 
-def check_state(files: TrainingFiles, state: Json, layer: int | None) -> None:
-    """Raise CheckpointError for a state that would be continued in another way than it began.
-
-    `layer` is the one that the detector would read, None where it reads several or none.
-    """
-    check_layer(files.state, state["layer"], f"layer {layer}", layer)
-
-
-def check_same_layer(files: TrainingFiles, layer: int | None, earlier: TrainingFacts) -> None:
-    """Raise CheckpointError if a seed would read another layer than an `earlier` one did."""
-    expected = f"layer {layer}, that of seed {files.seed}"
-    check_layer(files.run.path / earlier.checkpoint, earlier.layer, expected, layer)
-
-
 def check_layer(path: Path, found: object, expected: str, layer: int | None) -> None:
+    """Raise CheckpointError unless the training in a file reads the layer that it would now.
+
+    `layer` is None where several are read, or none.
+    """
     if type(found) is not type(layer) or found != layer:
         raise CheckpointError(
             f"{path}: expected a training on {expected}, found layer {found!r:.80}; "

@@ -1,8 +1,7 @@
 """Untrained detectors and their losses, built from settings and from what is read of a store."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
 
 from models import DETECTORS, Detector
 from models.losses import ClassificationLoss
@@ -15,7 +14,6 @@ from train.data.requirements import columns_of, settings_for
 from train.data.token_labels import labelled_in_train
 from train.errors import CheckpointError, ConfigError
 from train.evaluate.metrics import Labels
-from train.files import Json
 
 __all__ = [
     "build_criterion",
@@ -77,7 +75,7 @@ def layer_positions(name: str, data: TrainingData) -> dict[str, int]:
     return positions
 
 
-def settings_of_training(config: Json) -> dict[str, Any]:
+def settings_of_training(config: Mapping[str, object]) -> dict[str, object]:
     """What a finished training was built with, by setting, from the settings in its checkpoint."""
     kinds = {"input_scale": "str | None"} | dict.fromkeys(layer_settings(), "int | None")
     found = {name: config.get(name) for name in kinds}

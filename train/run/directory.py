@@ -7,9 +7,9 @@ import fcntl
 import json
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -18,22 +18,62 @@ from lightning_fabric import Fabric
 from store import TraceStore
 from store.read.joined import prefixes_of
 from store.traces.origin import origins_of
-from train.config import Arguments, Config, flag_of, settings_of_run
+from train.config import Arguments, Config, config_of_run, flag_of
 from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
-from train.files import Json, read_json, write_text
+from train.files import read_json, write_text
 from train.outside.records import Difference, outside_differences
+from train.records import WrongValueError, from_json
 from train.run.checkpoint import RunDirectory
 
 __all__ = [
+    "Inputs",
     "begin_run",
     "check_agreement",
     "describe_store",
     "find_disagreement",
     "lock_directory",
 ]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that the results of a run depend on."""
+
+    store: StoreRecord
+    split_sha256: str | None  # of the rows in each split
+    config: Config
+
+    @classmethod
+    def of(cls, config: Config, data: TrainingData) -> "Inputs":
+        return cls(describe_store(data.store), data.splits.digest(), config)
+
+    def differences(self, other: "Inputs") -> list[Difference]:
+        """What differs from another run; settings without influence may."""
+        pairs: list[Difference] = [
+            (f"store: {key}", getattr(self.store, key), getattr(other.store, key))
+            for key in ("uuid", "generation", "rows")
+        ]
+        # a file of splits may have changed
+        pairs.append(("splits: digest", self.split_sha256, other.split_sha256))
+        pairs += [
+            (flag_of(one.name), getattr(self.config, one.name), getattr(other.config, one.name))
+            for one in fields(Config)
+            if not one.metadata["free"]
+        ]
+        pairs += outside_differences(self.config.outside, other.config.outside)
+        return [(what, one, another) for what, one, another in pairs if one != another]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What run.json has beside the settings."""
+
+    run: str
+    store: StoreRecord
+    split_sha256: str | None = None
 
 
 def begin_run(
@@ -53,25 +93,26 @@ def begin_run(
     """
     if path is None:
         return RunDirectory(Path(), uuid.uuid4().hex, memory={})
-    record = {"layers": layers, **describe_run(arguments.config, data)}
+    inputs = Inputs.of(arguments.config, data)
     file = path / "run.json"
     earlier = read_record(file)
     if earlier is not None and arguments.resume:
-        differences = find_differences(file, earlier, record)
+        differences = find_differences(file, earlier, inputs)
         if differences:
             raise ConfigError(
                 f"--resume: {file}: expected the settings and the store of the run, found "
                 f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
             )
-        return RunDirectory(path, earlier["run"], resumed=True)
+        return RunDirectory(path, str(earlier["run"]), resumed=True)
     if earlier is not None:
         if not arguments.overwrite:
-            check_replaceable(path, earlier, record)
+            check_replaceable(path, earlier, inputs)
         for pattern in ("results.json", "*.pt", "split-*/results.json", "split-*/*.pt"):
             for old in path.glob(pattern):
                 old.unlink(missing_ok=True)
     run = RunDirectory(path, id or uuid.uuid4().hex)
-    write_text(file, json.dumps({"run": run.id, **record}, indent=1) + "\n")
+    record = {"run": run.id, "layers": layers, **asdict(inputs)}
+    write_text(file, json.dumps(record, indent=1) + "\n")
     return run
 
 
@@ -107,7 +148,7 @@ def describe_store(store: TraceStore) -> StoreRecord:
     )
 
 
-def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
+def check_replaceable(path: Path, earlier: dict[str, object], inputs: Inputs) -> None:
     """Raise ConfigError if a new run would replace an unfinished one, or one of other settings."""
     results = read_record(path / "results.json")
     is_finished = results is not None and results.get("run") == earlier.get("run")
@@ -117,7 +158,7 @@ def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
             "continue it, --overwrite to delete it, or another --output-dir"
         )
     try:
-        differences = find_differences(path / "run.json", earlier, record)
+        differences = find_differences(path / "run.json", earlier, inputs)
     except ConfigError as error:
         raise ConfigError(
             f"--output-dir: {path}: there is a run whose settings cannot be compared ({error}); "
@@ -130,41 +171,18 @@ def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
         )
 
 
-def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
+def find_differences(path: Path, earlier: dict[str, object], inputs: Inputs) -> list[str]:
     """What differs from run.json, of everything that the results of a run depend on."""
-    config = settings_of_run(earlier, str(path))
-    if not isinstance(earlier.get("store"), dict) or not isinstance(earlier.get("run"), str):
-        raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
-    then = {"split_sha256": None, **earlier, "config": config}
-    return [f"{what} {a!r} (the run: {b!r})" for what, a, b in compare_records(record, then)]
+    config = config_of_run(earlier, str(path))
+    try:
+        begun = from_json(Begun, earlier)
+    except WrongValueError as error:
+        raise CheckpointError(f"{path}: not the record of a run; give --overwrite") from error
+    then = Inputs(begun.store, begun.split_sha256, config)
+    return [f"{what} {a!r} (the run: {b!r})" for what, a, b in inputs.differences(then)]
 
 
-def describe_run(config: Config, data: TrainingData) -> Json:
-    """Everything that the results of a run depend on."""
-    return {
-        "store": asdict(describe_store(data.store)),
-        "split_sha256": data.splits.digest(),
-        "config": asdict(config),
-    }
-
-
-def compare_records(a: Json, b: Json) -> list[Difference]:
-    """What differs between two records of `describe_run`; settings without influence may."""
-    pairs: list[Difference] = [
-        (f"store: {key}", a["store"][key], b["store"].get(key))
-        for key in ("uuid", "generation", "rows")
-    ]
-    # a file of splits may have changed
-    pairs.append(("splits: digest", a["split_sha256"], b["split_sha256"]))
-    for setting in fields(Config):
-        if not setting.metadata["free"]:
-            name = setting.name
-            pairs.append((flag_of(name), a["config"][name], b["config"][name]))
-    pairs += outside_differences(a["config"]["outside"], b["config"].get("outside"))
-    return [(what, one, other) for what, one, other in pairs if one != other]
-
-
-def read_record(path: Path) -> Json | None:
+def read_record(path: Path) -> dict[str, object] | None:
     """The content of run.json or results.json; None where there is no file."""
     if not path.exists():
         return None
@@ -183,25 +201,25 @@ def check_agreement(fabric: Fabric, config: Config, data: TrainingData) -> None:
     """
     if fabric.world_size == 1:
         return
-    records: list[Json] = [{} for _ in range(fabric.world_size)]
-    mine = {"host": socket.gethostname(), **describe_run(config, data)}
-    torch.distributed.all_gather_object(records, mine)
-    message = find_disagreement(records)
+    mine = socket.gethostname(), Inputs.of(config, data)
+    processes = [mine] * fabric.world_size
+    torch.distributed.all_gather_object(processes, mine)
+    message = find_disagreement(processes)
     if message is not None:
         raise ConfigError(message)
 
 
-def find_disagreement(records: list[Json]) -> str | None:
-    """What differs between the first process and another, by their number; None if nothing."""
-    first = records[0]
-    for rank, other in enumerate(records):
+def find_disagreement(processes: Sequence[tuple[str, Inputs]]) -> str | None:
+    """What differs between the first process, (host, inputs), and another; None if nothing."""
+    first_host, first = processes[0]
+    for rank, (host, other) in enumerate(processes):
         differences = [
-            f"{what} {expected!r:.80} as in process 0 on {first['host']}, found {found!r:.80}"
-            for what, expected, found in compare_records(first, other)
+            f"{what} {expected!r:.80} as in process 0 on {first_host}, found {found!r:.80}"
+            for what, expected, found in first.differences(other)
         ]
         if differences:
             return (
-                f"torchrun: process {rank} on {other['host']}: expected "
+                f"torchrun: process {rank} on {host}: expected "
                 f"{'; '.join(differences)}; give all hosts the same command and files, and where "
                 "the store has just been written, wait until all of them see it"
             )

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
-from train.data.requirements import (
-    Work,
-    also_needed,
-    bytes_per_trace,
-    find_remarks,
-    reader_of,
-)
+from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
@@ -41,15 +35,11 @@ from train.evaluate.results import Results, best_on_validation
 from train.evaluate.strata import Strata, cut_by, judge_within, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.evaluate.transfer import judge_left_out
-from train.files import Json, make_directory
+from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
 from train.run.checkpoint import RunDirectory
-from train.run.detectors import (
-    build_detector,
-    hidden_size,
-    read_layers,
-)
+from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.directory import begin_run, check_agreement, describe_store
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
@@ -110,11 +100,7 @@ def run_experiment(
     results = replace(first.results, config=asdict(config))
     if config.hold_out == EACH:
         results.transfer = [
-            judge_left_out(
-                str(one.data.config.hold_out),
-                one.frame.test,
-                first.frame,
-            )
+            judge_left_out(str(one.data.config.hold_out), one.frame.test, first.frame)
             for one in others
         ]
         of_others = [
@@ -246,7 +232,7 @@ def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> S
     return cut_by(control, frame.val.mean(control), frame.test.mean(control))
 
 
-def describe_machine(fabric: Fabric) -> Json:
+def describe_machine(fabric: Fabric) -> dict[str, object]:
     device = fabric.device.type
     if device == "cuda":
         device = torch.cuda.get_device_name(fabric.device)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from crc32c import crc32c
@@ -15,10 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from train.errors import CheckpointError, ConfigError
-from train.evaluate.results import Results, WrongValueError, as_json, from_json
-from train.files import Json, replace_file
+from train.evaluate.results import Results
+from train.files import replace_file
 from train.outside.methods import LOADED
-from train.run.checkpoint import RunDirectory
+from train.records import WrongValueError, as_json, from_json
+from train.run.checkpoint import Checkpoint, RunDirectory
 from train.run.scoring import TrainedModels, checkpoints_of, needed_by, trained_models
 
 __all__ = ["read_export", "write_export"]
@@ -88,7 +89,7 @@ def short_results(models: TrainedModels, names: Sequence[str]) -> Results:
     )
 
 
-def take_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
+def take_tensors(value: object, place: str, tensors: dict[str, torch.Tensor]) -> object:
     """A value as JSON has it; its tensors are put beside it, by their place in it."""
     if isinstance(value, torch.Tensor):
         tensors[place] = value.clone(memory_format=torch.contiguous_format)
@@ -100,7 +101,7 @@ def take_tensors(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> An
     return value
 
 
-def put_tensors(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def put_tensors(value: object, tensors: Mapping[str, torch.Tensor]) -> object:
     """The opposite of `take_tensors`."""
     if isinstance(value, dict):
         if value.keys() == {TENSOR}:
@@ -123,8 +124,9 @@ def read_export(path: Path) -> TrainedModels:
             raise ValueError(f"checksum {found} instead of {metadata['crc32c']!r:.80}")
         content = json.loads(metadata["content"])
         results = from_json(Results, content["results"])
-        checkpoints: dict[Path, Json] = {
-            Path(name): put_tensors(one, tensors) for name, one in content["checkpoints"].items()
+        checkpoints: dict[Path, Checkpoint] = {
+            Path(name): cast(Checkpoint, put_tensors(one, tensors))
+            for name, one in content["checkpoints"].items()
         }
     except DAMAGE as error:
         raise CheckpointError(

@@ -30,11 +30,7 @@ class TrainingProgress(Progress):
     seconds.
     """
 
-    def __init__(
-        self,
-        visible: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, visible: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(
             TextColumn("{task.description}"),
             TextColumn("epoch {task.fields[epoch]}"),

@@ -8,7 +8,7 @@ and no array is allocated from a number in a file.
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,15 +20,15 @@ from store.traces.question_split import SPLITS
 from train.errors import DataError
 from train.evaluate.frame import Frame, Texts
 from train.evaluate.metrics import Scores, mean_auroc
-from train.evaluate.results import Results, WrongValueError, from_json, json_text
-from train.files import read_json, replace_file, write_text
+from train.evaluate.results import Results
+from train.files import read_json, replace_file
+from train.records import WrongValueError, from_json
 
 __all__ = [
     "FinishedRun",
     "read_results",
     "read_run",
     "read_scores",
-    "write_results",
     "write_scores",
 ]
 
@@ -36,11 +36,6 @@ MAX_SCORES_BYTES = 4 << 30
 MAX_SPLITS = 100  # of --splits
 # the columns of scores.csv before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
-
-
-def write_results(path: Path, results: Results) -> None:
-    """Write the results as JSON."""
-    write_text(path, json_text(results) + "\n")
 
 
 def write_scores(path: Path, frame: Frame[str], results: Results) -> None:
@@ -138,38 +133,32 @@ def read_results(path: Path) -> Results:
 
 
 def read_columns(path: Path, header: list[str], further: Sequence[str] = ()) -> dict[str, Texts]:
-    """The columns of the header, and the further ones, which older runs do not have."""
-    found, *lines = read_lines(path, header, further)
-    cells = np.array(lines, dtype=object).reshape(len(lines), len(found))
-    return dict(zip(found, cells.T, strict=True))
+    """The columns of the header, and the further ones, which older runs do not have.
 
-
-def read_lines(path: Path, header: list[str], further: Sequence[str]) -> Iterator[list[str]]:
-    """The lines of scores.csv, the header first, with the further columns or without; raises
-    DataError."""
+    Raises DataError for a file of others.
+    """
     check_file(path)
     n_bytes = path.stat().st_size
     if n_bytes > MAX_SCORES_BYTES:
         _fail(path, f"at most {MAX_SCORES_BYTES:,} bytes", f"{n_bytes:,}")
+    lines = []
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file, strict=True)
-            found = next(lines, [])
-            check_header(path, [*header, *further] if len(found) > len(header) else header, found)
-            yield found
-            for line in lines:
+            reader = csv.reader(file, strict=True)
+            found = next(reader, [])
+            expected = [*header, *further] if len(found) > len(header) else header
+            if found != expected:
+                missing = [f"no column {name!r}" for name in expected if name not in found]
+                others = f"the columns {', '.join(found)}"
+                _fail(path, f"the columns {', '.join(expected)}", [*missing, others][0])
+            for line in reader:
                 if len(line) != len(found):
-                    _fail(path, f"line {lines.line_num}: {len(found)} values", len(line))
-                yield line
+                    _fail(path, f"line {reader.line_num}: {len(found)} values", len(line))
+                lines.append(line)
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         _fail(path, "the scores of a run", f"no CSV ({error})", error)
-
-
-def check_header(path: Path, header: list[str], found: list[str]) -> None:
-    missing = [f"no column {name!r}" for name in header if name not in found]
-    if found != header:
-        others = f"the columns {', '.join(found)}"
-        _fail(path, f"the columns {', '.join(header)}", [*missing, others][0])
+    cells = np.array(lines, dtype=object).reshape(len(lines), len(found))
+    return dict(zip(found, cells.T, strict=True))
 
 
 def check_file(path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from store import Trace, TraceStore
 from store.errors import closest
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
-from train.config import Config, check_config, settings_of_run
+from train.config import Config, check_config, config_of_run
 from train.data.batches import TrainingData
 from train.data.in_memory import DataInMemory, data_in_memory
 from train.data.requirements import (
@@ -33,7 +33,6 @@ from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results, StoreRecord
-from train.files import Json
 from train.fit.device import (
     build_fabric,
     cpu_arithmetic,
@@ -45,8 +44,8 @@ from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.fit.token_scores import detector_tokens, probe_tokens
 from train.outside.methods import load_chosen
-from train.outside.records import recorded_place
-from train.run.checkpoint import RunDirectory, load_weights
+from train.outside.records import record_of
+from train.run.checkpoint import Checkpoint, RunDirectory, load_weights
 from train.run.detectors import (
     build_detector,
     hidden_size,
@@ -70,6 +69,8 @@ __all__ = [
     "trained_models",
 ]
 
+Loaded = TypeVar("Loaded")
+Shapes = dict[str, tuple[int, ...]]  # column -> shape of one item
 LOCK = RLock()  # the number of threads of arithmetic is one for the process
 
 
@@ -93,13 +94,21 @@ class TrainedModels:
     names: list[str]  # those whose classes this process knows
     # detectors and probes that this process does not know: plug-ins that were not imported
     unknown: list[str]
-    loaded: dict[Hashable, Any] | None = None  # what is built already, where it is kept
+    loaded: dict[Hashable, object] | None = None  # what is built already, where it is kept
     exported: list[str] | None = None  # what a file was made of, by name
 
     @property
     def store(self) -> StoreRecord:
         """What they were trained on."""
         return self.results.store
+
+    def once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
+        """What is loaded, which is kept where `loaded` is."""
+        if self.loaded is None:
+            return load()
+        if key not in self.loaded:
+            self.loaded[key] = load()
+        return cast(Loaded, self.loaded[key])
 
 
 def open_models(directory: Path) -> TrainedModels:
@@ -111,7 +120,7 @@ def open_models(directory: Path) -> TrainedModels:
 
 def trained_models(results: Results, directory: RunDirectory, path: Path) -> TrainedModels:
     """What a run has trained, by its results, read from `path`; raises TrainError for wrong ones"""
-    config = Config(**settings_of_run(results.config, str(path)))
+    config = config_of_run(results.config, str(path))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in REFERENCES:
         raise CheckpointError(
@@ -140,7 +149,7 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
         names = [*models.unknown, *(name for name in models.names if name in DETECTORS | PROBES)]
     for name in names:
         if name in models.unknown:
-            place = recorded_place(models.config.outside, name)
+            place = record_of(models.config.outside, name).place
             trained = "" if place is None else f" (the run had it from {place!r:.200})"
             raise ConfigError(
                 f"--models: the run has a detector {name!r:.80} that this process does not know"
@@ -160,7 +169,7 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
     return names
 
 
-def read_data(traces: Any, names: Sequence[str], models: TrainedModels) -> TrainingData:
+def read_data(traces: object, names: Sequence[str], models: TrainedModels) -> TrainingData:
     """Traces as the test split; raises DataError where a column is missing.
 
     They are a store, its path, those of several, some traces of one, or in memory
@@ -281,7 +290,7 @@ def needed_by(names: Sequence[str], models: TrainedModels) -> list[str]:
     return list(dict.fromkeys([*names, *base_of(names, models.config)]))
 
 
-def checkpoints_of(names: Sequence[str], models: TrainedModels) -> dict[Path, Json]:
+def checkpoints_of(names: Sequence[str], models: TrainedModels) -> dict[Path, Checkpoint]:
     """Everything that scores by these names need; raises CheckpointError."""
     config = models.config
     found = {}
@@ -337,36 +346,30 @@ class Scorer:
         if not len(self.data.splits.test):
             return np.zeros(0)
         with LOCK:
-            return self._score(name)
-
-    def _score(self, name: str) -> Scores:
-        if name in DETECTORS:
-            return self.mean_over_seeds(
-                name, lambda one: predict(self.fabric, one, self.of_detectors, "test")
-            )
-        fitted = load_probe(name, self.models)
-        try:
-            return predict_probe(name, fitted, self.features(name), self.data, "test")
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.data.store.path}: {name}: {error}; give traces of the same model"
-            ) from error
+            if name in DETECTORS:
+                return self.mean_over_seeds(
+                    name, lambda one: predict(self.fabric, one, self.of_detectors, "test")
+                )
+            fitted = load_probe(name, self.models)
+            try:
+                return predict_probe(name, fitted, self.features(name), self.data, "test")
+            except ValueError as error:
+                raise ConfigError(
+                    f"{self.data.store.path}: {name}: {error}; give traces of the same model"
+                ) from error
 
     def score_tokens(self, name: str) -> NDArray[np.float32]:
         """Scores of the tokens of all rows, (n_tokens,), by a method of `names_with_tokens`."""
         if not len(self.data.splits.test):
             return np.zeros(0, np.float32)
         with LOCK:
-            return self._score_tokens(name)
-
-    def _score_tokens(self, name: str) -> NDArray[np.float32]:
-        if name in DETECTORS:
-            return self.mean_over_seeds(
-                name, lambda one: detector_tokens(one, self.data, "test", self.fabric.device)
-            )
-        fitted = load_probe(name, self.models)
-        assert isinstance(fitted, FittedProbe)  # of texts it has no columns for tokens
-        return probe_tokens(reader_of(name, self.data), fitted, self.data, "test")
+            if name in DETECTORS:
+                return self.mean_over_seeds(
+                    name, lambda one: detector_tokens(one, self.data, "test", self.fabric.device)
+                )
+            fitted = load_probe(name, self.models)
+            assert isinstance(fitted, FittedProbe)  # of texts it has no columns for tokens
+            return probe_tokens(reader_of(name, self.data), fitted, self.data, "test")
 
     def mean_over_seeds(self, name: str, score: Callable[[Detector], NDArray]) -> NDArray:
         config = self.data.config
@@ -384,8 +387,12 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
     """A detector with the weights of one training; raises ConfigError if the store does not fit."""
     shapes = data.item_shapes(columns_of(name, data))
     key = name, seed, *shapes.items(), *numbers_of_layers(DETECTORS[name], data)
-    if models.loaded is not None and key in models.loaded:
-        return cast(Detector, models.loaded[key])
+    return models.once(key, lambda: read_detector(name, seed, models, data, shapes))
+
+
+def read_detector(
+    name: str, seed: int, models: TrainedModels, data: TrainingData, shapes: Shapes
+) -> Detector:
     files = models.directory.training(name, seed)
     trained = files.load_trained()
     expected = {role: tuple(shape) for role, shape in trained.shapes.items()}
@@ -396,19 +403,12 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
         )
     detector = build_detector(name, data.with_settings(**settings_of_training(trained.config)))
     load_weights(detector, trained.weights, files.checkpoint)
-    if models.loaded is not None:
-        models.loaded[key] = detector
     return detector
 
 
 def load_probe(name: str, models: TrainedModels) -> AnyFitted:
     """What was fitted of a probe, a baseline or a control."""
-    if models.loaded is not None and name in models.loaded:
-        return cast(AnyFitted, models.loaded[name])
-    fitted = read_probe(name, models)
-    if models.loaded is not None:
-        models.loaded[name] = fitted
-    return fitted
+    return models.once(name, lambda: read_probe(name, models))
 
 
 def read_probe(name: str, models: TrainedModels) -> AnyFitted:

@@ -21,7 +21,7 @@ from train.data.batches import TrainingData
 from train.evaluate.results import Choice, Choices, Epoch
 from train.run.detectors import build_detector, layer_settings, number_of_layer, numbers_of_layers
 
-__all__ = ["describe_settings", "for_trials", "search", "values_of"]
+__all__ = ["Settings", "describe_settings", "for_trials", "search", "values_of"]
 
 N_TRACES = 1024  # of a trial, in train and in validation at most
 EPOCHS = (3, 10)  # of a trial; the second where no trial with the first reaches
@@ -141,6 +141,6 @@ def describe_settings(name: str, data: TrainingData, chosen: Choices) -> Choices
     return {setting: one for setting, one in described.items() if one.value is not None}
 
 
-def values_of(settings: Choices) -> dict[str, Any]:
+def values_of(settings: Choices) -> Settings:
     """The settings that validation chose, by name."""
     return {name: one.value for name, one in settings.items() if one.by == "validation"}

@@ -19,27 +19,21 @@ from train.evaluate.intervals import auroc_interval
 from train.evaluate.judge import Scored, ScoredByName
 from train.evaluate.metrics import Scores, auroc
 from train.evaluate.results import Choices, Epoch, Facts, TrainingFacts
-from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Hooks, Training, fit, predict
 from train.fit.probes import AnyFitted, AnyProbe, score_probe
 from train.fit.token_scores import detector_tokens, probe_tokens, token_columns
 from train.run.checkpoint import (
+    Checkpoint,
     FinishedTraining,
     RunDirectory,
     TrainingFiles,
-    check_same_layer,
-    check_state,
+    check_layer,
     load_weights,
 )
-from train.run.detectors import (
-    build_detector,
-    number_of_layer,
-    set_loss,
-    settings_of_training,
-)
+from train.run.detectors import build_detector, number_of_layer, set_loss, settings_of_training
 from train.run.progress import TrainingProgress
-from train.run.search import describe_settings, for_trials, search, values_of
+from train.run.search import Settings, describe_settings, for_trials, search, values_of
 from train.run.tensorboard import TensorBoardLog
 
 __all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning"]
@@ -179,7 +173,8 @@ class Trainer:
         detector = self.begin(name, data)
         layer = number_of_layer(detector, self.data)
         for run in runs:
-            check_same_layer(files, layer, run)
+            path = self.directory.path / run.checkpoint
+            check_layer(path, run.layer, f"layer {layer}, that of seed {seed}", layer)
         if finished is None:
             finished = self.train_to_the_end(files, detector, data, chosen, seconds)
         load_weights(detector, finished.weights, files.checkpoint)
@@ -210,7 +205,7 @@ class Trainer:
         few = for_trials(data)
         seconds = 0.0
 
-        def try_out(settings: Json, epochs: int) -> Epoch:
+        def try_out(settings: Settings, epochs: int) -> Epoch:
             nonlocal seconds
             one = few.with_settings(**settings, epochs=epochs)
             trial = files.trial_of({**settings, "epochs": epochs})
@@ -261,7 +256,8 @@ class Trainer:
         """
         state = self.read_first(files.load_state)
         if state is not None:
-            check_state(files, state, number_of_layer(detector, data))
+            layer = number_of_layer(detector, data)
+            check_layer(files.state, state["layer"], f"layer {layer}", layer)
         with self.watch(files, state, detector, data) as hooks:
             training = fit(self.fabric, detector, data, hooks, state)
         facts = TrainingFacts(
@@ -288,7 +284,7 @@ class Trainer:
 
     @contextmanager
     def watch(
-        self, files: TrainingFiles, state: Json | None, detector: Detector, data: TrainingData
+        self, files: TrainingFiles, state: Checkpoint | None, detector: Detector, data: TrainingData
     ) -> Iterator[Hooks]:
         """The hooks of a training, which may continue from a state: its bar and its log.
 

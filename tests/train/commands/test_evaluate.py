@@ -11,7 +11,7 @@ from runs import call, train
 from store import Column, Schema, StoreWriter, TraceStore
 from train.commands.main import main
 from train.evaluate.judge import judge_elsewhere
-from train.evaluate.results import as_json
+from train.records import as_json
 from train.report.numbers import with_interval
 
 FLAGS = ["--epochs=1", "--models=lstm_solo,logreg_pca"]

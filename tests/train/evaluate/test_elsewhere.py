@@ -7,7 +7,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from train.evaluate.intervals import auroc_interval
 from train.evaluate.judge import bootstrap_predictions, judge_elsewhere
 from train.evaluate.metrics import auroc, measure
-from train.evaluate.results import as_json
+from train.records import as_json
 
 
 def draw(n=120, seed=0):

@@ -22,11 +22,8 @@ from train.evaluate.results import (
     SplitCounts,
     StrataRecord,
     TrainingFacts,
-    WrongValueError,
-    as_json,
-    from_json,
-    json_text,
 )
+from train.records import WrongValueError, as_json, from_json, json_text
 
 
 def test_nadeau_and_bengio_by_hand():

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from store import Batch, TraceStore
 from train import fit_detectors, load_run
 from train.errors import CheckpointError, ConfigError, DataError
-from train.evaluate.results import as_json
+from train.records import as_json
 from train.run import scoring
 
 SETTINGS = {

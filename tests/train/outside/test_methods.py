@@ -10,7 +10,7 @@ from models import DETECTORS, PROBES, Detector, Option, Probe
 from train.config import own_options, parse_arguments
 from train.errors import ConfigError
 from train.outside.methods import LOADED, describe_changes, forget, load_methods
-from train.outside.records import outside_differences
+from train.outside.records import NOTHING, outside_differences, record_of
 
 HEAD = "from models import Detector, Option, Outputs, Probe\n"
 BODY = """
@@ -256,13 +256,13 @@ def test_recorded_options_are_checked(values, message):
     """They may come from anywhere."""
     options = ["dropout", Option("width", 1, low=1, high=9)]
     with pytest.raises(ConfigError) as caught:
-        own_options("x", options, {"x": {"options": values}})
+        own_options("x", options, values)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("recorded", [None, 3, [], {}, {"x": 3}, {"x": {"options": [1]}}])
 def test_a_record_of_something_else_is_none(recorded):
-    assert own_options("x", [Option("width", 1)], recorded) == {"width": 1}
+    assert record_of(recorded, "x") == NOTHING
     assert describe_changes(recorded, ["x"]) == []
 
 

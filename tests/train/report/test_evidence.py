@@ -39,6 +39,6 @@ def test_the_best_is_chosen_on_validation(make_evidence):
     drawn."""
     evidence = make_evidence()
     evidence.results.models["model_1"].val.auroc = 1.0
-    assert evidence.best == "model_1"
-    assert make_evidence(models=0).best in ("base_0", "base_1")
+    assert evidence.results.shown.best == "model_1"
+    assert make_evidence(models=0).results.shown.best in ("base_0", "base_1")
     assert set(evidence.ranking) == {"model_0", "model_1", "base_0", "base_1"}

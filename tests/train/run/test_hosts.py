@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,9 @@ from store import StoreWriter, TraceStore
 from train.commands.main import main
 from train.config import Config
 from train.errors import ConfigError
+from train.evaluate.results import StoreRecord
 from train.fit.device import build_fabric
-from train.run.directory import find_disagreement
+from train.run.directory import Inputs, find_disagreement
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ["--lstm-hidden", "8", "--force-cpu", "--threads", "1", "--batch-size", "12"]
@@ -145,12 +146,8 @@ def test_hosts_that_see_different_states_of_a_store(make_store, tmp_path):
 
 
 def process(host="a", config=None, **store):
-    return {
-        "host": host,
-        "store": {"uuid": "u", "generation": 3, "rows": 10} | store,
-        "split_sha256": "s",
-        "config": asdict(config or Config()),
-    }
+    record = replace(StoreRecord("s.zarr", "u", 3, 10, [], True), **store)
+    return host, Inputs(record, "s", config or Config())
 
 
 @pytest.mark.parametrize(

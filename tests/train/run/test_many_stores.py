@@ -19,7 +19,6 @@ from store.view import runs as view_runs
 from train.commands.main import main
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.growing import take_new_rows
 from train.data.splits import read_splits
 from train.errors import DataError
 from train.files import read_json
@@ -361,7 +360,7 @@ def test_a_question_of_val_or_test_stays_there(source, tmp_path):
     asked = [source[int(row)]["question_id"] for row in data.splits.test]
     with StoreWriter.open(path) as writer:
         append(writer, source, range(100, 110), lambda row: {"question_id": asked[0], "label": 1})
-    now = take_new_rows(data)
+    now = data.with_new_rows()
     assert len(now.store) == 110
     assert now.splits.test.tolist() == data.splits.test.tolist()
     assert now.splits.train.tolist() == data.splits.train.tolist()
@@ -375,10 +374,10 @@ def test_every_training_goes_on_with_the_split_of_the_run(source, tmp_path):
     data = TrainingData(store, read_splits(store, config), config)
     with StoreWriter.open(path) as writer:
         append(writer, source, range(100, 140))
-    whole = take_new_rows(data).splits.train.tolist()
+    whole = data.with_new_rows().splits.train.tolist()
     assert set(data.splits.train.tolist()) < set(whole)
     for seed in (1, 2):
-        assert take_new_rows(data.with_settings(seed=seed)).splits.train.tolist() == whole
+        assert data.with_settings(seed=seed).with_new_rows().splits.train.tolist() == whole
 
 
 def test_only_the_last_of_several_stores_grows(source, tmp_path):
@@ -392,7 +391,7 @@ def test_only_the_last_of_several_stores_grows(source, tmp_path):
     with StoreWriter.open(paths[0]) as writer:
         append(writer, source, range(150, 160))
     with pytest.raises(DataError, match="only the last of several stores"):
-        take_new_rows(data)
+        data.with_new_rows()
 
 
 BUILD = """

@@ -10,7 +10,7 @@ import pytest
 from runs import make_entries, make_results, train
 
 from train.errors import DataError
-from train.evaluate.results import as_json
+from train.records import as_json
 from train.run.results import KEYS, read_run
 
 
