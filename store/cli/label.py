@@ -12,10 +12,10 @@ from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
-from store.read.notes import notes_path
 from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.rule import ScoreTable
 from store.labels.score_file import read_scores
+from store.read.notes import notes_path
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
 from store.traces.label_keys import LABEL_NAMES_KEY

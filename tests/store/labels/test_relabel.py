@@ -24,10 +24,10 @@ from store import (
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.labels.notes import write_note
-from store.read.notes import Note, notes_path, read_notes
 from store.labels.plan import commit_labels, plan_labels, read_labels
 from store.labels.report import label_lines
 from store.labels.rule import ScoreTable
+from store.read.notes import Note, notes_path, read_notes
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 
