@@ -4,7 +4,7 @@
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale; half an hour or more on two cores
 # make test-vllm  the connector in vLLM itself, on the CPU, in an environment of its own (3 GB)
-# make lint       ruff and mypy; oxlint for the scripts of the page
+# make lint       ruff and mypy; for the scripts of the page oxlint, and where npm is, tsc
 # make docs       build the site in build/site; a dead link or a warning is an error
 # make clean      remove .venv, build/, data/ and runs/
 #
@@ -15,6 +15,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+TSC := $(VENV)/tsc/node_modules/.bin/tsc
 # The tests start many processes, each of which would compile the packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -55,6 +56,10 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(VENV)/bin/oxlint --deny-warnings store/view/page
+	@if command -v npm >/dev/null; then \
+		test -x $(TSC) || npm install --silent --no-audit --no-fund --prefix $(VENV)/tsc typescript@5.9.3; \
+		echo '$(TSC) --project tsconfig.json' && $(TSC) --project tsconfig.json; \
+	else echo 'make: the types of the scripts of the page are not checked: there is no npm'; fi
 
 docs: $(VENV)/docs
 	$(RUN) -m docs.generate

@@ -10,7 +10,7 @@ from store.cli.command import Command, argument, option
 from store.cli.merge import check_new_space
 from store.cli.progress import Progress
 from store.errors import SchemaError
-from store.labels.notes import notes_path, tagged
+from store.read.notes import notes_path, tagged
 from store.read.store import TraceStore
 from store.reports import count, say
 from store.traces.question_split import SPLITS

@@ -4,8 +4,8 @@ The language is small and its parser its own; nothing of a filter is ever execut
 with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`
 (`=` is `==`, `<>` is `!=`), `in (…)`, `contains` or `~` (any case) and `!~`; `len(COLUMN)`, the
 characters of a text or the items of a ragged column, and `n_AXIS`, such as n_tokens; `and`, `or`,
-`not`, in any case, and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is at
-most 1000 characters long.
+`not`, in any case, and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map; `tag`, `note`
+and `noted`, what was noted beside the store. A filter is at most 1000 characters long.
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy as np
 
 from store.errors import SchemaError, closest
 from store.read.polygons import inside_polygon, parse_polygon
-from store.read.single_values import SingleValues
+from store.read.single_values import NOTED, SingleValues
 
 __all__ = ["MAX_LENGTH", "Words", "complete", "filter_rows", "parse_filter", "words_of"]
 
@@ -43,7 +43,8 @@ COMPARE: Mapping[str, Callable] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-SIGNS = {"number": (*COMPARE, "in"), "text": ("==", "!=", "~", "!~", "contains", "in")}
+OF_TEXTS = ("==", "!=", "~", "!~", "contains", "in")
+SIGNS = {"number": (*COMPARE, "in"), "text": OF_TEXTS, "noted": OF_TEXTS}
 SPELLINGS = {"=": "==", "<>": "!=", "contains": "~"}  # what people type first
 WORDS = ("and", "or", "not")
 INSIDE = "inside"
@@ -89,7 +90,8 @@ BEFORE, BEHIND = 24, 16  # characters of a filter that a message shows around th
 
 
 Rows: TypeAlias = Callable[[SingleValues], np.ndarray]  # which rows are meant: bool `(n_rows,)`
-# column -> "number" or "text" if it has one a row, "items" if it is ragged, "map" or "array"
+# column -> "number" or "text" if it has one a row, "items" if it is ragged, "map" or "array";
+# "noted": a text or several that were noted beside the store
 Words: TypeAlias = Mapping[str, str]
 HAVE_LENGTH = ("text", "items")
 
@@ -99,6 +101,7 @@ def words_of(values: SingleValues) -> Words:
     others = dict.fromkeys(values.store.schema.stored, "array")
     others |= dict.fromkeys(values.ragged, "items") | dict.fromkeys(values.maps, "map")
     single = values.kinds | dict.fromkeys(values.counts, "number")
+    others |= {name: kind for name, kind in NOTED.items() if values.is_noted(name)}
     return single | {name: kind for name, kind in others.items() if name not in single}
 
 
@@ -327,7 +330,7 @@ class _Parser:
         after = f"after {column!r} {written}"
         if self.kind in ("sign", "unknown") and self.text in "=<>~!":
             self.fail(f"a value {after}", f"the signs are {' '.join(SIGNS[kind])}")
-        if kind == "text":
+        if SIGNS[kind] is OF_TEXTS:
             if self.kind != "text":
                 self.fail(f"a text in quotes {after}", self.cure_of_text())
             text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])

@@ -5,21 +5,31 @@ store of millions of rows never becomes a list of strings.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import Schema
+from store.read.notes import Note, notes_path, read_notes
 from store.read.searches import count_characters, equal_rows, find_rows, row_blocks
 from store.traces.maps import find_maps
 
-__all__ = ["SingleValues"]
+__all__ = ["NOTED", "SingleValues"]
 
+# what was noted beside the store: name -> "number", or "noted" for texts
+NOTED = {"tag": "noted", "note": "noted", "noted": "number"}
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
+
+
+class Ids(Protocol):
+    """What is asked of its ids."""
+
+    def find_all(self, trace_ids: Sequence[str]) -> np.ndarray: ...
 
 
 class Store(Protocol):
@@ -28,6 +38,9 @@ class Store(Protocol):
     path: Path
     schema: Schema
     provenance: dict[str, Any]
+
+    @property
+    def ids(self) -> Ids: ...
 
     def __len__(self) -> int: ...
 
@@ -86,6 +99,8 @@ class SingleValues:
         """
         if name in self.counts:
             return self.lengths(self.counts[name])
+        if self.is_noted(name):
+            return self._of_notes(lambda note: float(note.label or "nan"), np.float32)
         if self.kind(name) != "number":
             raise SchemaError(f"column {name!r}: expected numbers, found texts; compare with ~")
         if name in self._added:
@@ -134,9 +149,24 @@ class SingleValues:
         Upper and lower case are the same unless `whole`, which means that the row's text must be
         the needle and no more. Raises SchemaError for a column of numbers.
         """
+        if self.is_noted(name):
+            return self._of_notes(lambda note: _has_text(note, name, needle, whole), bool)
         if self.kind(name) != "text":
             raise SchemaError(f"column {name!r}: expected texts, found numbers; compare with ==")
         return self._once((name, needle, whole), lambda: self._search(name, needle, whole))
+
+    def is_noted(self, name: str) -> bool:
+        """Whether a name means what was noted, and no column."""
+        return name in NOTED and name not in self.store.schema.stored and name not in self._added
+
+    def _of_notes(self, value_of: Callable[[Note], float], dtype: DTypeLike) -> np.ndarray:
+        """A value of the note of each row, `(n_rows,)`; nothing is kept: notes come and go."""
+        notes = read_notes(notes_path(self.store.path))
+        rows = self.store.ids.find_all([*notes])
+        is_here = rows >= 0
+        values = np.full(len(self), value_of(Note()), dtype)
+        values[rows[is_here]] = np.array([*map(value_of, notes.values())], dtype)[is_here]
+        return values
 
     def _search(self, name: str, needle: str, whole: bool) -> np.ndarray:
         found = np.zeros(len(self), bool)
@@ -159,3 +189,12 @@ class SingleValues:
             while len(kept) > 1 and sum(each.nbytes for each in kept) > KEPT_BYTES:
                 self._kept.popitem(last=False)
         return found
+
+
+def _has_text(note: Note, name: str, needle: str, whole: bool) -> bool:
+    """Whether a note, or one of its tags, contains or is a text."""
+    texts = [note.note] if name == "note" else note.tags.split() or [""]
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    look = equal_rows if whole else find_rows
+    return bool(look(b"".join(encoded), offsets, needle).any())

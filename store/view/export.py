@@ -229,6 +229,7 @@ def page_text(recorded: dict[str, Any]) -> str:
     scripts = [json.dumps({"imports": modules}), 'import "page/main.js";']
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        "img-src data:; "
         f"script-src data: {' '.join(map(script_hash, scripts))}"
     )
     head = [

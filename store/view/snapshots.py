@@ -11,6 +11,7 @@ import numpy as np
 
 from store.errors import NotFoundError
 from store.read.filters import filter_rows
+from store.read.notes import notes_path, notes_state
 from store.read.store import TraceStore
 from store.view.columns import Table
 from store.view.orders import sorted_rows
@@ -97,9 +98,9 @@ class Snapshots:
 
         Raises StoreError if the filter or the column to sort by is wrong.
         """
-        return self._order(generation, wanted)
+        return self._order(generation, wanted, notes_state(notes_path(self.first.store.path)))
 
-    def _order_rows(self, generation: int, wanted: Wanted) -> np.ndarray:
+    def _order_rows(self, generation: int, wanted: Wanted, _noted: object) -> np.ndarray:
         rows = order_rows(self.table(generation), wanted)
         rows.flags.writeable = False
         return rows

@@ -10,10 +10,10 @@ const whenLost = (error) => {
   throw new Error("the server does not answer: start python -m store view again");
 };
 
-export async function get(path, query, signal) {
+export async function get(path, query) {
   if (isExported) return (await import("/page/recorded.js")).answer(path, query);
   const text = new URLSearchParams(query ?? {}).toString();
-  return checked(await fetch(text ? `${path}?${text}` : path, { signal }).catch(whenLost));
+  return checked(await fetch(text ? `${path}?${text}` : path).catch(whenLost));
 }
 
 export const post = async (path, values) =>
@@ -31,7 +31,12 @@ async function checked(response) {
   throw new Error(message);
 }
 
-export const getJson = async (...request) => (await get(...request)).json();
+/**
+ * @template {string} Path
+ * @param {Path} path
+ * @returns {Promise<AnswerTo<Path>>}
+ */
+export const getJson = async (path, query) => (await get(path, query)).json();
 
 const ARRAYS = {
   float32: Float32Array,
@@ -47,7 +52,7 @@ const ARRAYS = {
   uint64: BigUint64Array,
 };
 
-// Numbers that the server sends as bytes: { values, shape, headers }.
+/** Numbers that the server sends as bytes. @returns {Promise<Numbers>} */
 export async function getArray(...request) {
   const response = await get(...request);
   const shape = response.headers.get("X-Shape").split(",").map(Number);

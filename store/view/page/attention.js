@@ -10,24 +10,23 @@ import {
   pick,
   slider,
   soft,
+  svg,
   wide,
 } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { headParts } from "/page/heads.js";
-import { canvasOf, color, colorOf, downwards, MONO } from "/page/paint.js";
 import { shortText, textOfToken } from "/page/picture.js";
+import { colorOf } from "/page/paint.js";
+import { downwards, drawing, MONO } from "/page/plot.js";
 import { change, numberOf, oneOf, state } from "/page/state.js";
 
 const DEFAULT_THRESHOLD = 0.1;
 const MIN_STEP = 11; // pixels a token
-const MAX_WIDTH = 30_000; // browsers cut wider pictures
+const MAX_WIDTH = 30_000; // more texts of tokens would be slow
 
-export async function showAttention(panel, base, store, row) {
+export async function showAttention(/** @type {Shown} */ { base, store, row, width }) {
   const layers = allLayers(store);
-  if (!layers.length) {
-    panel.replaceChildren(soft("this store has no attn_mean, attn_diag or attn_colsum"));
-    return;
-  }
+  if (!layers.length) return [soft("this store has no attn_mean, attn_diag or attn_colsum")];
   const common = store.attention.length ? store.attention : layers;
   const usual = layers.indexOf(common[common.length >> 1]);
   const layer = Math.floor(numberOf("layer", [0, layers.length - 1], usual));
@@ -42,7 +41,6 @@ export async function showAttention(panel, base, store, row) {
     getJson(`${base}/trace/${row}`),
     at < 0 ? null : getJson(`${base}/trace/${row}/attention/${at}`, of),
   ]);
-  const width = panel.clientWidth - 30;
   const take = (number, head) =>
     change({ layer: layers.indexOf(number), ...(numbers.length ? { one: head } : {}) });
   const heads = await headParts(base, store, row, trace, layers[layer], width, take);
@@ -60,7 +58,7 @@ export async function showAttention(panel, base, store, row) {
   const column = head === "" ? "attn_mean" : ofHeads.column;
   const isThere = store.attention.length || head !== "";
   const none = isThere ? [soft(`${column} has no ${name}`)] : [];
-  const parts = [
+  return [
     heading(trace.texts.trace_id),
     bar(
       slider(name, "layer", ofLayers, (layer) => change({ layer })),
@@ -80,17 +78,16 @@ export async function showAttention(panel, base, store, row) {
         "edges of one head: none is stored; extract --columns default,attn_edges,attn_edge_ends",
       ),
     ...heads,
-  ].filter(Boolean);
-  panel.replaceChildren(...parts);
+  ];
 }
 
 // As the model numbers them: heads may have been kept of more layers than their mean.
-export const allLayers = ({ attention, heads, head_edges: edges }) =>
+export const allLayers = (/** @type {Store} */ { attention, heads, head_edges: edges }) =>
   [...new Set([...attention, ...Object.values(heads).flat(), ...(edges?.layers ?? [])])].sort(
     (a, b) => a - b,
   );
 
-function arcs(trace, edges, width, head, isPart) {
+function arcs(/** @type {Trace} */ trace, /** @type {Edges} */ edges, width, head, isPart) {
   const n = edges.weights.length;
   const note = soft(
     n
@@ -104,40 +101,40 @@ function arcs(trace, edges, width, head, isPart) {
   return [wide(draw(trace, edges, width), width), note];
 }
 
-function draw(trace, edges, place) {
+function draw(/** @type {Trace} */ trace, /** @type {Edges} */ edges, place) {
   const { queries, keys, weights } = edges;
-  const labels = trace.tokens.map((_, t) => shortText(trace, t));
-  const n = labels.length;
+  const n = trace.tokens.length;
   const step = Math.max(MIN_STEP, Math.min(60, Math.floor(place / Math.max(1, n))));
   const reach = queries.reduce((most, query, i) => Math.max(most, query - keys[i]), 1);
   const tall = Math.min(320, Math.max(60, (reach * step) / 2 + 20));
   const width = Math.min(MAX_WIDTH, Math.max(place, n * step));
-  const [canvas, context] = canvasOf(width, tall + 100);
-  canvas.style.maxWidth = "none";
   const x = (i) => (i + 0.5) * step;
-  const ink = colorOf("--heat");
-  const arc = (query, key, weight, isOver) => {
-    context.strokeStyle = `rgba(${ink},${isOver ? 0.15 + 0.85 * weight : 0.06})`;
-    context.lineWidth = 0.5 + 3.5 * weight;
-    const [across, up] = [(x(query) - x(key)) / 2, ((query - key) / reach) * (tall - 8)];
-    context.beginPath();
-    context.ellipse((x(query) + x(key)) / 2, tall, across, up, 0, Math.PI, 2 * Math.PI);
-    context.stroke();
-  };
+  const arcs = [...weights.keys()].map((e) => {
+    const [from, to] = [x(keys[e]), x(queries[e])];
+    const up = ((queries[e] - keys[e]) / reach) * (tall - 8);
+    const d = `M ${from} ${tall} A ${(to - from) / 2} ${up} 0 0 1 ${to} ${tall}`;
+    return svg("path", { d, "stroke-width": 0.5 + 3.5 * weights[e] });
+  });
+  const nShown = Math.min(n, Math.floor(width / step));
+  const names = Array.from({ length: nShown }, (_, i) =>
+    downwards(x(i), tall + 6, shortText(trace, i), { "font-family": MONO, "font-size": 12 }),
+  );
   const paint = (over) => {
-    context.clearRect(0, 0, width, tall + 100);
-    for (let i = weights.length - 1; i >= 0; i -= 1)
-      arc(queries[i], keys[i], weights[i], over < 0 || queries[i] === over || keys[i] === over);
-    context.font = `12px ${MONO}`;
-    for (let i = 0; i < n && x(i) < width; i += 1) {
-      context.fillStyle = color(i === over ? "--mark" : i < trace.prompt_len ? "--soft" : "--ink");
-      downwards(context, labels[i], x(i) + 4, tall + 6, 8);
-    }
+    arcs.forEach((arc, e) => {
+      const isOver = over < 0 || queries[e] === over || keys[e] === over;
+      arc.setAttribute("stroke-opacity", isOver ? 0.15 + 0.85 * weights[e] : 0.06);
+    });
+    names.forEach((name, i) => {
+      const usual = i < trace.prompt_len ? "--soft" : "--ink";
+      name.setAttribute("fill", `var(${i === over ? "--mark" : usual})`);
+    });
   };
+  const strong = { fill: "none", stroke: `rgb(${colorOf("--heat")})` };
+  const picture = drawing(width, tall + 100, svg("g", strong, ...arcs.toReversed()), ...names);
   paint(-1);
   const textOf = (e) =>
     `${textOfToken(trace, queries[e])} → ${textOfToken(trace, keys[e])}  ${numberText(weights[e])}`;
-  explore(canvas, {
+  explore(picture, {
     nx: n,
     label: `attention between ${n} tokens; arrow keys walk through them`,
     cellAt: (px) => [Math.floor(px / step), 0],
@@ -148,5 +145,5 @@ function draw(trace, edges, place) {
     },
     onCell: paint,
   });
-  return canvas;
+  return picture;
 }

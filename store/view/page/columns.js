@@ -1,6 +1,6 @@
 // The columns of the table: their heads, widths and order.
 
-import { $, button, element, numberText } from "/page/dom.js";
+import { $, arrowOf, button, element, numberText } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const WIDTHS = new Map([
@@ -112,8 +112,8 @@ export function columnHead(column, i, view) {
 
 // One stop of Tab for all heads: arrows go on from it, and with Shift change the width.
 function walk(event, { name }) {
-  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+  const [by] = arrowOf(event) ?? [];
+  if (!by) return;
   event.preventDefault();
   if (event.shiftKey) {
     const width = event.currentTarget.offsetWidth + by * STEP;
@@ -145,7 +145,7 @@ function setWidth(name, width) {
 }
 
 function grip({ name }, view) {
-  const made = element("i", { className: "grip", title: "drag: width; double click: as at first" });
+  const made = element("i.grip", { title: "drag: width; double click: as at first" });
   let from = null; // where the mouse went down, and the width there
   made.addEventListener("pointerdown", (event) => {
     event.preventDefault();

@@ -21,11 +21,11 @@ export function uncommon(list, other) {
           ? 1 + longest[(i + 1) * width + j + 1]
           : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
   for (let i = 0, j = 0; i < a.length && j < b.length;) {
-    if (a[i] === b[j]) places.delete(start + i);
     const isBoth = a[i] === b[j];
     const isFirst = longest[(i + 1) * width + j] >= longest[i * width + j + 1];
-    i += isBoth || isFirst;
-    j += isBoth || !isFirst;
+    if (isBoth) places.delete(start + i);
+    if (isBoth || isFirst) i += 1;
+    if (isBoth || !isFirst) j += 1;
   }
   return places;
 }

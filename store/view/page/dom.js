@@ -1,50 +1,70 @@
 // Elements and numbers. Texts of a store only ever become text nodes.
 
+/** @returns {any} */
 export const $ = (selector) => document.querySelector(selector);
 
-export function element(tag, properties = {}, ...children) {
+/**
+ * An element "tag.class.class", with properties, if the first part is none of its children.
+ * @returns {any}
+ */
+export function element(name, ...parts) {
+  const [tag, ...classes] = name.split(".");
   const made = document.createElement(tag);
+  if (classes.length) made.className = classes.join(" ");
+  const properties = parts[0]?.constructor === Object ? parts.shift() : {};
   for (const [key, value] of Object.entries(properties)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (key in made) made[key] = value;
     else made.setAttribute(key, value);
   }
-  made.append(...children.filter((child) => (child ?? false) !== false));
+  made.append(...parts.filter((part) => (part ?? false) !== false));
   return made;
 }
 
-const group =
-  (tag, className) =>
-  (...children) =>
-    element(tag, { className }, ...children);
-export const soft = group("p", "soft");
-export const remark = group("span", "soft");
-export const bar = group("div", "bar");
-export const title = group("h3", "");
+/**
+ * A part of a picture. Colours are names of the style, as var(--ink): a file has them resolved.
+ * @returns {any}
+ */
+export function svg(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+export const soft = (...parts) => element("p.soft", ...parts);
+export const remark = (...parts) => element("span.soft", ...parts);
+export const bar = (...parts) => element("div.bar", ...parts);
+export const title = (...parts) => element("h3", ...parts);
 export const heading = (...children) => element("h2", { dir: "auto" }, ...children);
-export const prose = (text) => element("p", { className: "prose", dir: "auto" }, text);
-export const command = (text) => element("pre", { className: "command" }, text);
+export const prose = (text) => element("p.prose", { dir: "auto" }, text);
+export const command = (text) => element("pre.command", text);
 export const button = (text, onclick, properties = {}) =>
   element("button", { ...properties, onclick }, text);
 
 // A picture that scrolls to the right where it is wider than its place; says so, and what else is
 // to be said of it.
 export function wide(picture, place = Infinity, note = "") {
-  const share = place / Number.parseFloat(picture.style.width);
+  const share = place / picture.width.baseVal.value;
   const cue =
     share < 0.99 ? `${Math.round(100 * share)}% of it is in sight: scroll to the right` : "";
   const said = [note, cue].filter(Boolean).join("; ");
-  return element(
-    "div",
-    { className: "wide" },
-    picture,
-    said && element("p", { className: "soft cue" }, said),
-  );
+  return element("div.wide", picture, said && element("p.soft.cue", said));
 }
 
 // Two numbers, and the colours between them.
-export const legendOf = ([low, high], className = "legend full", ramp = element("i")) =>
-  element("span", { className }, numberText(low), ramp, numberText(high));
+export const legendOf = (
+  /** @type {number[]} */ [low, high],
+  className = "legend full",
+  ramp = element("i"),
+) => element("span", { className }, numberText(low), ramp, numberText(high));
+
+// A sign of a colour, and what it means.
+export function entry(sign, color, text) {
+  const made = element("b", `${sign} `);
+  made.style.color = color;
+  return remark(made, text);
+}
 
 // A menu of names; onPick(name): one was chosen.
 export const menu = (label, names, chosen, onPick, textOf = (name) => name) =>
@@ -57,7 +77,7 @@ export const menu = (label, names, chosen, onPick, textOf = (name) => name) =>
   );
 
 // The same with its name before it.
-export const pick = (label, ...choice) => element("label", {}, `${label} `, menu(label, ...choice));
+export const pick = (label, ...choice) => element("label", `${label} `, menu(label, ...choice));
 
 // A box to tick; onPick(isOn).
 export const checkbox = (text, checked, onPick, properties = {}) =>
@@ -77,7 +97,6 @@ export const checkbox = (text, checked, onPick, properties = {}) =>
 export const slider = (text, label, limits, onPick) =>
   element(
     "label",
-    {},
     `${text} `,
     element("input", {
       type: "range",
@@ -86,6 +105,10 @@ export const slider = (text, label, limits, onPick) =>
       ...limits,
     }),
   );
+
+// A number as JSON has it: missing ones are null, infinite ones texts.
+export const numberOf = (/** @type {Cell} */ value) =>
+  value === null ? NaN : Number(String(value).replace("inf", "Infinity"));
 
 export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
@@ -116,8 +139,13 @@ export function showError(error) {
   $("#error").hidden = !error;
 }
 
-export function showTip(text, x, y) {
+let tipPlace = [0, 0];
+
+// A text beside a place of the window; without one, where the last text was.
+export function showTip(text, /** @type {number[]} */ place = tipPlace) {
   const tip = $("#tip");
+  const [x, y] = place;
+  tipPlace = place;
   tip.hidden = !text;
   if (!text) return;
   tip.textContent = text;
@@ -127,3 +155,8 @@ export function showTip(text, x, y) {
 }
 
 export const hasModifier = (event) => event.ctrlKey || event.metaKey || event.altKey;
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+// Where an arrow key leads, to the right and downwards; of any other key: nowhere.
+export const arrowOf = (event) => (hasModifier(event) ? undefined : ARROWS[event.key]);

@@ -2,8 +2,9 @@
 
 import { getArray, isExported } from "/page/api.js";
 import { bar, legendOf, numberText, own, pick, soft, title, wide } from "/page/dom.js";
-import { color } from "/page/paint.js";
-import { cells, levelIn, limits, picture } from "/page/picture.js";
+import { shareOf } from "/page/paint.js";
+import { cells, LEFT, limits, picture } from "/page/picture.js";
+import { rect, text } from "/page/plot.js";
 import { change, oneOf } from "/page/state.js";
 
 const MEANINGS = {
@@ -16,7 +17,15 @@ const SUMMARIES = {
 };
 
 // The parts for the tab attention; layer: as the model numbers it; onLayer(number, head): one was chosen.
-export async function headParts(base, store, row, trace, layer, width, onLayer) {
+export async function headParts(
+  base,
+  /** @type {Store} */ store,
+  row,
+  /** @type {Trace} */ trace,
+  layer,
+  width,
+  onLayer,
+) {
   const names = Object.keys(store.heads);
   if (!names.length) return [];
   const first = Object.keys(MEANINGS).find((name) => names.includes(name)) ?? names[0];
@@ -50,13 +59,19 @@ export async function headParts(base, store, row, trace, layer, width, onLayer) 
   ];
 }
 
-function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, meaning, onLayer) {
+function grid(
+  /** @type {Numbers} */ { values, shape: [nLayers, nHeads] },
+  layers,
+  chosen,
+  meaning,
+  onLayer,
+) {
   const across = Math.max(10, Math.min(26, Math.floor(300 / nHeads)));
   const tall = Math.max(4, Math.min(20, Math.floor(360 / nLayers)));
   const between = limits(values);
   const valueAt = (head, layer) => values[layer * nHeads + head];
-  const level = (head, layer) => levelIn(valueAt(head, layer), between);
-  const { canvas, context, left, height } = cells(nHeads, nLayers, [across, tall], level, {
+  const level = (head, layer) => shareOf(valueAt(head, layer), between);
+  const made = cells(nHeads, nLayers, [across, tall], level, {
     names: layers,
     chosen,
     bottom: 18,
@@ -66,14 +81,15 @@ function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, meaning, onL
     choose: (head, layer) => onLayer(layers[layer], head),
   });
   if (chosen >= 0) {
-    context.strokeStyle = color("--ink");
-    const top = height - (chosen + 1) * tall;
-    context.strokeRect(left + 0.5, top + 0.5, across * nHeads - 1, tall - 1);
+    const top = (nLayers - chosen - 1) * tall;
+    const mark = rect(LEFT + 0.5, top + 0.5, across * nHeads - 1, tall - 1, "none");
+    mark.setAttribute("stroke", "var(--ink)");
+    made.append(mark);
   }
   for (let head = 0; head < nHeads; head += Math.ceil(18 / across))
-    context.fillText(head, left + head * across + 2, height + 13);
+    made.append(text(LEFT + head * across + 2, tall * nLayers + 13, head));
   return [
     soft(`layers from below, heads to the right: ${meaning}  `, legendOf(between)),
-    wide(canvas),
+    wide(made),
   ];
 }

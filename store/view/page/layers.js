@@ -21,12 +21,10 @@ const MEANINGS = {
 };
 const SCORES = /^score_token_/;
 
-export async function showLayers(panel, base, store, row) {
+export async function showLayers(/** @type {Shown} */ { base, store, row, width }) {
   const probes = store.tokens.filter((name) => SCORES.test(name));
-  if (!store.pictures.length && !probes.length) {
-    panel.replaceChildren(soft("this store has no hidden_states and no lens_entropy"));
-    return;
-  }
+  if (!store.pictures.length && !probes.length)
+    return [soft("this store has no hidden_states and no lens_entropy")];
   const advice = element("div");
   const toMap = (layer) => {
     const map = mapOfLayer(store, layer);
@@ -35,24 +33,31 @@ export async function showLayers(panel, base, store, row) {
   };
   const what = oneOf("what", store.pictures, store.pictures[0]);
   const path = `${base}/trace/${row}`;
-  const [trace, found, ...scores] = await Promise.all([
-    getJson(path),
+  const arrays = probes.map((name) => getArray(`${path}/tokens/${encodeURIComponent(name)}`));
+  const [trace, found, scores] = await Promise.all([
+    getJson(`${base}/trace/${row}`),
     what ? getArray(`${path}/layers/${what}`) : null,
-    ...probes.map((name) => getArray(`${path}/tokens/${encodeURIComponent(name)}`)),
+    Promise.all(arrays),
   ]);
-  const width = panel.clientWidth - 30;
   const ends = trace.prompt_len ? "; the line is where the answer begins" : "";
-  panel.replaceChildren(
+  return [
     heading(trace.texts.trace_id),
     ...(found ? states(store, trace, what, found, width, toMap) : []),
     advice,
     ...probes.flatMap((name, i) => probe(trace, name, scores[i].values, width)),
     soft(`tokens from left to right${ends}`),
     ...separability(store, width, toMap),
-  );
+  ];
 }
 
-function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width, toMap) {
+function states(
+  /** @type {Store} */ store,
+  /** @type {Trace} */ trace,
+  what,
+  /** @type {Numbers} */ { values, shape: [nTokens, nLayers] },
+  width,
+  toMap,
+) {
   const nameOf = (name) => NAMES[name] ?? name;
   const choose = (name) => change({ what: name });
   const select = menu("what the picture shows", store.pictures, what, choose, nameOf);
@@ -92,7 +97,7 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
   ];
 }
 
-function probe(trace, name, values, width) {
+function probe(/** @type {Trace} */ trace, name, values, width) {
   const between = limits(values);
   return [
     title(`${name}: how much a detector suspects each token  `, legendOf(between)),

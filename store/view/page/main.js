@@ -2,10 +2,17 @@
 
 import { get, getJson, isExported } from "/page/api.js";
 import { showAttention } from "/page/attention.js";
-import { $, button, checkbox, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
+import {
+  closeChooser,
+  columnChoice,
+  hideChooser,
+  openChooser,
+  redrawChooser,
+} from "/page/chooser.js";
+import { $, arrowOf, element, hasModifier, showError, showTip, soft } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
-import { showGroups } from "/page/groups.js";
+import { showGroups } from "/page/lists.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
 import { showMap } from "/page/map.js";
@@ -27,10 +34,11 @@ const TABS = {
   scores: { draw: showScores, reads: ["filter", "score", "other", "threshold", "log"] },
 };
 const FIRST_TAB = "trace";
+const NOTED = /\b(tag|note|noted)\b/; // in a filter
 const POLL_MS = 15_000;
-const SKELETON_MS = 150;
 const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
 
+/** @type {Store[]} */
 let stores = [];
 let position = -1; // of the trace in the table
 let tableError = null; // why the table shows no rows
@@ -163,24 +171,6 @@ async function drawSides() {
 
 let drawn = ""; // the trace and the tab in the panel
 
-// What stands in the panel is not that of the new tab: after a moment it goes.
-function skeleton(panel, isOfRows) {
-  const now = isOfRows ? tabName() : `${tabName()} ${state.row}`;
-  const isOther = now !== drawn;
-  drawn = now;
-  const before = panel.firstChild;
-  const bars = () => {
-    if (panel.firstChild === before) panel.replaceChildren(...[60, 90, 80, 40].map(bone));
-  };
-  return isOther ? setTimeout(bars, SKELETON_MS) : 0;
-}
-
-function bone(percent) {
-  const made = element("i", { className: "bone" });
-  made.style.width = `${percent}%`;
-  return made;
-}
-
 async function drawSide(panel) {
   showTip("");
   sideError = null;
@@ -193,14 +183,17 @@ async function drawSide(panel) {
     panel.replaceChildren(soft(store().rows ? "choose a trace: click on a row, or j" : advice));
     return;
   }
-  const timer = skeleton(panel, isOfRows);
+  const now = isOfRows ? tabName() : `${tabName()} ${state.row}`;
+  panel.classList.toggle("other", now !== drawn); // what stands there is not of the new tab
+  drawn = now;
   try {
+    const width = panel.clientWidth - 30;
+    const about = { base: base(), store: store(), row: state.row, query: query(), width };
     await keepFocus(panel, async () => {
-      await draw(panel, base(), store(), state.row, query());
-      clearTimeout(timer);
+      const parts = (await draw(about)).filter(Boolean);
+      if (parts[0] !== panel.firstChild) panel.replaceChildren(...parts);
     });
   } catch (error) {
-    clearTimeout(timer);
     panel.replaceChildren();
     sideError = error;
     if (!tableError) showError(sideError);
@@ -208,62 +201,14 @@ async function drawSide(panel) {
   showIgnored();
 }
 
-let histogram = null; // that is open: its column, and the rest of the filter
-
-// How often a column has which numbers or texts.
-async function countsOf({ name, kind }, event) {
-  const from = event.currentTarget;
-  const open = (box) => openChooser([box], from);
-  try {
-    if (kind === "text") {
-      await showGroups(base(), query(), name, open);
-      return;
-    }
-    await showHistogram(base(), query(), name, store().labels, open);
-    histogram = { name, rest: filterBeside(name) };
-  } catch (error) {
-    showError(error);
-  }
-}
-
-const filterBeside = (name) => without(state.filter, [name]).join(" and ");
-
-// After a filter; one that a bar of the histogram wrote leaves the other bars to choose from.
-async function updateHistogram() {
-  if (!histogram || histogram.rest === filterBeside(histogram.name)) return;
-  const shown = histogram;
-  shown.rest = filterBeside(shown.name);
-  try {
-    await showHistogram(base(), query(), shown.name, store().labels, (box) => {
-      if (histogram !== shown) return;
-      keepFocus($("#chooser"), () => $("#chooser").firstChild.replaceWith(box));
-    });
-  } catch {
-    closeChooser(); // the table says why
-  }
-}
-
-let opener = null; // the name of what has the focus again when the chooser is closed
-
-function openChooser(parts, from) {
-  const chooser = $("#chooser");
-  histogram = null;
-  opener = from?.getAttribute("aria-label") ?? null;
-  chooser.replaceChildren(...parts, element("button", { onclick: closeChooser }, "close"));
-  chooser.hidden = false;
-  chooser.querySelector("input, canvas, button").focus();
-}
-
-function hideChooser() {
-  $("#chooser").hidden = true;
-  histogram = null;
-  showTip("");
-}
-
-function closeChooser() {
-  hideChooser();
-  const buttons = [...document.querySelectorAll("#head button, #choose")];
-  buttons.find((each) => each.getAttribute("aria-label") === opener)?.focus();
+// How often a column has which numbers or texts, in the rows that the rest of the filter leaves.
+function countsOf({ name, kind }, event) {
+  const draw = async () => {
+    const rest = { ...query(), filter: without(state.filter, [name]).join(" and ") };
+    if (kind === "text") return showGroups(base(), query(), name);
+    return showHistogram(base(), rest, name, store().labels);
+  };
+  openChooser(draw, event.currentTarget).catch(showError);
 }
 
 function chooseColumns() {
@@ -271,28 +216,9 @@ function chooseColumns() {
     closeChooser();
     return;
   }
-  const names = store().columns.map((column) => column.name);
+  const names = () => store().columns.map((column) => column.name);
   const isShown = (name) => shownColumns().some((column) => column.name === name);
-  const choose = () => {
-    change({ columns: names.filter((_, i) => boxes[i].checked).join(",") });
-    boxes.forEach((box, i) => (box.checked = isShown(names[i]))); // without any, those of the start
-  };
-  const labels = names.map((name) => checkbox(name, isShown(name), choose));
-  const boxes = labels.map((label) => label.querySelector("input"));
-  const pins = () => state.pin.split(",").filter(Boolean);
-  const pin = (name) => (event) => {
-    const others = pins().filter((each) => each !== name);
-    const isOn = others.length === pins().length;
-    change({ pin: (isOn ? [...others, name] : others).join(",") });
-    event.currentTarget.setAttribute("aria-pressed", isOn);
-  };
-  labels.forEach((label, i) => {
-    const name = names[i];
-    const isOn = pins().includes(name);
-    const looks = { className: "pin", "aria-pressed": isOn, "aria-label": `pin ${name}` };
-    label.append(button("⇤", pin(name), { ...looks, title: "keep it at the left" }));
-  });
-  openChooser(labels, $("#choose"));
+  openChooser(() => columnChoice(names(), isShown), $("#choose"));
 }
 
 async function step(by) {
@@ -325,8 +251,8 @@ async function find(text) {
 
 // A browser says nothing of a download that the server refuses: ask first, and read nothing.
 async function save(kind) {
-  if (kind === "png") {
-    await savePictures($("#panel"), `${store().name}-${tabName()}`);
+  if (kind === "png" || kind === "svg") {
+    await savePictures($("#panel"), `${store().name}-${tabName()}`, kind);
     return;
   }
   const href = `${base()}/save/${kind}?${new URLSearchParams(savedQuery())}`;
@@ -409,7 +335,7 @@ function changed(names) {
   if (names.has("trace")) openTrace().catch(showError);
   const of = (...some) => some.some((name) => names.has(name));
   if (of("store")) hideChooser(); // it has the columns of the last one
-  if (of("filter")) updateHistogram();
+  if (of("filter")) redrawChooser().catch(closeChooser); // the table says why
   if (of("widths")) table.relayout();
   if (of("split")) split();
   if (of("store", "filter", "sort", "descending", "columns", "pin")) showTable();
@@ -447,8 +373,8 @@ async function start() {
     $("#panel").focus();
   });
   on("#tabs", "keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by || hasModifier(event)) return;
+    const [by] = arrowOf(event) ?? [];
+    if (!by) return;
     const tabs = [...$("#tabs").children];
     const next = tabs.at((tabs.indexOf(document.activeElement) + by) % tabs.length);
     next.focus();
@@ -456,7 +382,7 @@ async function start() {
   });
   on("#outside button", "click", () => $("#clear").click());
   document.addEventListener("copy", (event) => {
-    if (!getSelection().isCollapsed || event.target.matches?.("input")) return;
+    if (!getSelection().isCollapsed || $("input:focus")) return;
     event.preventDefault();
     copy().catch(showError);
   });
@@ -468,6 +394,7 @@ async function start() {
   });
   on("#newer button", "click", () => takeNewer().catch(showError));
   addEventListener("keydown", pressed);
+  addEventListener("noted", () => NOTED.test(state.filter) && showTable());
   onChange(changed);
   split();
   await showTable();

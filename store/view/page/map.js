@@ -15,7 +15,7 @@ import {
   withoutLasso,
 } from "/page/map_points.js";
 import { showCard, showRowTip } from "/page/map_texts.js";
-import { color, outline } from "/page/paint.js";
+import { dot, line } from "/page/plot.js";
 import { change, oneOf, state } from "/page/state.js";
 
 const REACH = 14; // pixels around the pointer
@@ -23,11 +23,10 @@ const MAX_FILTER = 1000;
 
 let tab = null; // what is on the screen, and what it was made from
 
-export async function showMap(panel, base, store, row, query) {
+export async function showMap(/** @type {Shown} */ { base, store, row, query }) {
   if (!store.maps.length) {
     tab = null;
-    panel.replaceChildren(mapAdvice(store));
-    return;
+    return [mapAdvice(store)];
   }
   const names = store.maps.map((each) => each.name);
   const map = store.maps[names.indexOf(oneOf("map", names, names[0]))];
@@ -38,18 +37,16 @@ export async function showMap(panel, base, store, row, query) {
     once(mine, "paint", paintName(store), (name) => loadPaint(base, name)),
     once(mine, "mask", query.filter, () => (query.filter ? getArray(`${base}/mask`, query) : null)),
   ]);
-  if (state.tab !== "map") return;
   mine.map = map;
   mine.paint = paint;
   takePoints(mine, points.values);
   takeView(mine);
   mine.plot.levels = paint?.values ?? null;
   mine.plot.mask = mask?.values ?? null;
-  if (mine.root.parentNode !== panel) panel.replaceChildren(mine.root);
   drawBar(mine);
   drawColors(mine);
-  mine.plot.resize();
   await showCard(mine, row);
+  return [mine.root];
 }
 
 // What was asked for last, without asking again.
@@ -75,6 +72,8 @@ function newTab(base, store) {
     path: null, // of the lasso that is being drawn
     isLasso: false, // whether a drag is a lasso
     view: undefined, // what the address said last
+    map: null, // of the store
+    nPlaced: 0, // points with coordinates
     bar: bar(),
     legend: part("span", "legend-row"),
     note: part("p", "soft map-note"),
@@ -87,7 +86,7 @@ function newTab(base, store) {
   made.remove = button("remove the lasso", removeLasso, { className: "small" });
   made.root = part("div", "map-tab");
   made.root.append(made.bar, bar(made.legend, made.remove), plot.frame, made.note, made.card);
-  plot.marks = (context) => drawMarks(made, context);
+  plot.marks = () => marksOf(made);
   plot.onPaint = () => drawNote(made);
   plot.onRest = () => tellView(made);
   follow(plot, {
@@ -145,14 +144,10 @@ function tellView(mine) {
 const rowAt = ({ plot }, place) =>
   nearest(plot.points, plot.pointAt(place), plot.scale, REACH, plot.isShown);
 
-// The controls stay the same elements as long as they show the same, so that keys do not lose them.
 function drawBar(mine) {
   const { store, map, plot } = mine;
   const paint = mine.paint?.name ?? "none";
   mine.remove.hidden = withoutLasso(state.filter, map.name) === state.filter.trim();
-  const shown = `${map.name} ${paint}`;
-  if (mine.shown === shown) return;
-  mine.shown = shown;
   const numbers = store.columns.filter((column) => column.kind === "number");
   const names = ["none", ...numbers.map((column) => column.name)];
   const maps = store.maps.map((each) => each.name);
@@ -167,7 +162,7 @@ function drawBar(mine) {
   mine.bar.replaceChildren(
     pick("map", maps, map.name, (name) => change({ map: name, view: "" }, true)),
     pick("colour", names, paint, (name) => change({ paint: name }, true)),
-    element("span", { className: "group" }, ...zooms),
+    element("span.group", ...zooms),
     mine.lassoButton,
     act("filter to view", "the table shows the traces of this part of the map", () =>
       lasso(mine, plot.corners),
@@ -210,28 +205,32 @@ function drawNote({ map, plot, nPlaced, note }) {
   note.textContent = parts.filter(Boolean).join(" · ");
 }
 
-function drawMarks({ plot, map, path, hovered }, context) {
-  const lasso = { stroke: "--mark", width: 1.5, isClosed: true };
-  for (const polygon of polygonsOf(state.filter, map.name)) {
-    const places = polygon.map((corner) => plot.placeOf(corner));
-    outline(context, places, { ...lasso, dash: [5, 4] });
-  }
-  if (path) outline(context, path, lasso);
-  if (hovered >= 0) ring(context, plot, hovered, 7, 1.5);
-  if (state.row !== "") ring(context, plot, Number(state.row), 9, 2.5);
+// Lassos, and rings around the chosen point and the one under the pointer.
+function marksOf({ plot, map, path, hovered }) {
+  const lasso = (places, looks) => {
+    const look = { "stroke-width": 1.5, ...looks };
+    return line([...places, places[0]], "var(--mark)", look);
+  };
+  const drawn = polygonsOf(state.filter, map.name).map((polygon) =>
+    lasso(
+      polygon.map((corner) => plot.placeOf(corner)),
+      { "stroke-dasharray": "5 4" },
+    ),
+  );
+  return [
+    ...drawn,
+    ...(path ? [lasso(path)] : []),
+    ...(hovered >= 0 ? ring(plot, hovered, 7, 1.5) : []),
+    ...(state.row === "" ? [] : ring(plot, Number(state.row), 9, 2.5)),
+  ];
 }
 
-function ring(context, plot, row, radius, width) {
-  const [x, y] = plot.placeOf(plot.pointOf(row));
-  if (!Number.isFinite(x + y)) return;
-  context.beginPath();
-  context.arc(x, y, radius, 0, 2 * Math.PI);
-  const halo = ["--paper", width + 2.5];
-  for (const [name, size] of [halo, ["--ink", width]]) {
-    context.lineWidth = size;
-    context.strokeStyle = color(name);
-    context.stroke();
-  }
+function ring(plot, row, radius, width) {
+  const place = plot.placeOf(plot.pointOf(row));
+  if (!place.every(Number.isFinite)) return [];
+  const circle = (stroke, size) =>
+    dot(place, radius, { fill: "none", stroke, "stroke-width": size });
+  return [circle("var(--paper)", width + 2.5), circle("var(--ink)", width)];
 }
 
 // The table's filter becomes what it was, and a polygon.

@@ -4,7 +4,7 @@ import { command, element, soft } from "/page/dom.js";
 import { state } from "/page/state.js";
 
 // Of several maps of a layer the one that was made as the map on the screen was.
-export function mapOfLayer(store, layer) {
+export function mapOfLayer(/** @type {Store} */ store, layer) {
   const found = store.maps.filter((map) => map.layer === layer);
   const now = store.maps.find((map) => map.name === state.map);
   const isLike = (map) => map.column === now?.column && map.method === now?.method;
@@ -12,7 +12,7 @@ export function mapOfLayer(store, layer) {
 }
 
 // How a map of a layer is made; of the last layer where none is named.
-export function mapAdvice(store, layer) {
+export function mapAdvice(/** @type {Store} */ store, layer) {
   if (!store.states) return soft("this store has no states to draw a map of");
   const { column, layers, is_there: isThere } = store.states;
   const option = layers.length ? ` --layer ${layer ?? layers.at(-1)}` : "";
@@ -24,8 +24,7 @@ export function mapAdvice(store, layer) {
       : `There is no map of layer ${layer}. This makes one:`;
   return element(
     "div",
-    {},
-    element("p", {}, why),
+    element("p", why),
     command(lines.join("\n")),
     soft("The page then offers the new generation of the store."),
   );

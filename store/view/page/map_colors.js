@@ -1,8 +1,8 @@
 // What colours the points of a map: a column of the store as classes, or between two numbers.
 
 import { getArray } from "/page/api.js";
-import { element, legendOf } from "/page/dom.js";
-import { entry, nameOf } from "/page/histogram.js";
+import { element, entry, legendOf } from "/page/dom.js";
+import { nameOf } from "/page/histogram.js";
 import { color, colorOf, partsOf } from "/page/paint.js";
 import { oneOf } from "/page/state.js";
 
@@ -13,7 +13,7 @@ const CLASSES =
   "#4477aa #ee6677 #228833 #ccaa22 #66ccee #aa3377 #ee8833 #8866cc #44aa99 #997755".split(" ");
 
 // The column that the address names, else the label, else a score.
-export function paintName(store) {
+export function paintName(/** @type {Store} */ store) {
   const numbers = store.columns.filter((column) => column.kind === "number");
   const names = numbers.map((column) => column.name);
   const first = numbers.find((column) => column.is_score)?.name ?? "none";
@@ -86,7 +86,7 @@ export function legendParts(paint, labels) {
 function classLegend(paint, labels) {
   const places = paint.classes.map((_, i) => i);
   const lacks = (i) => lacksLabel(paint, paint.classes[i]);
-  places.sort((a, b) => lacks(a) - lacks(b) || a - b);
+  places.sort((a, b) => Number(lacks(a)) - Number(lacks(b)) || a - b);
   return places.map((i) => {
     const value = paint.classes[i];
     const ofLabel = nameOf(lacks(i) ? "none" : value, labels);

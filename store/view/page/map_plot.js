@@ -2,7 +2,7 @@
 // hundredths of a second. Of many points it shows their density, of few each one as a disc; a
 // pixel has the mean colour of its points.
 
-import { element } from "/page/dom.js";
+import { element, svg } from "/page/dom.js";
 import { colorOf } from "/page/paint.js";
 
 const FEW = 30_000; // points in sight that are drawn as discs
@@ -12,19 +12,19 @@ const MAX_RATIO = 2;
 export class Plot {
   constructor() {
     this.canvas = element("canvas", { tabIndex: 0 });
-    this.over = element("canvas", { className: "over" }); // marks, drawn without the points
-    this.frame = element("div", { className: "map-frame" }, this.canvas, this.over);
+    this.over = svg("svg", { class: "over picture" }); // marks, drawn without the points
+    this.frame = element("div.map-frame", this.canvas, this.over);
     this.points = new Float32Array(0);
     this.coarse = this.points; // every `coarseStep`-th point, which are drawn while the map moves
     this.coarseStep = 1;
     this.levels = null; // a colour's number for each row
     this.mask = null; // bits of the rows of the filter; null: all
     this.colors = [];
-    this.isCross = () => false; // whether points of a level are crosses, not discs
+    this.isCross = (_level) => false; // whether points of a level are crosses, not discs
     this.few = [new Uint32Array(FEW), new Uint32Array(FEW)]; // rows of discs: faint, strong
     this.box = [-1, 1, -1, 1]; // what zoom 1 shows: x0, x1, y0, y1
     this.view = { x: 0, y: 0, zoom: 1 };
-    this.marks = () => {}; // draws over the points
+    this.marks = () => []; // what lies over the points
     this.inSight = 0;
     this.isMoving = false;
     this.request = 0;
@@ -62,7 +62,7 @@ export class Plot {
     return [this.width / 2 + (x - this.view.x) * sx, this.height / 2 - (y - this.view.y) * sy];
   }
 
-  pointAt([px, py]) {
+  pointAt(/** @type {number[]} */ [px, py]) {
     const [sx, sy] = this.scale;
     return [this.view.x + (px - this.width / 2) / sx, this.view.y - (py - this.height / 2) / sy];
   }
@@ -105,7 +105,7 @@ export class Plot {
   }
 
   // Zoom so that what is at a place stays there.
-  zoomAt(factor, place = [this.width / 2, this.height / 2]) {
+  zoomAt(factor, /** @type {number[]} */ place = [this.width / 2, this.height / 2]) {
     const [x, y] = this.pointAt(place);
     const zoom = Math.min(1e5, Math.max(0.1, this.view.zoom * factor));
     const kept = this.view.zoom / zoom;
@@ -148,7 +148,6 @@ export class Plot {
     const [w, h] = [this.width, this.height].map((size) => Math.round(size * ratio));
     if (this.canvas.width !== w || this.canvas.height !== h) {
       Object.assign(this.canvas, { width: w, height: h });
-      Object.assign(this.over, { width: w, height: h });
       this.sums = new Float32Array(4 * w * h); // red, green, blue, weight of each pixel
       this.faint = new Float32Array(w * h); // points that the filter leaves out
       this.image = new ImageData(w, h);
@@ -167,12 +166,7 @@ export class Plot {
   }
 
   paintMarks() {
-    if (!this.width) return;
-    const context = this.over.getContext("2d");
-    const ratio = this.over.width / this.width;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, this.width, this.height);
-    this.marks(context);
+    if (this.width) this.over.replaceChildren(...this.marks());
   }
 
   // Where coordinates lie in the picture: x * sx + ox, oy - y * sy.

@@ -54,36 +54,12 @@ export function nearest(points, [x, y], [scaleX, scaleY], radius, isShown) {
   return found;
 }
 
-// A path without the points that lie within a distance of the line through the others
-// (Douglas and Peucker, 1973).
-function simplify(path, tolerance) {
-  const kept = new Uint8Array(path.length);
-  kept[0] = 1;
-  kept[path.length - 1] = 1;
-  const open = [[0, path.length - 1]];
-  while (open.length) {
-    const [first, last] = open.pop();
-    const [at, distance] = furthest(path, first, last);
-    if (distance > tolerance) {
-      kept[at] = 1;
-      open.push([first, at], [at, last]);
-    }
-  }
-  return path.filter((_, i) => kept[i]);
-}
-
-function furthest(path, first, last) {
-  const [[ax, ay], [bx, by]] = [path[first], path[last]];
-  const length = Math.hypot(bx - ax, by - ay);
-  let [at, most] = [first, 0];
-  for (let i = first + 1; i < last; i += 1) {
-    const [x, y] = path[i];
-    const distance = length
-      ? Math.abs((bx - ax) * (ay - y) - (ax - x) * (by - ay)) / length
-      : Math.hypot(x - ax, y - ay);
-    if (distance > most) [at, most] = [i, distance];
-  }
-  return [at, most];
+// Twice the area of the triangle of a corner and the two beside it.
+function area(corners, i) {
+  const [[ax, ay], [bx, by], [cx, cy]] = [-1, 0, 1].map((by) =>
+    corners.at((i + by) % corners.length),
+  );
+  return Math.abs((bx - ax) * (cy - ay) - (cx - ax) * (by - ay));
 }
 
 // A number with as many digits as `step` needs, the size of a pixel.
@@ -93,18 +69,18 @@ function shortNumber(value, step) {
 }
 
 // The text of the polygon that a path of pixels becomes; null where it does not fit in `room`
-// characters.
+// characters. Corners that change its area least are left out first (Visvalingam and Whyatt, 1993).
 export function polygonText(path, place, [stepX, stepY], room) {
-  for (let tolerance = 1; tolerance < 100; tolerance *= 1.4) {
-    const corners = simplify(path, tolerance);
-    if (corners.length < 3) return null;
-    const text = corners
-      .map((corner) => {
-        const [x, y] = place(corner);
-        return `${shortNumber(x, stepX)},${shortNumber(y, stepY)}`;
-      })
-      .join(" ");
-    if (corners.length <= MAX_CORNERS && text.length <= room) return text;
+  const cornerText = (corner) => {
+    const [x, y] = place(corner);
+    return `${shortNumber(x, stepX)},${shortNumber(y, stepY)}`;
+  };
+  const corners = [...path];
+  while (corners.length >= 3) {
+    const text = corners.length <= MAX_CORNERS ? corners.map(cornerText).join(" ") : null;
+    if (text !== null && text.length <= room) return text;
+    const areas = corners.map((_, i) => area(corners, i));
+    corners.splice(areas.indexOf(Math.min(...areas)), 1);
   }
   return null;
 }

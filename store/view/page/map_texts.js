@@ -5,32 +5,25 @@ import { bar, button, element, labelClass, numberText, prose, remark, showTip } 
 import { change, state } from "/page/state.js";
 
 const SHOWN = ["trace_id", "question", "answer", "label"];
-const KEPT = 200;
 const LONGEST = 44; // characters in a line of the tip
-
-const kept = new Map();
 
 // Texts, the label and what colours the map.
 async function valuesOf({ base, store, paint }, row) {
   const known = new Set(store.columns.map((column) => column.name));
   const names = [...new Set([...SHOWN, paint?.name])].filter((name) => known.has(name));
-  const key = `${base} ${row} ${names}`;
-  if (!kept.has(key)) {
-    const query = { start: row, count: 1, columns: names.join(",") };
-    const { columns } = await getJson(`${base}/table`, query);
-    if (kept.size > KEPT) kept.clear();
-    kept.set(key, Object.fromEntries(names.map((name) => [name, columns[name][0]])));
-  }
-  return kept.get(key);
+  const query = { start: row, count: 1, columns: names.join(",") };
+  const { columns } = await getJson(`${base}/table`, query);
+  return Object.fromEntries(names.map((name) => [name, columns[name][0]]));
 }
 
 const tips = afterPause(50);
 
 // The tip of the row under the pointer; row -1: none.
-export function showRowTip(mine, row, { clientX, clientY } = {}) {
+export function showRowTip(mine, row, event) {
   tips.stop();
   showTip("");
-  const show = (found) => state.tab === "map" && showTip(tipText(found), clientX, clientY);
+  const show = (found) =>
+    state.tab === "map" && showTip(tipText(found), [event.clientX, event.clientY]);
   if (row >= 0) tips.ask(() => valuesOf(mine, row), show);
 }
 
@@ -61,7 +54,7 @@ export async function showCard(mine, row) {
   const centre = () => plot.look({ ...plot.view, x, y });
   card.replaceChildren(
     bar(
-      element("strong", {}, id),
+      element("strong", id),
       ...named,
       !isPlaced && remark("no coordinates"),
       isPlaced && !plot.isInSight([x, y]) && small("bring into sight", centre),

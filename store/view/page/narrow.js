@@ -3,6 +3,9 @@
 import { attempt } from "/page/filter.js";
 import { state } from "/page/state.js";
 
+// A text as filters have it.
+export const quoted = (text) => `"${text.replaceAll(/["\\]/g, "\\$&")}"`;
+
 export const between = (name, low, high, isLast = false) =>
   `${name} >= ${low} and ${name} ${isLast ? "<=" : "<"} ${high}`;
 

@@ -1,16 +1,20 @@
 // What somebody notes about a trace, kept in a file beside the store; and traces that are like it.
 
 import { getJson, post } from "/page/api.js";
-import { bar, element, menu, numberText, pick, showError, soft, title } from "/page/dom.js";
+import { bar, button, element, menu, numberText, pick, showError, soft, title } from "/page/dom.js";
+import { quoted, show } from "/page/narrow.js";
 import { change, oneOf } from "/page/state.js";
-import { traceList } from "/page/trace_list.js";
+import { traceList } from "/page/lists.js";
 
 // noted: label, tags and note, or why they cannot be read; undefined where nothing can be noted.
-export function noteParts(base, row, noted, labels) {
+export function noteParts(base, row, /** @type {Trace["note"]} */ noted, labels) {
   if (!noted) return [];
   if (typeof noted === "string") return [soft(`no notes: ${noted}`)];
   const keep = (part) =>
-    post(`${base}/trace/${row}/note`, part).then(() => showError(null), showError);
+    post(`${base}/trace/${row}/note`, part).then(() => {
+      showError(null);
+      dispatchEvent(new Event("noted"));
+    }, showError);
   const nameOf = (label) =>
     ({ "": "my label: none", "-1": "my label: unsure (-1)" })[label] ??
     `my label: ${labels[label]} (${label})`;
@@ -30,13 +34,20 @@ export function noteParts(base, row, noted, labels) {
     (label) => keep({ label }),
     nameOf,
   );
-  const made = bar(label, box("tags", "tags, more tags"), box("note", "note"));
+  const chips = noted.tags.split(" ").filter(Boolean).map(tagChip);
+  const made = bar(label, box("tags", "tags, more tags"), ...chips, box("note", "note"));
   made.classList.add("noted");
   return [made];
 }
 
+const tagChip = (tag) =>
+  button(tag, () => show(`tag == ${quoted(tag)}`, []), {
+    className: "chip",
+    title: "the traces with this tag in the table",
+  });
+
 // The traces whose states in a column are most like those of this one.
-export function neighbourParts(base, store, row, query) {
+export function neighbourParts(base, /** @type {Store} */ store, row, query) {
   const columns = Object.entries(store.vectors).flatMap(([name, layers]) =>
     layers.length ? layers.map((layer, at) => [`${name} ${layer}`, name, at]) : [[name, name, -1]],
   );

@@ -1,13 +1,14 @@
 // Numbers as a picture of cells: tokens by layers or heads, layers by heads, ranks by ranks.
 
-import { element, numberText, wide } from "/page/dom.js";
+import { element, numberText, svg, wide } from "/page/dom.js";
 import { explore } from "/page/explore.js";
-import { canvasOf, color, colorOf, downwards, MONO, shareOf, SMALL } from "/page/paint.js";
+import { colorOf, shareOf } from "/page/paint.js";
+import { downwards, drawing, MONO, rect, text } from "/page/plot.js";
 
-const LEFT = 38; // pixels for the names of lines
+export const LEFT = 38; // pixels for the names of lines
 const BOTTOM = 18;
 const TEXTS = 84; // pixels for the texts of tokens below
-const MAX_COLUMNS = 8000; // browsers cut a canvas at some 16,000 to 65,000 pixels
+const MAX_COLUMNS = 8000; // more than a screen shows, and a small part of what a browser draws
 const MISSING = [128, 128, 128, 70]; // a cell that is NaN
 
 // Numbers from the 1st to the 99th percentile: one huge norm, as that of the first token, would
@@ -21,51 +22,48 @@ export function limits(values) {
   ];
 }
 
-export const textOfToken = (trace, t) =>
+export const textOfToken = (/** @type {Trace} */ trace, t) =>
   trace.token_texts ? JSON.stringify(trace.token_texts[t]) : `id ${trace.tokens[t] ?? "–"}`;
 
-export const shortText = (trace, t) => {
+export const shortText = (/** @type {Trace} */ trace, t) => {
   const text = (trace.token_texts ? trace.token_texts[t] : String(trace.tokens[t] ?? "")) ?? "";
   return text.trim() === "" ? "␣" : text.trim().slice(0, 12);
 };
 
 // nx columns and ny lines, the first line below, of cells of `size` pixels; levelOf(column, line):
-// from 0 to 1, or NaN; names: of the lines, of which `chosen` stands out; ground: a colour below
-// the cells, which then have no frame. textOf, choose: of a column and a line, as in `explore`.
+// from 0 to 1, or NaN; names: of the lines, of which `chosen` stands out; bottom: pixels left below.
+// textOf, choose: of a column and a line, as in `explore`.
 export function cells(nx, ny, [across, tall], levelOf, looks) {
-  const { names = [], chosen, ground, label, textOf, choose, bottom = 0 } = looks;
-  const left = names.length ? LEFT : 0;
+  const { names, chosen, label, textOf, choose, bottom = 0 } = looks;
   const [width, height] = [across * nx, tall * ny];
-  const [canvas, context] = canvasOf(left + width + (ground ? 0 : 1), height + bottom);
-  if (ground) {
-    context.fillStyle = color(ground);
-    context.fillRect(left, 0, width, height);
+  const nameOf = (line) => {
+    const fill = line === chosen ? "var(--ink)" : "var(--soft)";
+    const look = { "text-anchor": "end", fill };
+    return text(LEFT - 6, height - (line + 0.5) * tall + 4, names[line], look);
+  };
+  const every = Math.ceil(14 / tall);
+  const named = [...names.keys()].filter((line) => line % every === 0);
+  const frame = rect(LEFT - 0.5, 0.5, width, Math.max(0, height - 1), "none");
+  frame.setAttribute("stroke", "var(--line)"); // else low numbers look like no picture
+  const picture = drawing(LEFT + width + 1, height + bottom, frame, ...named.map(nameOf));
+  if (nx && ny) {
+    const whole = { preserveAspectRatio: "none", "image-rendering": "pixelated" };
+    const href = pixels(nx, ny, levelOf);
+    picture.prepend(svg("image", { x: LEFT, y: 0, width, height, href, ...whole }));
   }
-  context.imageSmoothingEnabled = false;
-  if (nx && ny) context.drawImage(pixels(nx, ny, levelOf), left, 0, width, height);
-  context.strokeStyle = color("--line"); // else low numbers look like no picture
-  if (!ground) context.strokeRect(left - 0.5, 0.5, width, height - 1);
-  context.font = SMALL;
-  context.textAlign = "right";
-  for (let line = 0; line < names.length; line += Math.ceil(14 / tall)) {
-    context.fillStyle = color(line === chosen ? "--ink" : "--soft");
-    context.fillText(names[line], left - 6, height - (line + 0.5) * tall + 4);
-  }
-  context.textAlign = "left";
-  context.fillStyle = color("--soft");
-  explore(canvas, {
+  explore(picture, {
     nx,
     ny,
     label,
-    cellAt: (x, y) => [Math.floor((x - left) / across), Math.floor(y / tall)],
-    placeOf: (i, j) => [left + (i + 0.5) * across, (j + 0.5) * tall],
+    cellAt: (x, y) => [Math.floor((x - LEFT) / across), Math.floor(y / tall)],
+    placeOf: (i, j) => [LEFT + (i + 0.5) * across, (j + 0.5) * tall],
     textOf: (i, j) => textOf(i, ny - 1 - j),
     choose: choose && ((i, j) => choose(i, ny - 1 - j)),
   });
-  return { canvas, context, left, height };
+  return picture;
 }
 
-// One pixel for each cell.
+// An image of one pixel for each cell.
 function pixels(nx, ny, levelOf) {
   const image = new ImageData(nx, ny);
   const ink = colorOf("--heat");
@@ -78,14 +76,16 @@ function pixels(nx, ny, levelOf) {
   }
   const canvas = element("canvas", { width: nx, height: ny });
   canvas.getContext("2d").putImageData(image, 0, 0);
-  return canvas;
+  return canvas.toDataURL();
 }
-
-export const levelIn = (value, between) => (Number.isNaN(value) ? value : shareOf(value, between));
 
 // Tokens from left to right. values: (tokens, lines); names: of the lines; between: two numbers
 // that the colours span, or two of each line; what(line): for the tip.
-export function picture(trace, width, { values, names, between, what, label, choose }) {
+export function picture(
+  /** @type {Trace} */ trace,
+  width,
+  { values, names, between, what, label, choose = undefined },
+) {
   const nLines = names.length;
   const nTokens = nLines ? values.length / nLines : 0;
   const each = Math.max(1, Math.ceil(nTokens / MAX_COLUMNS)); // tokens a column
@@ -102,8 +102,8 @@ export function picture(trace, width, { values, names, between, what, label, cho
     return most;
   };
   const limitsOf = (line) => (Array.isArray(between[0]) ? between[line] : between);
-  const level = (column, line) => levelIn(valueAt(column, line), limitsOf(line));
-  const { canvas, context, left, height } = cells(nColumns, nLines, [across, tall], level, {
+  const level = (column, line) => shareOf(valueAt(column, line), limitsOf(line));
+  const made = cells(nColumns, nLines, [across, tall], level, {
     names,
     bottom: hasTexts ? TEXTS : BOTTOM,
     label: `${label}${each > 1 ? `, the highest of each ${each}` : ""}; arrow keys walk through its cells`,
@@ -115,26 +115,30 @@ export function picture(trace, width, { values, names, between, what, label, cho
     },
     choose,
   });
-  canvas.style.maxWidth = "none";
-  if (hasTexts) drawTexts(context, trace, nTokens, left, across, height);
-  else drawNumbers(context, nTokens, left, across / each, height);
-  if (trace.prompt_len > 0 && trace.prompt_len < nTokens) {
-    context.fillStyle = color("--ink");
-    context.fillRect(left + (trace.prompt_len * across) / each - 1, 0, 2, height);
-  }
+  const height = tall * nLines;
+  const placeOf = (t) => LEFT + (t * across) / each;
+  made.append(
+    ...(hasTexts
+      ? textsBelow(trace, nTokens, (t) => placeOf(t + 0.5), height)
+      : numbersBelow(nTokens, placeOf, height)),
+  );
+  if (trace.prompt_len > 0 && trace.prompt_len < nTokens)
+    made.append(rect(placeOf(trace.prompt_len) - 1, 0, 2, height, "var(--ink)"));
   const pooled = each > 1 ? `a column is the highest of ${each} tokens` : "";
-  return wide(canvas, width, pooled);
+  return wide(made, width, pooled);
 }
 
-function drawTexts(context, trace, nTokens, left, across, height) {
-  context.font = `11px ${MONO}`;
-  for (let t = 0; t < nTokens; t += 1) {
-    context.fillStyle = color(t < trace.prompt_len ? "--soft" : "--ink");
-    downwards(context, shortText(trace, t), left + (t + 0.5) * across, height + 6, 4);
-  }
-}
+const textsBelow = (/** @type {Trace} */ trace, nTokens, placeOf, height) =>
+  Array.from({ length: nTokens }, (_, t) =>
+    downwards(placeOf(t), height + 6, shortText(trace, t), {
+      fill: t < trace.prompt_len ? "var(--soft)" : "var(--ink)",
+      "font-family": MONO,
+    }),
+  );
 
-function drawNumbers(context, nTokens, left, step, height) {
+function numbersBelow(nTokens, placeOf, height) {
+  const step = placeOf(1) - placeOf(0);
   const every = Math.max(1, Math.min(Math.ceil(nTokens / 8), Math.ceil(150 / step)));
-  for (let t = 0; t < nTokens; t += every) context.fillText(t, left + t * step, height + 14);
+  const shown = Array.from({ length: Math.ceil(nTokens / every) }, (_, i) => i * every);
+  return shown.map((t) => text(placeOf(t), height + 14, t));
 }

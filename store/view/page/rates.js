@@ -4,70 +4,61 @@
 import { countText, element, numberText, soft, title } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { between, conditions, show } from "/page/narrow.js";
-import { canvasOf, color, outline, SMALL } from "/page/paint.js";
+import { axis, dot, line, plot } from "/page/plot.js";
 import { change, state } from "/page/state.js";
 
-const SIZE = 220;
-const EDGE = 38;
+const [SIDE, SIZE] = [220, 268]; // of the square, and of the picture
+const SHARES = [0, 0.5, 1];
 const LABELLED = "(label == 0 or label == 1)"; // only rows with a label are counted
+const DIAGONAL = { "stroke-dasharray": "4 4" };
 
-const place = (x, y) => [EDGE + x * SIZE, SIZE + 8 - y * SIZE];
+const percent = (share) => `${(100 * share).toFixed(1)}%`;
+const shortPercent = (share) => `${100 * share}%`;
+const x = axis([0, 1], [38, 38 + SIDE], SHARES);
+const y = axis([0, 1], [8 + SIDE, 8], SHARES, shortPercent);
+const place = (right, up) => [x.at(right), y.at(up)];
 
-// A square from 0 to 1 in both directions, with its diagonal, and a line through places.
-function square(places, unit) {
-  const [canvas, context] = canvasOf(SIZE + EDGE + 10, SIZE + 30);
-  context.fillStyle = color("--band");
-  context.fillRect(EDGE, 8, SIZE, SIZE);
-  outline(context, [place(0, 0), place(1, 1)], { stroke: "--soft", dash: [4, 4] });
-  outline(context, places, { stroke: "--mark", width: 1.5 });
-  context.fillStyle = color("--soft");
-  context.font = SMALL;
-  for (const tick of [0, 0.5, 1]) {
-    const [x, y] = place(tick, tick);
-    context.textAlign = "center";
-    context.fillText(unit ? `${100 * tick}%` : tick, Math.min(x, SIZE + EDGE - 8), SIZE + 22);
-    context.textAlign = "right";
-    context.fillText(`${100 * tick}%`, EDGE - 3, y + 4);
-  }
-  const dot = ([x, y], radius) => {
-    context.fillStyle = color("--mark");
-    context.beginPath();
-    context.arc(x, y, radius, 0, 2 * Math.PI);
-    context.fill();
-  };
-  return { canvas, dot };
-}
+// A square from 0 to 1 in both directions, with its diagonal, a line through places, and dots.
+const square = (textOf, places, ...dots) =>
+  plot(
+    SIZE,
+    SIDE + 30,
+    { ...x, textOf },
+    y,
+    line([place(0, 0), place(1, 1)], "var(--soft)", DIAGONAL),
+    line(places, "var(--mark)", { "stroke-width": 1.5 }),
+    ...dots,
+  );
 
 const nearest = (places, far) => {
   const distances = places.map(far);
   return distances.indexOf(Math.min(...distances));
 };
-const percent = (share) => `${(100 * share).toFixed(1)}%`;
 
 // at: the shares of label 0 and of label 1 that the threshold in force finds.
-export function rocParts(found, score, labels, at) {
+export function rocParts(/** @type {Roc | null} */ found, score, labels, at) {
   if (!found) return [soft("ROC: none of the rows in the table has one of the labels")];
-  const { thresholds, false_rates: x, true_rates: y } = found;
-  const places = thresholds.map((_, i) => place(x[i], y[i]));
-  const { canvas, dot } = square([place(0, 0), ...places], "%");
-  if (at.every(Number.isFinite)) dot(place(...at), 4);
-  explore(canvas, {
+  const { thresholds, false_rates: alarms, true_rates: hits } = found;
+  const places = thresholds.map((_, i) => place(alarms[i], hits[i]));
+  const dots = at.every(Number.isFinite) ? [dot(place(...at), 4)] : [];
+  const picture = square(shortPercent, [place(0, 0), ...places], ...dots);
+  explore(picture, {
     nx: places.length,
     label: `ROC of ${score}; arrow keys walk, Enter takes the threshold`,
     cellAt: (px, py) => [nearest(places, ([left, top]) => Math.hypot(left - px, top - py)), 0],
     placeOf: (i) => places[i],
     textOf: (i) =>
-      `from ${numberText(thresholds[i])} on\n${percent(y[i])} of ${labels[1]}\n${percent(x[i])} of ${labels[0]}\nclick: this threshold`,
+      `from ${numberText(thresholds[i])} on\n${percent(hits[i])} of ${labels[1]}\n${percent(alarms[i])} of ${labels[0]}\nclick: this threshold`,
     choose: (i) => change({ threshold: thresholds[i] }),
   });
   return [
     title(`ROC: share of label 1, ${labels[1]}, that is found (upwards), over that of label 0`),
-    canvas,
+    picture,
     soft("the dot is the threshold in force"),
   ];
 }
 
-export function calibrationParts(found, score, labels) {
+export function calibrationParts(/** @type {Calibration | null} */ found, score, labels) {
   if (!found)
     return [
       title("calibration"),
@@ -75,10 +66,10 @@ export function calibrationParts(found, score, labels) {
     ];
   const { scores, shares, counts, edges } = found;
   const places = scores.map((each, i) => place(each, shares[i]));
-  const { canvas, dot } = square(places);
   const most = Math.max(...counts);
-  places.forEach((each, i) => dot(each, 2 + 5 * Math.sqrt(counts[i] / most)));
-  explore(canvas, {
+  const dots = places.map((each, i) => dot(each, 2 + 5 * Math.sqrt(counts[i] / most)));
+  const picture = square(String, places, ...dots);
+  explore(picture, {
     nx: places.length,
     label: `calibration of ${score}; arrow keys walk, Enter shows the rows`,
     cellAt: (px) => [nearest(places, ([left]) => Math.abs(left - px)), 0],
@@ -93,7 +84,7 @@ export function calibrationParts(found, score, labels) {
   });
   return [
     title(`calibration: share of label 1, ${labels[1]} (upwards), at each score (to the right)`),
-    canvas,
+    picture,
     soft(
       `on the dashed line a score is a probability; mean distance from it (ECE, 15 bins): ${numberText(found.error)}`,
     ),
@@ -102,7 +93,15 @@ export function calibrationParts(found, score, labels) {
 
 // How often what is said at the threshold is right; a click shows the rows in the table. Infinite
 // scores, which are among those missing, are not counted.
-export function confusion(score, threshold, labels, sums, [nAlarms, nMisses], roc, nMissing) {
+export function confusion(
+  score,
+  threshold,
+  labels,
+  sums,
+  /** @type {number[]} */ [nAlarms, nMisses],
+  /** @type {Roc | null} */ roc,
+  nMissing,
+) {
   const cell = (label, sign, n, name) => {
     const part = `label == ${label} and ${score} ${sign}`;
     const order = { sort: score, descending: sign === ">=" ? "1" : "" };
@@ -111,17 +110,20 @@ export function confusion(score, threshold, labels, sums, [nAlarms, nMisses], ro
     const choose = () => show(narrow, [score, "label"], order);
     const share = sums[label] ? ` (${Math.round((100 * n) / sums[label])}%)` : "";
     const text = `${name} ${countText(n)}${share}`;
-    return element("td", {}, element("button", { onclick: choose, title: `${part} it` }, text));
+    return element("td", element("button", { onclick: choose, title: `${part} it` }, text));
   };
-  const line = (...cells) => element("tr", {}, ...cells);
-  const head = (text) => element("th", {}, text);
+  const line = (...cells) => element("tr", ...cells);
+  const head = (text) => element("th", text);
   const [nRight, nFound] = [sums[0] - nAlarms, sums[1] - nMisses];
   const ratio = (a, b) => (b ? percent(a / b) : "–");
   return [
     element(
-      "table",
-      { className: "confusion" },
-      line(element("td", {}), head(`≥ ${numberText(threshold)}`), head(`< ${numberText(threshold)}`)),
+      "table.confusion",
+      line(
+        element("td", {}),
+        head(`≥ ${numberText(threshold)}`),
+        head(`< ${numberText(threshold)}`),
+      ),
       line(
         head(`label 1, ${labels[1]}`),
         cell(1, ">=", nFound, "found"),

@@ -1,7 +1,7 @@
 // The answers of the server, in a page that was exported: those that were recorded, and what follows
 // from them.
 
-import { $ } from "/page/dom.js";
+import { $, numberOf } from "/page/dom.js";
 
 const SEARCHED = ["question", "answer", "references"];
 const N_MISTAKES = 25;
@@ -52,9 +52,6 @@ function edgesFrom(edges, { threshold, skip_first: skip }) {
   return { queries: part("queries"), keys: part("keys"), weights: part("weights"), n_above: all };
 }
 
-const numberOf = (value) =>
-  value === null ? NaN : Number(String(value).replace("inf", "Infinity"));
-
 // The rows in the order of a column; numbers that are missing come last.
 function ordered(columns, { sort, descending }, { stores: [store] }) {
   const rows = [...columns.trace_id.keys()];
@@ -64,7 +61,10 @@ function ordered(columns, { sort, descending }, { stores: [store] }) {
   const keys = column.kind === "number" ? columns[sort].map(numberOf) : columns[sort];
   const by = descending ? -1 : 1;
   const isNone = (key) => Number.isNaN(key);
-  const compare = (a, b) => isNone(a) - isNone(b) || by * ((a > b) - (a < b));
+  const compare = (a, b) => {
+    if (isNone(a) || isNone(b)) return Number(isNone(a)) - Number(isNone(b));
+    return a === b ? 0 : a > b ? by : -by;
+  };
   return rows.sort((i, j) => compare(keys[i], keys[j]));
 }
 

@@ -3,6 +3,7 @@
 
 import { afterPause, getArray, getJson } from "/page/api.js";
 import {
+  arrowOf,
   bar,
   button,
   command,
@@ -19,21 +20,19 @@ import {
 } from "/page/dom.js";
 import { drawBars, LEFT, legend, logBox, sumOf } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
-import { cells } from "/page/picture.js";
+import { cells, LEFT as LEFT_OF_CELLS } from "/page/picture.js";
+import { text } from "/page/plot.js";
 import { calibrationParts, confusion, rocParts } from "/page/rates.js";
 import { change, numberOf, oneOf } from "/page/state.js";
-import { traceList } from "/page/trace_list.js";
+import { traceList } from "/page/lists.js";
 
 const settled = afterPause(250); // after the last key at the threshold
 
-export async function showScores(panel, base, store, row, query) {
+export async function showScores(/** @type {Shown} */ { base, store, query, width }) {
   const namesOf = (isIn) => store.columns.filter(isIn).map((column) => column.name);
   const numbers = namesOf((column) => column.kind === "number");
   const scores = namesOf((column) => column.is_score);
-  if (!scores.length) {
-    panel.replaceChildren(advice(store));
-    return;
-  }
+  if (!scores.length) return [advice(store)];
   const x = oneOf("score", scores, scores[0]);
   const y = oneOf("other", numbers, "");
   const hasLabels = numbers.includes("label");
@@ -43,11 +42,10 @@ export async function showScores(panel, base, store, row, query) {
   const isPart = query.filter && ofRun === undefined; // the filter does not move the threshold
   const all = isPart ? await getJson(`${base}/histogram`, { column: x }) : found;
   const threshold = thresholdIn(all, ofRun);
-  const ofLabels = (what, more) => (hasLabels ? getJson(`${base}/${what}`, more) : null);
   const [wrong, calibration, roc, density] = await Promise.all([
-    ofLabels("mistakes", { ...about, threshold }),
-    ofLabels("calibration", about),
-    ofLabels("roc", about),
+    hasLabels ? getJson(`${base}/mistakes`, { ...about, threshold }) : null,
+    hasLabels ? getJson(`${base}/calibration`, about) : null,
+    hasLabels ? getJson(`${base}/roc`, about) : null,
     y ? getArray(`${base}/density`, { ...query, x, y }) : null,
   ]);
   const isRated = wrong && found.edges.length && !store.are_mistakes;
@@ -58,21 +56,21 @@ export async function showScores(panel, base, store, row, query) {
     rocParts(roc, x, store.labels, at),
     calibrationParts(calibration, x, store.labels),
   ];
-  const group = (parts) => element("div", {}, ...parts);
+  const group = (parts) => element("div", ...parts);
   const others = [...new Set([...scores, ...numbers])].filter((name) => name !== x);
-  panel.replaceChildren(
+  return [
     bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
-    ...bars(found, panel.clientWidth - 28, x, threshold, store),
+    ...bars(found, width, x, threshold, store),
     ...remarks(store, isRated && ofRun !== undefined),
     ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc, found.missing) : []),
     ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
-    ...(isRated ? [element("div", { className: "plots" }, ...plots.map(group))] : []),
+    ...(isRated ? [element("div.plots", ...plots.map(group))] : []),
     ...(density ? ranks(density, base, query, x, y, store.thresholds) : []),
-  );
+  ];
 }
 
 // Of which rows the figures are, where they do not say how good a detector is.
-const remarks = (store, isOfRun) => [
+const remarks = (/** @type {Store} */ store, isOfRun) => [
   ...(store.are_mistakes
     ? [soft("no AUROC and no confusion: these traces were chosen as mistakes")]
     : []),
@@ -80,15 +78,10 @@ const remarks = (store, isOfRun) => [
 ];
 
 // How a store gets scores; its own column `score` says how good answers are, and is none.
-const advice = (store) =>
+const advice = (/** @type {Store} */ store) =>
   element(
     "div",
-    {},
-    element(
-      "p",
-      {},
-      "No detector has scored these traces. This trains some, and shows their scores:",
-    ),
+    element("p", "No detector has scored these traces. This trains some, and shows their scores:"),
     command(
       `python -m train --store ${store.path} --output-dir runs/first\npython -m store view ${store.path} --run runs/first`,
     ),
@@ -96,7 +89,7 @@ const advice = (store) =>
 
 // The threshold of the address, else of the run, else the middle of the scores of all rows. It stays
 // where it is when the rows of a filter lie all on one side of it.
-function thresholdIn({ edges }, ofRun) {
+function thresholdIn(/** @type {Histogram} */ { edges }, ofRun) {
   const standard = ofRun ?? (edges.length ? (edges[0] + edges.at(-1)) / 2 : 0.5);
   return numberOf("threshold", [-Number.MAX_VALUE, Number.MAX_VALUE], standard);
 }
@@ -110,19 +103,19 @@ const chooser = (label, key, chosen, names) =>
     (name) => name || "–",
   );
 
-function bars(found, width, score, inForce, { thresholds, labels }) {
+function bars(/** @type {Histogram} */ found, width, score, inForce, { thresholds, labels }) {
   const { edges } = found;
   if (!edges.length) return [soft("none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
   const ofRun = own(thresholds, score);
   let threshold = inForce;
   const place = element("div");
-  const text = element("p", { className: "soft", "aria-live": "polite" });
+  const said = element("p.soft", { "aria-live": "polite" });
   const paint = (value) => {
     threshold = value;
     place.replaceChildren(drawBars(found, Math.max(200, width), 170, value, score, labels));
     const isOfRun = ofRun !== undefined && Math.abs(value - ofRun) < 1e-9;
-    text.textContent = `at least ${numberText(value)}${isOfRun ? ", the run's threshold" : ""}`;
+    said.textContent = `at least ${numberText(value)}${isOfRun ? ", the run's threshold" : ""}`;
   };
   const slider = element("input", {
     type: "range",
@@ -135,10 +128,10 @@ function bars(found, width, score, inForce, { thresholds, labels }) {
     oninput: (event) => paint(Number(event.target.value)),
     onchange: (event) => change({ threshold: event.target.value }),
     onkeydown: (event) => {
-      const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+      const by = arrowOf(event);
       if (!by) return;
       event.preventDefault();
-      slider.value = threshold + (by * (high - low)) / 200;
+      slider.value = threshold + ((by[0] - by[1]) * (high - low)) / 200;
       paint(Number(slider.value));
       settled.ask(
         async () => threshold,
@@ -151,19 +144,18 @@ function bars(found, width, score, inForce, { thresholds, labels }) {
     legend(found, labels),
     logBox(() => paint(threshold)),
   );
-  return [place, slider, text, key];
+  return [place, slider, said, key];
 }
 
-function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
+function ranks(/** @type {Numbers} */ { values, shape: [n] }, base, query, x, y, thresholds) {
   const size = Math.max(4, Math.floor(330 / n));
   const most = Math.log1p(values.reduce((a, b) => Math.max(a, b), 1));
   const countAt = (i, j) => values[j * n + i];
   const level = (i, j) => (countAt(i, j) ? 0.15 + (0.85 * Math.log1p(countAt(i, j))) / most : 0);
   const percent = (i) => `${Math.round((100 * i) / n)} to ${Math.round((100 * (i + 1)) / n)}%`;
   const choose = (from, to) => filterRanks(base, query, x, y, from, to).catch(showError);
-  const { canvas, context, left, height } = cells(n, n, [size, size], level, {
-    ground: "--band",
-    names: Array.from({ length: n }, () => ""),
+  const picture = cells(n, n, [size, size], level, {
+    names: [],
     bottom: 18,
     label: `ranks of ${x} to the right, of ${y} upwards; arrow keys walk, Enter shows the rows`,
     textOf: (i, j) =>
@@ -171,12 +163,15 @@ function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
     choose: (i, j) => choose([i, j], [i, j]),
   });
   const half = n >> 1;
-  for (const tick of [0, 50, 100]) {
-    context.textAlign = ["left", "center", "right"][tick / 50];
-    context.fillText(`${tick}%`, left + (tick * size * n) / 100, height + 13);
-    context.textAlign = "right";
-    context.fillText(`${tick}%`, left - 6, Math.max(10, height - (tick * height) / 100));
-  }
+  const side = size * n;
+  [0, 50, 100].forEach((tick, i) => {
+    const anchor = { "text-anchor": ["start", "middle", "end"][i] };
+    const [right, up] = [LEFT_OF_CELLS + (tick * side) / 100, side - (tick * side) / 100];
+    picture.append(
+      text(right, side + 13, `${tick}%`, anchor),
+      text(LEFT_OF_CELLS - 6, Math.max(10, up), `${tick}%`, { "text-anchor": "end" }),
+    );
+  });
   const disagree = (high, low, from, to) => {
     const [above, below] = [own(thresholds, high), own(thresholds, low)];
     if (above === undefined || below === undefined)
@@ -189,7 +184,7 @@ function ranks({ values, shape: [n] }, base, query, x, y, thresholds) {
   };
   return [
     title(`ranks of the traces: ${x} to the right, ${y} upwards`),
-    canvas,
+    picture,
     bar(
       remark("where they disagree: "),
       disagree(x, y, [half, 0], [n - 1, half - 1]),
@@ -213,7 +208,12 @@ async function filterRanks(base, query, x, y, [left, bottom], [right, top]) {
   if (parts.every(Boolean)) show(parts.join(" and "), [x, y]);
 }
 
-const mistakes = ({ false_alarms: alarms, misses }, score, threshold, labels) => {
+const mistakes = (
+  /** @type {Mistakes} */ { false_alarms: alarms, misses },
+  score,
+  threshold,
+  labels,
+) => {
   const part = (found, label, sign, name) => [
     title(
       `${countText(found.n)} ${name}: ${labels[label]}, ${score} ${sign} ${numberText(threshold)}; the farthest first`,
@@ -221,7 +221,7 @@ const mistakes = ({ false_alarms: alarms, misses }, score, threshold, labels) =>
     traceList(found, (i) => numberTexts(found.scores[i], threshold)[0]),
   ];
   return [
-    element("h2", { className: "part" }, "most confident mistakes"),
+    element("h2.part", "most confident mistakes"),
     ...part(alarms, 0, "≥", "false alarms"),
     ...part(misses, 1, "<", "misses"),
   ];

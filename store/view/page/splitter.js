@@ -1,6 +1,6 @@
 // The bar between the table and the panel: it is dragged, or moved with arrow keys.
 
-import { $, hasModifier } from "/page/dom.js";
+import { $, arrowOf } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const STEP = 4; // percent of an arrow key
@@ -33,10 +33,10 @@ export function splitter() {
   bar.addEventListener("pointerup", () => last && change({ split: last }));
   bar.addEventListener("dblclick", () => change({ split: "" }));
   bar.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-    if (!by || hasModifier(event)) return;
+    const by = arrowOf(event);
+    if (!by) return;
     event.preventDefault();
-    change({ split: put(kept() + by * STEP) });
+    change({ split: put(kept() + (by[0] + by[1]) * STEP) });
   });
   addEventListener("resize", () => state.split === "" && put(kept()));
   return () => put(kept());

@@ -21,7 +21,6 @@ const PIECE = 100; // rows that are kept, or asked for, together
 const AHEAD = 300; // rows kept ready above and below those in sight
 const MOST = 4; // pieces in one request
 const KEPT = 40; // pieces
-const FIRST = 60; // rows that a new table waits for
 const MAX_HEIGHT = 8_000_000; // browsers cut an element at some 16 to 33 million pixels
 const TAIL = 6; // characters of an id that are always in sight
 
@@ -67,12 +66,12 @@ export async function show(next) {
   latest = next;
   const isSame = view?.base === next.base && same(view.query, next.query);
   const start = isSame ? Math.floor(first / PIECE) * PIECE : 0;
-  const found = await ask(next, start, start ? PIECE : FIRST);
+  const found = await ask(next, start, PIECE);
   if (latest !== next) return false;
   view = { ...next, onLayout: relayout };
   pieces = new Map();
   total = found.total;
-  take(found, !start && found.rows.length < total);
+  take(found);
   $("#total").textContent = `${countText(total)} of ${countText(view.size)}`;
   $("#canvas").style.height = `${Math.min(MAX_HEIGHT, total * ROW)}px`;
   $("#grid").setAttribute("aria-rowcount", total + 1);
@@ -95,22 +94,22 @@ const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
 function drawHead() {
   const row = element(
-    "div",
-    { className: "row", role: "row" },
+    "div.row",
+    { role: "row" },
     ...view.columns.map((column, i) => columnHead(column, i, view)),
   );
   keepFocus($("#head"), () => $("#head").replaceChildren(row));
   layout(view.columns);
 }
 
-// Keep an answer; a beginning that is no whole piece is shown, and asked for again.
-function take({ start, rows, columns }, isBeginning = false) {
+// Keep an answer, in pieces; those far away go.
+function take(/** @type {Rows} */ { start, rows, columns }) {
   for (let from = 0; from < rows.length; from += PIECE) {
     const part = (values) => values.slice(from, from + PIECE);
     const kept = Object.fromEntries(
       Object.entries(columns).map(([name, all]) => [name, part(all)]),
     );
-    pieces.set((start + from) / PIECE, { rows: part(rows), columns: kept, isBeginning });
+    pieces.set((start + from) / PIECE, { rows: part(rows), columns: kept });
   }
   const here = first / PIECE;
   const far = [...pieces.keys()].sort((a, b) => Math.abs(b - here) - Math.abs(a - here));
@@ -120,23 +119,18 @@ function take({ start, rows, columns }, isBeginning = false) {
 
 // The next pieces to ask for, those in sight before those around them: [first, last], or null.
 function wanted() {
-  const number = (position) => Math.floor(Math.max(0, Math.min(total - 1, position)) / PIECE);
-  const end = first + inSight() - 1;
-  const isMissing = (each) => pieces.get(each)?.isBeginning ?? true;
-  const around = [
-    [number(end), number(end + AHEAD), 1],
-    [number(first), number(first - AHEAD), -1],
-  ];
-  const ways = [[number(first), number(end), 1], ...(isDown ? around : around.toReversed())];
-  for (const [from, to, by] of total ? ways : [])
-    for (let at = from; (to - at) * by >= 0; at += by) {
-      if (!isMissing(at)) continue;
-      let last = at;
-      const limit = by > 0 ? number(end + AHEAD) : to;
-      while (last !== limit && Math.abs(last - at) < MOST - 1 && isMissing(last + by)) last += by;
-      return [Math.min(at, last), Math.max(at, last)];
-    }
-  return null;
+  const pieceAt = (position) => Math.floor(Math.max(0, Math.min(total - 1, position)) / PIECE);
+  const [top, bottom] = [pieceAt(first), pieceAt(first + inSight() - 1)];
+  const [least, most] = [pieceAt(first - AHEAD), pieceAt(first + inSight() + AHEAD)];
+  const missing = [];
+  for (let at = least; total && at <= most; at += 1) if (!pieces.has(at)) missing.push(at);
+  const far = (at) => Math.max(0, top - at, at - bottom);
+  missing.sort((a, b) => far(a) - far(b) || (isDown ? b - a : a - b));
+  if (!missing.length) return null;
+  let [from, to] = [missing[0], missing[0]];
+  while (to - from < MOST - 1 && missing.includes(to + 1)) to += 1;
+  while (to - from < MOST - 1 && missing.includes(from - 1)) from -= 1;
+  return [from, to];
 }
 
 // One request at a time, which is let finish: over a slow line the rows of an aborted one are
@@ -180,8 +174,8 @@ export function draw() {
 
 const none = () =>
   element(
-    "p",
-    { className: "cell soft", role: "row" },
+    "p.cell.soft",
+    { role: "row" },
     element(
       "span",
       { role: "gridcell" },
@@ -192,8 +186,8 @@ const none = () =>
 
 const newLine = () =>
   element(
-    "div",
-    { className: "row", role: "row" },
+    "div.row",
+    { role: "row" },
     ...view.columns.map((column, i) =>
       element("div", { style: styleOf(i), dir: "auto", role: "gridcell" }),
     ),
@@ -224,10 +218,7 @@ function fillCell(cell, column, value) {
   cell.className = `cell ${column.kind}${column.isPinned ? " pin" : ""} ${color}`;
   cell.title = isText ? text : isNone ? none : (value ?? "");
   if (column.name === "trace_id" && text.length > 2 * TAIL)
-    cell.replaceChildren(
-      element("span", { className: "begin" }, text.slice(0, -TAIL)),
-      text.slice(-TAIL),
-    );
+    cell.replaceChildren(element("span.begin", text.slice(0, -TAIL)), text.slice(-TAIL));
   else if (cell.textContent !== text || cell.children.length) cell.textContent = text;
 }
 

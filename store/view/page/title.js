@@ -6,7 +6,9 @@ import { conditions } from "/page/narrow.js";
 import { ignored, state } from "/page/state.js";
 
 // What this is: the store, its traces, classes and model, and the runs beside it.
-export function showTitle({ name, rows, labels, counts, models, runs, exported_of: all }) {
+export function showTitle(
+  /** @type {Store} */ { name, rows, labels, counts, models, runs, exported_of: all },
+) {
   const classes = counts.map((n, i) => `${countText(n)} ${labels[i]}`).join(", ");
   const of = all === undefined ? "" : ` of ${countText(all)}`;
   const traces = `${countText(rows)}${of} ${rows === 1 ? "trace" : "traces"}`;
@@ -20,7 +22,7 @@ export function showTitle({ name, rows, labels, counts, models, runs, exported_o
   const named = runs.length
     ? [` · ${runs.length > 1 ? "runs" : "run"} `, ...links.flat().slice(1)]
     : [];
-  $("#what").replaceChildren(name, element("small", {}, ` ${about}`, ...named));
+  $("#what").replaceChildren(name, element("small", ` ${about}`, ...named));
   document.title = `${name} – traces`;
 }
 

@@ -6,13 +6,14 @@ import {
   button,
   countText,
   element,
-  hasModifier,
+  numberOf,
   numberText,
   remark,
   showTip,
   soft,
   title,
 } from "/page/dom.js";
+import { explore } from "/page/explore.js";
 import { heat, shareOf } from "/page/paint.js";
 import { state } from "/page/state.js";
 
@@ -20,17 +21,13 @@ const PART = 4000; // tokens in the document at once
 export const SURPRISING_WHEN_LOW = /logprob/;
 
 // shown: a trace with the column that colours its tokens; between: the numbers that colours span.
-export function tokens(store, base, shown, between) {
+export function tokens(/** @type {Store} */ store, base, /** @type {Loaded} */ shown, between) {
   const { trace } = shown;
   const n = trace.tokens.length;
   if (!n)
     return soft(store.tokens.length ? "this trace has no tokens" : "this store has no tokens");
-  const place = element("div", {
-    className: "walk",
-    tabIndex: 0,
-    role: "group",
-    "aria-label": "tokens; arrow keys walk through them",
-  });
+  const place = element("div.walk");
+  let first = 0; // of those in the document
   const hasTexts = Boolean(trace.token_texts);
   const line = (from, to) => {
     const made = element("p", {
@@ -42,6 +39,7 @@ export function tokens(store, base, shown, between) {
   };
   const drawPart = (from) => {
     const to = Math.min(n, from + PART);
+    first = from;
     const cut = Math.min(Math.max(trace.prompt_len, from), to);
     const parts = [];
     if (n > PART) parts.push(partsBar(trace, from, to, drawPart));
@@ -53,11 +51,38 @@ export function tokens(store, base, shown, between) {
     place.replaceChildren(...parts);
   };
   drawPart(0);
-  hover(place, base, shown);
+  const find = (i) => place.querySelector(`[data-i="${i}"]`);
+  const spanOf = (i) => {
+    if (!find(i)) drawPart(i - (i % PART));
+    return find(i);
+  };
+  explore(place, {
+    nx: n,
+    role: "group",
+    label: "tokens; arrow keys walk through them",
+    begin: () => [first, 0],
+    cellAt: (x, y, target) => [Number(target.dataset.i ?? -1), 0],
+    placeOf: (i) => {
+      spanOf(i).scrollIntoView({ block: "nearest" });
+      const [outer, box] = [place, spanOf(i)].map((each) => each.getBoundingClientRect());
+      return [box.left - outer.left, box.bottom - outer.top - 8];
+    },
+    textOf: (i) => aboutToken(shown, i),
+    onCell: (i) => {
+      for (const each of place.querySelectorAll(".over")) each.classList.remove("over");
+      if (i >= 0) spanOf(i).classList.add("over");
+      showLikely(base, shown, i);
+    },
+  });
   return place;
 }
 
-const partsBar = ({ tokens: { length: n }, prompt_len: nPrompt }, from, to, drawPart) =>
+const partsBar = (
+  /** @type {Trace} */ { tokens: { length: n }, prompt_len: nPrompt },
+  from,
+  to,
+  drawPart,
+) =>
   bar(
     button("earlier", () => drawPart(Math.max(0, from - PART)), { disabled: from === 0 }),
     remark(`tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`),
@@ -67,9 +92,9 @@ const partsBar = ({ tokens: { length: n }, prompt_len: nPrompt }, from, to, draw
 
 const tokensText = (n) => (n === 1 ? "1 token" : `${countText(n)} tokens`);
 
-function token({ trace, color, colors, marks, differing }, i, between) {
+function token(/** @type {Loaded} */ { trace, color, colors, marks, differing }, i, between) {
   const text = trace.token_texts ? trace.token_texts[i] : String(trace.tokens[i]);
-  const made = element("span", {}, trace.token_texts ? visible(text) : text);
+  const made = element("span", trace.token_texts ? visible(text) : text);
   made.dataset.i = i;
   const isPlain = state.scale === "answer" && i < trace.prompt_len;
   const value = isPlain ? undefined : colors?.[i];
@@ -87,53 +112,32 @@ function token({ trace, color, colors, marks, differing }, i, between) {
 
 const visible = (text) => (text === "" ? "·" : text.replaceAll("\n", "⏎\n").replaceAll("\t", "⇥"));
 
-function hover(place, base, { row, trace, color, colors }) {
-  let over = -1;
-  const likely = afterPause(80);
-  const show = (i, x, y) => {
-    if (i === over) return;
-    over = i;
-    likely.stop();
-    for (const each of place.querySelectorAll(".over")) each.classList.remove("over");
-    if (i < 0) {
-      showTip("");
-      return;
-    }
-    const head = [`token ${i}, id ${trace.tokens[i]}`];
-    if (colors) head.push(`${color} ${Number.isNaN(colors[i]) ? "NaN" : numberText(colors[i])}`);
-    showTip(head.join("\n"), x, y);
-    likely.ask(
-      () => getJson(`${base}/trace/${row}/candidates/${i}`),
-      (found) => {
-        const lines = found.map((item) => candidate(item, trace.tokens[i]));
-        if (lines.length) showTip([...head, "", "most likely here:", ...lines].join("\n"), x, y);
-      },
-    );
-  };
-  place.addEventListener("pointerover", (event) =>
-    show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
+function aboutToken(/** @type {Loaded} */ { trace, color, colors }, i) {
+  const id = `token ${i}, id ${trace.tokens[i]}`;
+  if (!colors) return id;
+  return `${id}\n${color} ${Number.isNaN(colors[i]) ? "NaN" : numberText(colors[i])}`;
+}
+
+const likely = afterPause(80);
+
+// Adds to the tip of a token what else was likely there.
+function showLikely(base, /** @type {Loaded} */ shown, i) {
+  likely.stop();
+  if (i < 0) return;
+  const { trace, row } = shown;
+  likely.ask(
+    () => getJson(`${base}/trace/${row}/candidates/${i}`),
+    (found) => {
+      const lines = found.map((item) => candidate(item, trace.tokens[i]));
+      const head = [aboutToken(shown, i), "", "most likely here:"];
+      if (lines.length) showTip([...head, ...lines].join("\n"));
+    },
   );
-  // a finger that is lifted leaves what it has shown
-  const end = (event) => event.pointerType !== "touch" && show(-1, 0, 0);
-  for (const kind of ["pointerleave", "blur"]) place.addEventListener(kind, end);
-  place.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by || event.target !== place || hasModifier(event)) return;
-    event.preventDefault();
-    const all = [...place.querySelectorAll("[data-i]")];
-    const at = all.findIndex((each) => Number(each.dataset.i) === over);
-    const span = all[at < 0 ? 0 : Math.max(0, Math.min(all.length - 1, at + by))];
-    span.scrollIntoView({ block: "nearest" });
-    const box = span.getBoundingClientRect();
-    show(Number(span.dataset.i), box.left, box.bottom - 8);
-    span.classList.add("over");
-  });
 }
 
 // A tick marks the token that was taken.
-function candidate({ id, text, logprob }, taken) {
-  const share =
-    logprob === null ? "–" : Math.exp(logprob === "-inf" ? -Infinity : logprob).toFixed(3);
+function candidate(/** @type {Candidate} */ { id, text, logprob }, taken) {
+  const share = logprob === null ? "–" : Math.exp(numberOf(logprob)).toFixed(3);
   const mark = id === taken ? "✓" : " ";
   return `${mark}${share.padStart(6)}  ${text === null ? `id ${id}` : JSON.stringify(text)}`;
 }

@@ -10,6 +10,7 @@ import {
   heading,
   labelClass,
   legendOf,
+  numberOf,
   numberText,
   numberTexts,
   own,
@@ -19,6 +20,7 @@ import {
   title,
 } from "/page/dom.js";
 import { uncommon } from "/page/differences.js";
+import { quoted } from "/page/narrow.js";
 import { neighbourParts, noteParts } from "/page/notes.js";
 import { change, oneOf, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
@@ -35,7 +37,7 @@ const MEANINGS = {
   token_label: "1: in a hallucinated span, 0: not, -1: not labelled",
 };
 
-export async function showTrace(panel, base, store, row, query) {
+export async function showTrace(/** @type {Shown} */ { base, store, row, query }) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
   const loaded = await Promise.all(rows.map((each) => load(base, store, each)));
   const between = bounds(loaded.map(scaled)); // the same colours in both traces
@@ -48,13 +50,13 @@ export async function showTrace(panel, base, store, row, query) {
           title: "keep this trace in sight, and choose another to compare",
         })
       : button("stop comparing", () => change({ beside: "" }));
-  bodies.at(-1).firstChild.prepend(element("div", { className: "bar end" }, pin));
-  panel.replaceChildren(element("div", { className: "beside" }, ...bodies));
+  bodies.at(-1).firstChild.prepend(element("div.bar.end", pin));
+  return [element("div.beside", ...bodies)];
 }
 
-async function load(base, store, row) {
+async function load(base, /** @type {Store} */ store, row) {
   const path = `${base}/trace/${row}`;
-  const trace = await getJson(path);
+  const trace = await getJson(`${base}/trace/${row}`);
   const known = (name) => store.tokens.includes(name);
   const color = oneOf(
     "color",
@@ -71,20 +73,19 @@ async function load(base, store, row) {
 
 // A question may have been answered several times.
 const ofQuestion = (id) => {
-  const quoted = id.replaceAll(/["\\]/g, "\\$&");
-  const show = () => change({ filter: `question_id == "${quoted}"` }, true);
+  const show = () => change({ filter: `question_id == ${quoted(id)}` }, true);
   return button("all answers to it", show, { className: "beside-name" });
 };
 
-const hasBothParts = ({ prompt_len: n, tokens }) => n > 0 && n < tokens.length;
+const hasBothParts = (/** @type {Trace} */ { prompt_len: n, tokens }) => n > 0 && n < tokens.length;
 
 // The numbers that the colours span: those of the answer alone, if that was chosen.
-const scaled = ({ trace, colors }) =>
+const scaled = (/** @type {Loaded} */ { trace, colors }) =>
   state.scale === "answer" && hasBothParts(trace) ? colors?.slice(trace.prompt_len) : colors;
 
 // The parts of a trace; those of two beside each other begin at one height. What both choose is
 // there once.
-function bodyOf(base, store, shown, between, number) {
+function bodyOf(base, /** @type {Store} */ store, shown, between, number) {
   const { trace, row, other } = shown;
   const { texts, numbers } = trace;
   const ofRuns = store.columns.filter((column) => column.is_score).map((column) => column.name);
@@ -112,22 +113,25 @@ function bodyOf(base, store, shown, between, number) {
     ]),
   ];
   const kept = parts.map((part) => part.filter(Boolean));
-  return element("article", {}, ...kept.map((part) => element("section", {}, ...part)));
+  return element("article", ...kept.map((part) => element("section", ...part)));
 }
 
 // A text with its name; of two traces, whether the other has it too.
 const partOf = (name, text, other) =>
   text === undefined ? [] : [title(name, text === other && remark(": the same")), prose(text)];
 
-function answerOf({ texts: { answer }, references }, other) {
-  const pair = [element("div", {}, ...partOf("answer", answer, other?.texts.answer))];
+function answerOf(
+  /** @type {Trace} */ { texts: { answer }, references },
+  /** @type {Trace} */ other,
+) {
+  const pair = [element("div", ...partOf("answer", answer, other?.texts.answer))];
   if (references.length)
-    pair.push(element("div", {}, title("references"), ...references.map((text) => prose(text))));
-  return element("div", { className: "pair" }, ...pair);
+    pair.push(element("div", title("references"), ...references.map((text) => prose(text))));
+  return element("div.pair", ...pair);
 }
 
 // Which tokens the other trace has not, or not in this order; prompts apart from answers.
-function differing({ trace, other }) {
+function differing(/** @type {Loaded} */ { trace, other }) {
   if (!other) return new Set();
   const halves = ({ tokens, prompt_len: n }) => [tokens.slice(0, n), tokens.slice(n)];
   const [mine, theirs] = [halves(trace), halves(other.trace)];
@@ -140,17 +144,17 @@ function labelLine({ label }, names) {
   const name = own(names, label);
   const text = name === undefined ? `none (${numberText(label)})` : `${name} (${label})`;
   const className = labelClass(label);
-  return element("p", { className: "soft line" }, "label  ", element("b", { className }, text));
+  return element("p.soft.line", "label  ", element("b", { className }, text));
 }
 
 // What each detector says, who says 1 first; where its run's threshold is known, whether the score
 // reaches it. A click colours the tokens by their own scores, where the store has them.
-function scoresOf(names, { numbers }, store) {
+function scoresOf(names, /** @type {Trace} */ { numbers }, /** @type {Store} */ store) {
   const { thresholds, labels } = store;
   const known = names.filter((name) => numbers[name] !== null);
   if (!known.length) return [];
   const lines = known.map((name) => {
-    const value = Number(String(numbers[name]).replace("inf", "Infinity")); // a text, as JSON has it
+    const value = numberOf(numbers[name]);
     const threshold = own(thresholds, name);
     const column = name.replace(/^score_/, "score_token_");
     const choose = () => change({ color: column });
@@ -165,7 +169,7 @@ function scoresOf(names, { numbers }, store) {
   lines.sort((a, b) => b.says - a.says || b.value - a.value);
   const said = lines.filter(({ says }) => says >= 0);
   const isWrong = ({ says }) => says >= 0 && says !== numbers.label;
-  const isLabelled = [0, 1].includes(numbers.label) && said.length > 0;
+  const isLabelled = (numbers.label === 0 || numbers.label === 1) && said.length > 0;
   const only = isLabelled && state.disagree === "1";
   const about = `, and the thresholds of the run: ≥ says ${labels[1]}, < says ${labels[0]}`;
   const kept = (only ? lines.filter(isWrong) : lines).map((line) => [
@@ -189,11 +193,10 @@ function scoresOf(names, { numbers }, store) {
 }
 
 // How a store gets the scores of single tokens.
-const tokenAdvice = ({ path, runs: [run] }) =>
+const tokenAdvice = (/** @type {Store} */ { path, runs: [run] }) =>
   element(
-    "details",
-    { className: "soft small" },
-    element("summary", {}, "which tokens drove a score?"),
+    "details.soft.small",
+    element("summary", "which tokens drove a score?"),
     command(
       `python -m train predict --run ${run?.path ?? "RUN"} --store ${path} --tokens --to-store`,
     ),
@@ -202,12 +205,7 @@ const tokenAdvice = ({ path, runs: [run] }) =>
 // What the marks on tokens without a finite number mean, where there are such tokens.
 function marksIn(colors) {
   const mark = (className, text) =>
-    element(
-      "span",
-      { className: "soft small tokens" },
-      element("span", { className }, "a"),
-      ` ${text}`,
-    );
+    element("span.soft.small.tokens", element("span", { className }, "a"), ` ${text}`);
   const has = (isIn) => Boolean(colors?.some(isIn));
   return [
     has((value) => Math.abs(value) === Infinity) && mark("infinite", "infinite"),
@@ -215,7 +213,7 @@ function marksIn(colors) {
   ];
 }
 
-function tokenBar(store, { trace, color, colors }, [low, high]) {
+function tokenBar(/** @type {Store} */ store, { trace, color, colors }, [low, high]) {
   if (!store.tokens.length) return null;
   const ends = SURPRISING_WHEN_LOW.test(color) ? [high, low] : [low, high];
   const scale = (isOn) => change({ scale: isOn ? "answer" : "" });
@@ -226,7 +224,7 @@ function tokenBar(store, { trace, color, colors }, [low, high]) {
     ...marksIn(colors),
     hasBothParts(trace) &&
       checkbox("colours by the answer alone", isOn, scale, { className: "small" }),
-    element("span", { className: "soft small" }, own(MEANINGS, color) ?? ""),
+    element("span.soft.small", own(MEANINGS, color) ?? ""),
   );
 }
 
@@ -249,7 +247,6 @@ const list = (className, lines) =>
     ...lines.map(([name, text, says, shown = name]) =>
       element(
         "div",
-        {},
         element("dt", { title: name }, shown),
         element("dd", { className: labelClass(says) }, text),
       ),

@@ -23,10 +23,11 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.labels.notes import Note, notes_path, read_notes, write_note
+from store.labels.notes import write_note
 from store.labels.plan import commit_labels, plan_labels, read_labels
 from store.labels.report import label_lines
 from store.labels.rule import ScoreTable
+from store.read.notes import Note, notes_path, read_notes
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 
@@ -79,6 +80,16 @@ def test_labels_that_were_noted(path, label):
     few = path.with_name("few.zarr")
     assert main(["subset", str(few), str(path), "--tag", "odd"]) == 0
     assert TraceStore.open(few).column("trace_id") == ["q0", "q1"]
+
+
+def test_of_two_labels_that_were_noted_the_last_one_counts(path, label):
+    """As the page shows it; so does one that is empty."""
+    lines = ["trace_id,label,tags,note", "q0,1,,", "q0,0,,", "q1,true,,", "q2,1,,", "q2,,,"]
+    notes_path(path).write_text("\n".join(lines))
+    before = state(path)[1]
+    assert [note.label for note in read_notes(notes_path(path)).values()] == ["0", "1", ""]
+    assert label(None, "--from-notes")[0] == 0
+    assert state(path)[1] == [0, before[1], 1, *before[3:]]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])

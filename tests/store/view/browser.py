@@ -11,6 +11,18 @@ from contextlib import contextmanager
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_S = 20.0
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36}
+PIXELS = """async (place) => {  // of a canvas, or of the image in a picture
+    let source = place;
+    if (place.matches("svg")) {
+        source = new Image();
+        source.src = place.querySelector("image").getAttribute("href");
+        await source.decode();
+    }
+    const { width, height } = source;
+    const canvas = Object.assign(document.createElement("canvas"), { width, height });
+    canvas.getContext("2d").drawImage(source, 0, 0);
+    return canvas.getContext("2d").getImageData(0, 0, width, height);
+}"""
 KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
@@ -161,6 +173,22 @@ class Browser:
             place.dispatchEvent(new Event("change"));
             place.dispatchEvent(new KeyboardEvent("keydown", {{ key: "Enter" }}));
         }})(document.querySelector({json.dumps(selector)}))""")
+
+    def painted(self):
+        """Whether each picture of the panel has marks, and each image in one, or map, colours."""
+        return self.evaluate(f"""Promise.all(
+            [...document.querySelectorAll("#panel .picture, #panel canvas")].map(async (each) => {{
+                if (each.matches("svg:not(:has(image))")) return each.children.length > 0;
+                return (await ({PIXELS})(each)).data.some(Boolean);
+            }})).then((found) => found.every(Boolean))""")
+
+    def opacity(self, x, y):
+        """Of a pixel in the image of the first picture: 0 to 255."""
+        picture = "document.querySelector('#panel .picture')"
+        code = (
+            f"({PIXELS})({picture}).then(({{ data, width }}) => data[4 * ({y} * width + {x}) + 3])"
+        )
+        return self.evaluate(code)
 
     def change(self, **state):
         """What the page's address says from now on."""

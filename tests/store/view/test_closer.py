@@ -1,21 +1,19 @@
 """The page in a real browser: which tokens, which layer, which head, and what to note of it."""
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from view_traces import N_LAYERS, SCHEMA, make_row, write_run, write_traces
 
 from store import Column, Schema
-from store.labels.notes import Note, notes_path, read_notes
+from store.read.notes import Note, notes_path, read_notes
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 
 TICKED = "[...document.querySelectorAll('#panel .broad dt')].map((each) => each.textContent)"
-PIXELS = """(() => {
-    const canvas = document.querySelector("#panel canvas");
-    return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.join();
-})()"""
+PIXELS = "document.querySelector('#panel .picture image').getAttribute('href')"
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +86,7 @@ def test_a_threshold_is_taken_from_the_curve(closer):
     browser = closer(tab="scores", score="score_gvae")
     browser.wait_for_text("#panel", "AUROC")
     browser.wait_for_text("#panel .confusion", "≥ 0.5000")
-    browser.evaluate("document.querySelector('#panel canvas[aria-label^=ROC]').focus()")
+    browser.evaluate("document.querySelector('#panel .picture[aria-label^=ROC]').focus()")
     for key in ("ArrowRight", "Enter"):
         browser.press(key)
     browser.wait_for("location.hash.includes('threshold=')")
@@ -111,7 +109,7 @@ def test_layers_that_tell_the_labels_apart(closer, address):
     """What the run's probes reach, by layer; without a run the command that makes it."""
     browser = closer(row=2, tab="layers")
     browser.wait_for_text("#panel", "AUROC of probes by layer")
-    browser.evaluate("document.querySelector('#panel canvas[aria-label^=AUROC]').focus()")
+    browser.evaluate("document.querySelector('#panel .picture[aria-label^=AUROC]').focus()")
     for _ in range(3):
         browser.press("ArrowRight")
     assert browser.text("#tip") == "layer 3\n0.8750  probe"
@@ -122,7 +120,7 @@ def test_layers_that_tell_the_labels_apart(closer, address):
 def test_each_layer_has_colours_of_its_own(closer):
     """By a click; the picture changes."""
     browser = closer(row=2, tab="layers")
-    browser.wait_for("document.querySelector('#panel canvas')")
+    browser.wait_for("document.querySelector('#panel .picture')")
     before = browser.evaluate(PIXELS)
     browser.click("#panel label", "colours of each layer apart")
     browser.wait_for("document.querySelector('#panel .bar .legend') === null")
@@ -195,20 +193,48 @@ def test_a_note_is_kept_beside_the_store(closer, closer_path):
     closer(row=4).wait_for("document.querySelector('#panel input.tags')?.value === 'odd late'")
 
 
-def test_pictures_are_saved(closer):
-    """As PNG, one for each place of the page that has pictures."""
-    browser = closer(row=2, tab="scores")
-    browser.wait_for("document.querySelectorAll('#panel canvas').length > 2")
-    browser.evaluate("""(() => {
-        window.saved = [];
-        HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
-    })()""")
+SAVES = """(() => {
+    globalThis.saved = [];
+    HTMLAnchorElement.prototype.click = function () { saved.push([this.download, files.at(-1)]); };
+    globalThis.files = [];
+    URL.createObjectURL = (blob) => { files.push(blob); return "data:,"; };
+})()"""
+
+
+@pytest.mark.parametrize("tab, n", [("scores", 3), ("map", 1), ("layers", 1)])
+def test_pictures_are_saved(closer, tab, n):
+    """As PNG, and as SVG that needs nothing of the page."""
+    browser = closer(row=2, tab=tab)
+    browser.wait_for(f"document.querySelectorAll('#panel .picture').length >= {n}")
+    browser.evaluate(SAVES)
     browser.choose("#save", "png")
-    browser.wait_for("saved.length >= 3")
-    assert browser.evaluate("saved.slice(0, 2)") == [
-        "closer.zarr-scores.png",
-        "closer.zarr-scores-2.png",
-    ]
+    browser.wait_for(f"saved.length >= {n}")
+    names = [f"closer.zarr-{tab}{f'-{i}' if i > 1 else ''}.png" for i in range(1, n + 1)]
+    assert browser.evaluate(f"saved.slice(0, {n}).map(([name]) => name)") == names
+    size = "createImageBitmap(saved[0][1]).then(({ width, height }) => [width, height])"
+    assert min(browser.evaluate(size)) > 50
+    browser.choose("#save", "svg")
+    browser.wait_for("saved.at(-1)[0].endsWith('.svg')")
+    text = browser.evaluate("saved.at(-1)[1].text()")
+    root = ElementTree.fromstring(text)  # noqa: S314 - our own page wrote it
+    assert root.tag.endswith("svg")
+    assert "var(" not in text
+    links = [each.get("href") for each in root.iter() if each.get("href")]
+    assert all(link.startswith("data:image/png") for link in links)
+
+
+def test_a_tag_chooses_rows(closer):
+    """By the filter, which a click on the tag writes; the table follows what is noted."""
+    browser = closer(row=5)
+    browser.wait_for("document.querySelector('#panel input.tags')")
+    browser.choose("#panel input.tags", "odd-one")
+    browser.wait_for("!document.querySelector('#panel input.tags') || true")
+    browser.open(browser.evaluate("location.href"))
+    browser.click("#panel .chip", "odd-one")
+    browser.wait_for_text("#total", "1 of 12")
+    browser.wait_for_text("#chips", 'tag == "odd-one"')
+    browser.choose("#panel input.tags", "")
+    browser.wait_for_text("#total", "0 of 12")
 
 
 def test_from_the_report_to_a_trace_and_back(closer):

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 N_TRACES = 400
-PAINTED = """
-    [...document.querySelectorAll("#panel canvas")].every((canvas) =>
-        canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean))
-"""
 
 
 def call(*words):
@@ -77,8 +74,13 @@ def test_every_view(browser, example, tab, n_pictures, words):
     state = "filter=score_logreg_pca > 0&other=score_mean_logprob&edge=0.05"
     browser.open(f"{example}#tab={tab}&{state}")
     browser.wait_for_text("#panel", words)
-    browser.wait_for(f"document.querySelectorAll('#panel canvas').length >= {n_pictures}")
-    browser.wait_for(PAINTED)
+    browser.wait_for(f"document.querySelectorAll('#panel .picture').length >= {n_pictures}")
+    end_s = time.monotonic() + 10
+    while not browser.painted() and time.monotonic() < end_s:
+        time.sleep(0.03)
+    assert browser.painted()
     origin = example.partition("/?")[0]
-    assert [url for url in browser.requested if not url.startswith((origin, "about:"))] == []
+    assert [
+        url for url in browser.requested if not url.startswith((origin, "about:", "data:"))
+    ] == []
     assert browser.complaints == []

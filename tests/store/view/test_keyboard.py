@@ -51,7 +51,7 @@ def test_a_walk_from_the_filter_through_all_tabs(page, traces):
         tab_to(browser, "at.role === 'tab'")
         while browser.evaluate("document.activeElement.textContent") != tab:
             browser.press("ArrowRight")
-        picture = ".walk" if tab == "trace" else "canvas"
+        picture = ".walk" if tab == "trace" else ".picture"
         browser.wait_for(f"document.querySelector('#tabs .on').textContent === {tab!r}")
         browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
         assert browser.evaluate("document.activeElement.textContent") == tab
@@ -104,7 +104,7 @@ def test_a_bar_becomes_a_filter(page, traces):
     while browser.evaluate("document.activeElement.ariaLabel") != "histogram of label":
         browser.press("ArrowRight")
     browser.press("Enter")
-    browser.wait_for("document.activeElement.tagName === 'CANVAS'")
+    browser.wait_for("document.activeElement.matches('.picture')")
     for label in (-1, 0):
         browser.press("ArrowRight")
         browser.press("Enter")

@@ -207,7 +207,7 @@ def test_a_token_shows_what_else_was_likely(page):
     """Where the pointer is."""
     browser = page(row=7)
     browser.wait_for("document.querySelector('.tokens span')")
-    over = "new PointerEvent('pointerover', {bubbles: true})"
+    over = "new PointerEvent('pointermove', {bubbles: true})"
     browser.evaluate(f"document.querySelector('.tokens span').dispatchEvent({over})")
     browser.wait_for_text("#tip", "most likely here")
 
@@ -256,15 +256,10 @@ def test_heads_of_layers_without_a_mean_can_be_chosen(page):
 
 @pytest.mark.parametrize("tab", ["layers", "attention", "scores"])
 def test_tabs_paint(page, tab):
-    """Something is on their canvas."""
+    """Marks, and images with something in them."""
     browser = page(row=7, tab=tab, other="score_my_model", edge="0.2")
-    browser.wait_for("document.querySelector('#panel canvas')")
-    painted = browser.evaluate("""
-        [...document.querySelectorAll("#panel canvas")].every((canvas) =>
-            canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
-                .data.some(Boolean))
-    """)
-    assert painted
+    browser.wait_for("document.querySelector('#panel .picture')")
+    assert browser.painted()
 
 
 def pixels_of(browser, traces):
