@@ -9,6 +9,7 @@ too. So ids and free texts tell nothing, which a row shares with few. Where it r
 detector, the labels may say who was asked or who judged, not which answers are wrong.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,8 +26,9 @@ __all__ = ["METADATA", "FieldEncoding", "FieldProbe", "FittedFields", "read_grad
 YES, NO = ("1", "true", "yes", "y", "pass"), ("0", "false", "no", "n", "fail")
 MISSING = ("", "nan", "-1")
 # of a second grader: how much more often it says yes of the one label than of the other, and how
-# far that is above the same of other fields: 2 * AUROC - 1, of an AUROC a standard error lower
-LEAST_TOLD, FAR_ABOVE = 0.5, 0.2
+# far that is above the same of other fields: 2 * AUROC - 1, of an AUROC a standard error lower.
+# The last is enough beside a number, which may be a grade too, such as 1 to 5.
+LEAST_TOLD, FAR_ABOVE, ENOUGH = 0.5, 0.2, 0.8
 LEAST_SHARED = 5  # rows of train
 MOST_CATEGORIES = 100  # of a field, the most frequent ones
 LARGEST = 1e30  # numbers beyond it are cut, so that their variance is finite
@@ -154,12 +156,16 @@ class FieldProbe(TableProbe):
         values = {name: np.concatenate([train.columns[name], val.columns[name]]) for name in alone}
         graded = {name: agree(as_grades(one), labels) for name, one in values.items()}
         by_chance = error_by_chance(val_labels)
-        others = [
-            2 * (area - by_chance) - 1
+        others = {
+            name: 2 * (area - by_chance) - 1
             for name, area in alone.items()
             if not graded[name].told and not has_yes_and_no(values[name])
+        }
+        limits = [
+            min(FAR_ABOVE + told, ENOUGH if is_number(values[name]) else math.inf)
+            for name, told in others.items()
         ]
-        least = max([LEAST_TOLD, *(FAR_ABOVE + told for told in others)])
+        least = max([LEAST_TOLD, *limits])
         like = {
             name: one.same
             for name, one in graded.items()

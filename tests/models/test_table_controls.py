@@ -161,6 +161,19 @@ def test_a_grader_with_further_words_hides_no_other():
     assert list(fitted.like_labels) == ["one"]
 
 
+def test_a_grader_on_a_scale_hides_no_other():
+    """It is read, as any number is: the report says how much it tells."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, N)
+    rows = table(
+        one=np.where(rng.random(N) < 0.95, labels, 1 - labels),
+        level=np.clip(np.round(2 + 2 * labels + rng.normal(0, 0.7, N)), 1, 5).astype(int),
+    )
+    fitted = METADATA.fit(rows[TRAIN], labels[TRAIN], rows[VAL], labels[VAL])
+    assert fitted.alone["level"] > 0.95
+    assert list(fitted.like_labels) == ["one"]
+
+
 def test_one_field_that_tells_by_chance_hides_no_grader():
     """Of six rows of validation any field may rank all."""
     rng = np.random.default_rng(0)

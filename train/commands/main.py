@@ -83,11 +83,19 @@ def train(arguments: Arguments) -> None:
         run = fit(arguments, fabric, stores, output_dir, progress=True)
     if run is None:  # the first process writes for all
         return
-    print_results(run.results, OutputConsole())
+    print_results(run.results, OutputConsole(), has_remarks=is_one_screen())
     mirror = run.experiment.data.store.mirror
     if mirror is not None:
         say(mirror.summary())
     say(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
+
+
+def is_one_screen() -> bool:
+    """Whether errors, with the remarks of the training among them, go where the results go."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except OSError:  # one of them is no file, as in a notebook, or closed
+        return False
 
 
 def build_example(path: Path) -> None:

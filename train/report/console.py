@@ -43,8 +43,11 @@ def print_line(console: Console, text: str, *, wraps: bool = True) -> None:
     console.print(terminal_text(text), highlight=False, markup=False, soft_wrap=not wraps)
 
 
-def print_results(results: Results, console: Console) -> None:
-    """Print test metrics, a line per detector and baseline, and the verdict, in 100 columns."""
+def print_results(results: Results, console: Console, *, has_remarks: bool = False) -> None:
+    """Print test metrics, a line per detector and baseline, and the verdict, in 100 columns.
+
+    Remarks are left out where the screen has them already.
+    """
     shown = results.shown
     print_table(build_metrics(results), console, in_words("measured_on", results))
     notes = [in_words(what, results) for what in ("tuned", "columns", "imputed")]
@@ -67,7 +70,7 @@ def print_results(results: Results, console: Console) -> None:
     if of_noise is not None:
         print_line(console, in_words("label_noise", results))
         print_table(of_noise, console, "")
-    for remark in shown.remarks:
+    for remark in () if has_remarks else shown.remarks:
         print_line(console, remark, wraps=False)
     for note in filter(
         None, [in_words(what, shown) for what in ("verdict", "detectable", "on_top")]

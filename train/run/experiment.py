@@ -3,6 +3,7 @@
 Mistakes of the user are reported before the first file is written.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from store.reports import say
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
@@ -85,6 +87,10 @@ def run_experiment(
     if is_first:
         directory = begin_run(output_dir, arguments, data, read_layers(work.names, data))
     directory = fabric.broadcast(directory)
+    if progress and is_first:
+        of_splits = [remark for part in parts for remark in find_remarks(part)]
+        for remark in dict.fromkeys([*of_splits, *work.remarks]):
+            say(remark, file=sys.stderr)
     experiments = []
     for part in parts:
         place = directory
@@ -126,8 +132,6 @@ def run_split(
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
         truth = read_token_truth(data)
         trainer = Trainer(directory, data, fabric, progress, truth is not None)
-        for remark in [*find_remarks(data), *([] if config.hold_out else work.remarks)]:
-            progress.say(remark)
         scored: ScoredByName = {}
         if is_first:  # what takes seconds before what takes hours
             for name in work.probes:

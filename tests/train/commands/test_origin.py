@@ -262,6 +262,20 @@ def test_what_makes_numbers_doubtful_is_told(tmp_path, capsys):
         assert report.count(warning.removeprefix("w")) == 1
 
 
+def test_what_makes_numbers_doubtful_is_said_once_on_a_screen(tmp_path, monkeypatch):
+    """Where errors and results go to one place; of several splits, too."""
+    parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
+    store = write(tmp_path / "mixed.zarr", [1, 2, 3])
+    set_provenance(store, source="merge", stores=parts)
+    screen = tmp_path / "screen.txt"
+    with screen.open("w") as file:
+        monkeypatch.setattr("sys.stdout", file)
+        monkeypatch.setattr("sys.stderr", file)
+        results = train(store, tmp_path / "run", LSTM, "--splits=2")
+    (mixed,) = [one for one in results["remarks"] if "2 different models, layers or prom" in one]
+    assert screen.read_text().count(mixed) == 1
+
+
 def test_a_directory_of_another_version_is_not_in_the_way_of_overwrite(stores, tmp_path, capsys):
     """Its settings cannot be compared: what can be done is said."""
     out = tmp_path / "older"
