@@ -5,8 +5,7 @@ import { $, showError } from "/page/dom.js";
 // An exported page holds the answers of its server.
 export const isExported = Boolean($("#recorded"));
 
-const whenLost = (error) => {
-  if (error.name === "AbortError") throw error;
+const whenLost = () => {
   throw new Error("the server does not answer: start python -m store view again");
 };
 
@@ -61,7 +60,7 @@ export async function getArray(...request) {
 }
 
 // Asks after a pause, and takes the answer unless something else was asked, or nothing any more.
-export function afterPause(pauseMs, onError = showError) {
+export function afterPause(pauseMs) {
   let number = 0;
   let timer = 0;
   const stop = () => {
@@ -76,7 +75,7 @@ export function afterPause(pauseMs, onError = showError) {
         const found = await load();
         if (mine === number) take(found);
       } catch (error) {
-        onError(error);
+        showError(error);
       }
     }, pauseMs);
   };

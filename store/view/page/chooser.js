@@ -17,7 +17,7 @@ export async function redrawChooser() {
   const mine = shown;
   if (!mine) return;
   const parts = await mine.draw();
-  if (mine !== shown) return;
+  if (mine !== shown || parts[0] === $("#chooser").firstChild) return;
   const close = button("close", closeChooser);
   keepFocus($("#chooser"), () => $("#chooser").replaceChildren(...parts, close));
   $("#chooser").hidden = false;

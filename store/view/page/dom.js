@@ -134,7 +134,6 @@ export const own = (object, name) => (Object.hasOwn(object, name) ? object[name]
 export const labelClass = (value) => (value === 0 || value === 1 ? `label-${value}` : "");
 
 export function showError(error) {
-  if (error?.name === "AbortError") return;
   $("#error").textContent = error ? error.message : "";
   $("#error").hidden = !error;
 }

@@ -41,8 +41,7 @@ const REPLACED = 1e9; // states of a store that took the place of the first are 
 /** @type {Store[]} */
 let stores = [];
 let position = -1; // of the trace in the table
-let tableError = null; // why the table shows no rows
-let sideError = null; // why the panel beside it is empty
+const errors = { table: null, side: null }; // why the table shows other rows, the panel nothing
 
 const store = () => stores[oneOf("store", Object.keys(stores), "0")];
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
@@ -92,18 +91,18 @@ async function showTable() {
       onCounts: countsOf,
     });
     if (!isShown) return;
-    setTableError(null);
+    complain("table", null);
     if (state.row === "" && table.count()) choose(table.rowAt(0), 0);
     else await findPosition();
   } catch (error) {
-    if (error.name !== "AbortError") setTableError(error);
+    complain("table", error);
   }
 }
 
-function setTableError(error) {
-  tableError = error;
-  filter.explain(tableError ?? sideError, state.filter);
-  $("#save").hidden = isExported || Boolean(error);
+function complain(place, error) {
+  errors[place] = error;
+  filter.explain(errors.table ?? errors.side, state.filter);
+  $("#save").hidden = isExported || Boolean(errors.table);
 }
 
 async function findPosition() {
@@ -173,8 +172,7 @@ let drawn = ""; // the trace and the tab in the panel
 
 async function drawSide(panel) {
   showTip("");
-  sideError = null;
-  if (!tableError) showError(null); // what was said of the trace before is over
+  complain("side", null); // what was said of the trace before is over
   for (const key of Object.values(TABS).flatMap((each) => each.reads)) ignored.delete(key);
   const { draw, reads } = TABS[tabName()];
   const isOfRows = reads.includes("filter"); // not of one trace
@@ -195,20 +193,30 @@ async function drawSide(panel) {
     });
   } catch (error) {
     panel.replaceChildren();
-    sideError = error;
-    if (!tableError) showError(sideError);
+    complain("side", error);
   }
   showIgnored();
 }
 
-// How often a column has which numbers or texts, in the rows that the rest of the filter leaves.
+// How often a column has which texts; or which numbers, in the rows that the rest of the filter
+// leaves: a bar that is chosen leaves the others to choose from.
 function countsOf({ name, kind }, event) {
+  let rest = null;
+  let parts = [];
   const draw = async () => {
-    const rest = { ...query(), filter: without(state.filter, [name]).join(" and ") };
-    if (kind === "text") return showGroups(base(), query(), name);
-    return showHistogram(base(), rest, name, store().labels);
+    const now = kind === "text" ? "" : without(state.filter, [name]).join(" and ");
+    if (now === rest) return parts;
+    rest = now;
+    parts =
+      kind === "text"
+        ? await showGroups(base(), query(), name)
+        : await showHistogram(base(), { ...query(), filter: rest }, name, store().labels);
+    return parts;
   };
-  openChooser(draw, event.currentTarget).catch(showError);
+  openChooser(draw, event.currentTarget).catch((error) => {
+    hideChooser();
+    showError(error);
+  });
 }
 
 function chooseColumns() {

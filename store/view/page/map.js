@@ -74,6 +74,7 @@ function newTab(base, store) {
     view: undefined, // what the address said last
     map: null, // of the store
     nPlaced: 0, // points with coordinates
+    tellSight: () => {}, // whether the chosen point is in sight
     bar: bar(),
     legend: part("span", "legend-row"),
     note: part("p", "soft map-note"),
@@ -87,7 +88,10 @@ function newTab(base, store) {
   made.root = part("div", "map-tab");
   made.root.append(made.bar, bar(made.legend, made.remove), plot.frame, made.note, made.card);
   plot.marks = () => marksOf(made);
-  plot.onPaint = () => drawNote(made);
+  plot.onPaint = () => {
+    drawNote(made);
+    made.tellSight();
+  };
   plot.onRest = () => tellView(made);
   follow(plot, {
     isLasso: () => made.isLasso,

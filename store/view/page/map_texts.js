@@ -51,13 +51,15 @@ export async function showCard(mine, row) {
     return element("span", { className }, `${name} ${numberText(value)}`);
   });
   const small = (text, onclick) => button(text, onclick, { className: "small" });
-  const centre = () => plot.look({ ...plot.view, x, y });
+  const bring = small("bring into sight", () => plot.look({ ...plot.view, x, y }));
+  mine.tellSight = () => (bring.hidden = !isPlaced || plot.isInSight([x, y]));
+  mine.tellSight();
   card.replaceChildren(
     bar(
       element("strong", id),
       ...named,
       !isPlaced && remark("no coordinates"),
-      isPlaced && !plot.isInSight([x, y]) && small("bring into sight", centre),
+      bring,
       small("open the trace", () => change({ tab: "trace" }, true)),
     ),
     prose([question, answer].filter(Boolean).join("  →  ")),

@@ -108,12 +108,13 @@ function bars(/** @type {Histogram} */ found, width, score, inForce, { threshold
   if (!edges.length) return [soft("none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
   const ofRun = own(thresholds, score);
+  const across = Math.max(200, width);
   let threshold = inForce;
   const place = element("div");
   const said = element("p.soft", { "aria-live": "polite" });
   const paint = (value) => {
     threshold = value;
-    place.replaceChildren(drawBars(found, Math.max(200, width), 170, value, score, labels));
+    place.replaceChildren(drawBars(found, across, 170, value, score, labels));
     const isOfRun = ofRun !== undefined && Math.abs(value - ofRun) < 1e-9;
     said.textContent = `at least ${numberText(value)}${isOfRun ? ", the run's threshold" : ""}`;
   };
@@ -123,7 +124,7 @@ function bars(/** @type {Histogram} */ found, width, score, inForce, { threshold
     max: high,
     step: "any",
     value: threshold,
-    style: `width: calc(100% - ${LEFT}px); margin-left: ${LEFT}px`,
+    style: `width: ${across - LEFT}px; margin-left: ${LEFT}px`, // as the bars above it
     "aria-label": "threshold",
     oninput: (event) => paint(Number(event.target.value)),
     onchange: (event) => change({ threshold: event.target.value }),

@@ -314,6 +314,19 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     browser.wait_for("!location.hash.includes('view=')")
 
 
+def test_a_chosen_point_is_brought_into_sight(page):
+    """By a button, which is there where it has something to do."""
+    browser = page(tab="map", row=0)
+    browser.wait_for_text(".map-note", "39 traces")
+    button = "document.querySelector('.map-card button')"
+    assert browser.text(".map-card button") == "bring into sight"
+    browser.wait_for(f"{button}.hidden")
+    browser.change(tab="map", row=0, view="1000,1000,5")
+    browser.wait_for(f"!{button}.hidden")
+    browser.click(".map-card button", "bring into sight")
+    browser.wait_for(f"{button}.hidden")
+
+
 def test_the_nearest_point_is_that_of_numpy(page):
     """In pixels; far points and those of no coordinates are none."""
     rng = np.random.default_rng(3)

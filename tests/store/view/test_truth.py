@@ -152,6 +152,20 @@ def test_no_token_of_a_long_trace_is_dropped(browser, own_address):
     assert browser.opacity(PEAK // 3, 0) == 255
 
 
+def test_the_threshold_is_moved_where_it_is_drawn(page):
+    """The slider is as wide as the bars above it, also on a phone."""
+    browser = page(row=7)
+    browser.resize(390, 844)
+    try:
+        browser.change(row=7, tab="scores")
+        browser.wait_for("document.querySelector('#panel [type=range]')")
+        edge = "document.querySelector('#panel {}').getBoundingClientRect().right"
+        ends = [browser.evaluate(edge.format(part)) for part in (".picture", "[type=range]")]
+        assert ends[0] == pytest.approx(ends[1], abs=1)
+    finally:
+        browser.resize(1440, 900)
+
+
 def test_a_trace_that_the_filter_hides_is_marked(page):
     """A click shows all rows again."""
     browser = page(row=7, filter="trace_id == 'trace-03'")

@@ -28,13 +28,14 @@ PATHS = [
 pytestmark = pytest.mark.skipif(not TSC.exists(), reason="no TypeScript: make lint installs it")
 
 
-def check(folder, lines):
-    """What the compiler says of lines, beside the types."""
-    file = folder / "answers.ts"
-    file.write_text("\n".join(lines))
-    command = [TSC, "--noEmit", "--strict", "--target", "esnext", "--types", "", file]
-    found = subprocess.run([*command, PAGE / "answers.d.ts"], capture_output=True, text=True)
-    return found.stdout
+def check(folder, name, lines):
+    """What the compiler says of lines, with the types and the options of `make lint`."""
+    options = json.loads((ROOT / "tsconfig.json").read_text())
+    options["compilerOptions"] |= {"strict": True, "paths": {"/page/*": [f"{PAGE}/*"]}}
+    options["include"] = [str(PAGE / "answers.d.ts"), name]
+    (folder / "tsconfig.json").write_text(json.dumps(options))
+    (folder / name).write_text("\n".join(lines))
+    return subprocess.run([TSC, "--project", folder], capture_output=True, text=True).stdout
 
 
 def test_answers_are_of_their_types(client, tmp_path):
@@ -45,31 +46,27 @@ def test_answers_are_of_their_types(client, tmp_path):
         assert answer.status_code == 200, answer.text
         kind = json.dumps(path.partition("?")[0])
         lines.append(f"export const answer{i}: AnswerTo<{kind}> = {answer.text};")
-    assert check(tmp_path, lines) == ""
+    assert check(tmp_path, "answers.ts", lines) == ""
 
 
 @pytest.mark.parametrize(
     "answer, said",
     [
-        ('{"position": 1, "row": 2}', "'n' is missing"),
-        ('{"position": 1, "row": 2, "n": 1, "x": 0}', "'x' does not exist"),
+        ('{"position": 1, "row": 2}', "Property 'n' is missing"),
+        ('{"position": 1, "row": 2, "n": 1, "x": 0}', """'"x"' does not exist in type 'Found'"""),
     ],
 )
 def test_another_answer_is_found(tmp_path, answer, said):
     """What the test above rests on."""
     line = f'export const answer: AnswerTo<"{STATE}/find"> = {answer};'
-    assert said in check(tmp_path, [line])
+    assert said in check(tmp_path, "answers.ts", [line])
 
 
 def test_a_misspelt_field_is_found(tmp_path):
-    """In the page's scripts, by the configuration of `make lint`."""
-    options = json.loads((ROOT / "tsconfig.json").read_text())
-    options["compilerOptions"]["paths"] = {"/page/*": [f"{PAGE}/*"]}
-    options["include"] = [str(PAGE / "answers.d.ts"), "wrong.js"]
-    (tmp_path / "tsconfig.json").write_text(json.dumps(options))
-    (tmp_path / "wrong.js").write_text(
-        'import { getJson } from "/page/api.js";\n'
-        "export const wrong = async (base) => (await getJson(`${base}/find`)).postion;\n"
-    )
-    found = subprocess.run([TSC, "--project", tmp_path], capture_output=True, text=True)
-    assert "Property 'postion' does not exist on type 'Found'" in found.stdout
+    """In a script of the page."""
+    lines = [
+        'import { getJson } from "/page/api.js";',
+        "export const wrong = async (base) => (await getJson(`${base}/find`)).postion;",
+    ]
+    said = "Property 'postion' does not exist on type 'Found'"
+    assert said in check(tmp_path, "wrong.js", lines)
