@@ -20,6 +20,7 @@ __all__ = ["LosNet", "Signature", "read_signature"]
 
 WIDTH = 128
 N_HEADS = 8
+N_BLOCKS = 2
 MAX_TOKENS = 100  # of an answer, from its first on
 MIN_SPREAD = 1e-6  # candidates that are all equally likely have no spread
 LEAST = -20.0  # log-probabilities below are cut
@@ -86,7 +87,7 @@ def rank_of(token: Tensor, candidates: Tensor) -> Tensor:
 
 
 class SignatureEncoder(nn.Module):
-    """The steps of an answer behind a class token, through a transformer block.
+    """The steps of an answer behind a class token, through transformer blocks.
 
     `n_candidates` is K of the signature.
 
@@ -100,12 +101,18 @@ class SignatureEncoder(nn.Module):
         self.standardise = Standardise(MAX_TOKENS, 1 + n_candidates)
         self.project = nn.Linear(n_candidates, WIDTH // 2)
         self.by_logprobs = nn.Linear(1 + n_candidates, WIDTH, bias=False)
+        self.of_place = nn.Embedding(MAX_TOKENS, WIDTH)
         self.by_probability = nn.Parameter(START * torch.randn(WIDTH // 2))
         self.by_rank = nn.Parameter(START * torch.randn(WIDTH // 2))
         self.class_token = nn.Parameter(START * torch.randn(WIDTH))
         self.position = nn.Embedding(1 + MAX_TOKENS, WIDTH)
         nn.init.normal_(self.position.weight, std=START)
-        self.block = nn.TransformerEncoderLayer(WIDTH, N_HEADS, WIDTH, dropout, batch_first=True)
+        block = nn.TransformerEncoderLayer(
+            WIDTH, N_HEADS, WIDTH, dropout, batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(
+            block, N_BLOCKS, nn.LayerNorm(WIDTH), enable_nested_tensor=False
+        )
 
     def forward(
         self, candidates: Tensor, actual: Tensor, logprobs: Tensor, rank: Tensor, offsets: Tensor
@@ -117,40 +124,44 @@ class SignatureEncoder(nn.Module):
         trace, number = trace_of_token(offsets), positions(offsets)
         by_place = logprobs.new_full((len(lengths), MAX_TOKENS, logprobs.shape[1]), torch.nan)
         by_place[trace, number] = logprobs
-        step = step + self.by_logprobs(self.standardise(by_place)[trace, number]).float()
+        mapped = self.by_logprobs(self.standardise(by_place)[trace, number]).float()
+        step = step + mapped * self.of_place(number)
         place = torch.arange(1 + int(lengths.max()), device=offsets.device)  # 0: the class token
         steps = step.new_zeros(len(lengths), len(place), WIDTH)
         steps[:, 0] = self.class_token
         steps[trace, 1 + number] = step
         steps = steps + self.position(place)
         is_padding = place > lengths[:, None]
-        encoded: Tensor = self.block(steps, src_key_padding_mask=is_padding)
+        encoded: Tensor = self.blocks(steps, src_key_padding_mask=is_padding)
         return encoded[:, 0]
 
 
 class LosNet(Detector):
-    """The output signature of the answer through one transformer block, read at a class token.
+    """The output signature of the answer through a transformer, read at a class token.
 
     As in the authors' code: of each step the probabilities p of the K likeliest tokens, in falling
     order (the paper: K = 1,000, `extract --top-k 1000`), and the probability a and the rank r of
     the token that was taken. p and a are standardised by mean and standard deviation of the step. A
     step is the linear map of p, 64 wide, beside a u + a (1 - 2 r / V) v with trained u and v. A
-    trained position is added; behind a class token the steps pass an encoder block of width 128 (8
-    heads, as wide between, ReLU, normalisation behind the sums, dropout .3), and a linear map of
-    the class token's vector gives the logit. Answers are read up to 100 tokens.
+    trained position is added; behind a class token the steps pass encoder blocks of width 128 (8
+    heads, as wide between, ReLU, dropout .3), and a linear map of the class token's vector gives
+    the logit. Answers are read up to 100 tokens.
 
     Different from the paper: a linear map of the log-probabilities of the token and of its
     candidates, at least -20, is added to the step; each is standardised by its spread over training
     traces at that place of the answer. Of a model that is nearly sure p and a are the same at every
     step, whatever the others' probabilities are: a label that the least log-probability tells is
-    missed without them (`benchmarks.known_signal`), and on the example the AUROC is .57. For the
-    same reason u, v, the class token and the positions, which say nothing of an answer, begin as
-    normal numbers times .1. Mean and standard deviation are of the K candidates that the store has,
-    and ranks count in parts of K, not of the whole vocabulary of V tokens, which the store lacks;
-    where K = V nothing differs. A token that is none of the candidates has rank K. Shorter answers
-    are masked where the authors pad them with zeros. Of the sizes they searched (width 128 or 256,
-    1 or 2 blocks, dropout 0 or .3) the default of their code. The run's own optimizer and schedule
-    (there AdamW, learning rate 1e-4, weight decay 1e-3, batches of 64, 300 epochs).
+    missed without them (`benchmarks.known_signal`). The 128 numbers of that map are multiplied by
+    as many trained ones of the place, since what a log-probability says depends on it. For the same
+    reason u, v, the class token and the positions, which say nothing of an answer, begin as normal
+    numbers times .1. Two blocks, with normalisation before the sums: of one, behind them, the class
+    token sees no more than weighted sums of linear maps of the steps. Mean and standard deviation
+    are of the K candidates that the store has, and ranks count in parts of K, not of the whole
+    vocabulary of V tokens, which the store lacks; where K = V nothing differs. A token that is none
+    of the candidates has rank K. Shorter answers are masked where the authors pad them with zeros.
+    Of the sizes they searched (width 128 or 256, 1 or 2 blocks, dropout 0 or .3) the default of
+    their code but for the blocks, 1 there. The run's own optimizer and schedule (there AdamW,
+    learning rate 1e-4, weight decay 1e-3, batches of 64, 300 epochs).
 
     An empty answer is the class token alone.
 

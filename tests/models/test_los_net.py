@@ -70,12 +70,13 @@ def plain_attention(part, rows, n_heads):
 
 
 def plain_block(block, rows):
-    """Normalisation behind the sums, ReLU between the linear maps."""
-    attended = plain_attention(block.self_attn, rows, block.self_attn.num_heads)
-    x = [normalise(block.norm1, a + b) for a, b in zip(rows, attended, strict=True)]
-    between = [np.maximum(linear(block.linear1, row), 0) for row in x]
+    """Normalisation before the sums, ReLU between the linear maps."""
+    normed = [normalise(block.norm1, row) for row in rows]
+    attended = plain_attention(block.self_attn, normed, block.self_attn.num_heads)
+    x = [a + b for a, b in zip(rows, attended, strict=True)]
+    between = [np.maximum(linear(block.linear1, normalise(block.norm2, row)), 0) for row in x]
     back = [linear(block.linear2, row) for row in between]
-    return [normalise(block.norm2, a + b) for a, b in zip(x, back, strict=True)]
+    return [a + b for a, b in zip(x, back, strict=True)]
 
 
 def plain_logit(detector, trace, traces):
@@ -89,9 +90,12 @@ def plain_logit(detector, trace, traces):
         by_rank = actual * 2 * (0.5 - rank / len(candidates)) * array(encoder.by_rank)
         taken = by_rank + actual * array(encoder.by_probability)
         step = np.concatenate([linear(encoder.project, candidates), taken])
-        rows.append(step + array(encoder.by_logprobs.weight) @ scaled)
+        mapped = array(encoder.by_logprobs.weight) @ scaled
+        rows.append(step + mapped * array(encoder.of_place.weight)[place])
     rows = [row + array(encoder.position.weight)[i] for i, row in enumerate(rows)]
-    return linear(detector.classifier, plain_block(encoder.block, rows)[0])[0]
+    for block in encoder.blocks.layers:
+        rows = plain_block(block, rows)
+    return linear(detector.classifier, normalise(encoder.blocks.norm, rows[0]))[0]
 
 
 def test_the_formula(build, pack, traces, set_answer):

@@ -182,7 +182,9 @@ def test_where_a_baseline_knows_more_the_data_is_not_to_blame():
     results.verdict.baseline.finding = "worse"
     first, second, third = in_words("verdict", results).splitlines()
     assert first.startswith("The best detector, saplma, is worse than")
-    assert second.startswith("No detector shows that it knows of answers: question_only, which")
+    assert second.startswith(
+        "The best detector does not show that it knows of answers: question_only, which"
+    )
     assert second.endswith("and saplma is not shown to be better by more than .01.")
     assert third.startswith("Next, use ")
 
