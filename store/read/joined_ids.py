@@ -80,7 +80,9 @@ class JoinedIds(TraceIds):
 
     def find(self, trace_id: object) -> int | None:
         """See `TraceIds`."""
-        for prefix, ids, first in self._parts if isinstance(trace_id, str) else ():
+        if not isinstance(trace_id, str):
+            return None
+        for prefix, ids, first in self._parts:
             row = ids.find(trace_id.removeprefix(prefix)) if trace_id.startswith(prefix) else None
             if row is not None:
                 return first + row
