@@ -1,6 +1,6 @@
 """The reads of one epoch: which batches are under way, in which threads, and with which options.
 
-Batches come one by one, or, where rows are small, in windows. Threads change when a batch is read,
+Where rows are small, batches are read in windows of several. Threads change when a batch is read,
 never which rows it holds nor the order of delivery.
 """
 
@@ -12,31 +12,30 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
 
 from store.errors import CorruptError, StoreError
-from store.feed.cold_batches import ColdBatches
 from store.feed.order import Batches
+from store.feed.page_cache import is_kept
 from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
+from store.read.file_reads import FileReads
 from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
 from store.read.read_options import ReadOptions, Schedule, Threads
-from store.read.row_reader import RowReader
 from store.read.store import TraceStore
 from store.system import copy_threads
 
 __all__ = ["EpochReads"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
-
-
+MAX_COLD = 8  # batches that are read ahead from files
 WINDOW_ROWS = 4096
 
 
@@ -88,147 +87,124 @@ class Loader(Protocol):
     def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch: ...
 
 
-@dataclass(frozen=True)
 class EpochReads:
-    """What the reads of an epoch need.
+    """The reads of one epoch, in windows of up to `n_together` batches.
 
-    `times` and `schedule` say when rows are needed again, to the cache of decoded chunks and to a
-    mirror; None: not known.
+    A window of several is read by all threads at once, and then cut; one whose rows happen to have
+    more than `most_bytes` is read batch by batch. `times` and `schedule` say when rows are needed
+    again, to the cache of decoded chunks and to a mirror; None: not known. `kept_fraction` is that
+    of the files which stay in the page cache.
     """
 
-    loader: Loader
-    plan: ReadPlan
-    batches: Batches
-    times: VisitTimes | None
-    schedule: Callable[[int, int], Schedule] | None
-    kept_fraction: float
+    def __init__(
+        self,
+        loader: Loader,
+        plan: ReadPlan,
+        batches: Batches,
+        times: VisitTimes | None,
+        schedule: Callable[[int, int], Schedule] | None,
+        kept_fraction: float,
+        n_together: int,
+        most_bytes: float,
+    ) -> None:
+        store = loader.store
+        self.loader = loader
+        self.plan = plan
+        self.batches = batches
+        self.times = times
+        self.most_bytes = most_bytes
+        self.rows = store.reader
+        self.located = LocatedBatches(store, plan, batches)
+        self.readahead = Readahead(
+            store, plan, batches, loader.prefetch_bytes, loader.unread, schedule
+        )
+        # a read of one batch ends with its slowest row, and the disk would wait for the next one
+        self.n_cold = min(max(1, self.readahead.n_in_budget), MAX_COLD)
+        self.cold = ThreadPoolExecutor(self.n_cold, thread_name_prefix="store-cold")
+        self.files = FileReads(partial(is_kept, fraction=kept_fraction))
+        self.windows = plan_windows(len(batches), n_together)
+        n_workers = loader.num_workers
+        n_threads = n_workers or copy_threads()
+        self.pool = ThreadPoolExecutor(n_threads, thread_name_prefix="store-loader")
+        shared = Threads(self.pool, n_threads)  # without workers, the cores share one batch
+        if n_together > 1:
+            self.reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
+            self.n_ahead = 2 if n_workers else 0  # one is delivered, one is read
+            threads = shared
+        else:
+            self.reader = self.pool
+            # two for each thread, or fewer large ones, but one for each
+            n_in_budget = min(PREFETCH_FACTOR * n_workers, self.readahead.n_in_budget)
+            self.n_ahead = max(n_workers, n_in_budget)
+            threads = Threads() if n_workers else shared
+        self.options = self.together = self.rows.recycled()._replace(threads=threads)
+        if loader.pin_memory:
+            self.options = ReadOptions(_pinned, required=True, threads=threads)
 
-    def one_by_one(self) -> Iterator[Batch]:
-        """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
-        loader = self.loader
-        batches = self.batches
-        readahead = self._readahead()
-        located = LocatedBatches(loader.store, self.plan, batches)
-        pool = self._pool()
-        cold = ColdBatches(readahead.n_in_budget, self.kept_fraction)
-        options = self._options(pool)
-        cold_options = options._replace(files=cold.files)
-
-        def read(i: int) -> Batch:
-            readahead.wait(i)
-            chosen = cold_options if readahead.is_from_files(i) else options
-            batch = loader.read_located(located[i], self._timed(chosen, i))
-            # copies offsets alone: the values are in page-locked memory already
-            return batch.pin_memory() if loader.pin_memory else batch
-
-        # two for each thread, or fewer large ones, but one for each
-        n_ahead = min(PREFETCH_FACTOR * loader.num_workers, readahead.n_in_budget)
-        n_ahead = max(loader.num_workers, n_ahead)
-        ahead: deque[Future[Batch]] = deque()
-        with _Closing(_shutdown(pool), readahead.close, cold.close):
-            for i in range(len(batches)):
-                stop = min(i + max(n_ahead, cold.n_ahead), len(batches))
-                for later in range(i + len(ahead), stop):
-                    readahead.advance(later, i)
-                    if readahead.is_from_files(later):
-                        ahead.append(cold.submit(read, later))
-                    elif later < i + n_ahead:
-                        ahead.append(pool.submit(read, later))
+    def in_order(self) -> Iterator[Batch]:
+        """Yield the batches, a bounded number read ahead; stop cleanly when abandoned."""
+        n_planned = max(self.n_ahead, self.n_cold)
+        planned: deque[range] = deque()
+        ahead: deque[Future[Iterator[Batch]]] = deque()  # the first of these
+        pools = map(_shutdown, (self.pool, self.reader, self.cold))
+        with _Closing(*pools, self.readahead.close, self.files.close):
+            while True:
+                planned.extend(islice(self.windows, n_planned - len(planned)))
+                if not planned:
+                    return
+                current = planned[0]
+                for later in islice(planned, len(ahead), None):
+                    self.readahead.advance(later, current.start)
+                    if self._is_cold(later):
+                        ahead.append(self.cold.submit(self.read, later))
+                    elif len(ahead) < self.n_ahead:
+                        ahead.append(self.reader.submit(self.read, later))
                     else:
                         break
-                readahead.advance(i)
-                yield ahead.popleft().result() if ahead else read(i)
+                self.readahead.advance(current, current.start)
+                planned.popleft()
+                yield from ahead.popleft().result() if ahead else self.read(current)
 
-    def in_windows(self, n_together: int, most_bytes: float) -> Iterator[Batch]:
-        """Yield the batches in order, each cut from a window that all threads read at once.
+    def read(self, window: range) -> Iterator[Batch]:
+        """The batches of a window, read, but perhaps not cut."""
+        for i in window:
+            self.readahead.wait(i)
+        if len(window) > 1:
+            return self._read_together(window)
+        files = self.files if self._is_cold(window) else None
+        located = self.located[window.start]
+        batch = self.loader.read_located(located, self._timed(self.options, window.start, files))
+        return iter([self._pin(batch)])
 
-        With workers, the next window is read while one is delivered. A window whose rows happen to
-        have more than `most_bytes` is read batch by batch.
-        """
-        loader = self.loader
+    def _read_together(self, window: range) -> Iterator[Batch]:
         batches = self.batches
-        readahead = self._readahead()
-        pool = self._pool()
-        reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
-        threads = Threads(pool, self._n_threads)
-        apart = self._options(pool)._replace(threads=threads)
-        together = self._reader.recycled()._replace(threads=threads)
+        # an error is raised again in its turn, after the batches before that which has it
+        with suppress(StoreError):
+            rows = batches.rows_of(window.start, window.stop)
+            located = self.rows.locate_batch(self.plan, rows)
+            if self.rows.n_bytes(self.plan, located) <= self.most_bytes:
+                options = self._timed(self.together, window.start)
+                whole = self.loader.read_located(located, options)
+                visits = [batches.first_visit(i) for i in (*window, window.stop)]
+                cuts = [visit - visits[0] for visit in visits]
+                return map(self._pin, cut_batches(whole, cuts, self.options))
+        return chain.from_iterable(self.read(range(i, i + 1)) for i in window)
 
-        def read(window: range) -> Iterator[Batch]:
-            for i in window:
-                readahead.wait(i)
-            whole = None
-            # an error is raised again in its turn, after the batches before that which has it
-            with suppress(StoreError):
-                located = self._locate(batches.rows_of(window.start, window.stop))
-                if self._reader.n_bytes(self.plan, located) <= most_bytes:
-                    whole = loader.read_located(located, self._timed(together, window.start))
-            cut: Iterator[Batch]
-            if whole is None:
-                cut = (
-                    loader.read_located(self._locate(batches[i]), self._timed(apart, i))
-                    for i in window
-                )
-            else:
-                cuts = [batches.first_visit(i) for i in (*window, window.stop)]
-                cut = cut_batches(whole, [visit - cuts[0] for visit in cuts], apart)
-            return (batch.pin_memory() for batch in cut) if loader.pin_memory else cut
+    def _is_cold(self, window: range) -> bool:
+        return len(window) == 1 and self.readahead.is_from_files(window.start)
 
-        ahead: deque[Future[Iterator[Batch]]] = deque()
-        with _Closing(_shutdown(pool), _shutdown(reader), readahead.close):
-            for window in plan_windows(len(batches), n_together):
-                for i in window:
-                    readahead.advance(i, window.start)
-                if not loader.num_workers:
-                    yield from read(window)
-                    continue
-                ahead.append(reader.submit(read, window))
-                if len(ahead) == 2:
-                    yield from ahead.popleft().result()
-            for last in ahead:
-                yield from last.result()
+    def _pin(self, batch: Batch) -> Batch:
+        # copies offsets alone: the values are in page-locked memory already
+        return batch.pin_memory() if self.loader.pin_memory else batch
 
-    def _locate(self, rows: np.ndarray) -> LocatedRows:
-        return self._reader.locate_batch(self.plan, rows)
-
-    def _readahead(self) -> Readahead:
-        loader = self.loader
-        return Readahead(
-            loader.store,
-            self.plan,
-            self.batches,
-            loader.prefetch_bytes,
-            loader.unread,
-            self.schedule,
-        )
-
-    @property
-    def _reader(self) -> RowReader:
-        return self.loader.store.reader
-
-    @property
-    def _n_threads(self) -> int:
-        return self.loader.num_workers or copy_threads()
-
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._n_threads, thread_name_prefix="store-loader")
-
-    def _options(self, pool: ThreadPoolExecutor) -> ReadOptions:
-        """Where to read: into recycled or page-locked memory.
-
-        Without workers, the cores share the work of one batch.
-        """
-        pinned = ReadOptions(_pinned, required=True)
-        options = pinned if self.loader.pin_memory else self._reader.recycled()
-        if self.loader.num_workers:
+    def _timed(
+        self, options: ReadOptions, batch: int, files: FileReads | None = None
+    ) -> ReadOptions:
+        """The options of a read that begins with a batch, from files if it is cold."""
+        if self.times is None and files is None:  # copying them costs as much as a small row
             return options
-        return options._replace(threads=Threads(pool, self._n_threads))
-
-    def _timed(self, options: ReadOptions, batch: int) -> ReadOptions:
-        """The options of a read that begins with a batch."""
-        if self.times is None:  # copying options costs as much as reading a small row
-            return options
-        return options._replace(next_use=self.times.after(self.batches.first_visit(batch)))
+        after = None if self.times is None else self.times.after(self.batches.first_visit(batch))
+        return options._replace(next_use=after, files=files)
 
 
 class _Closing:

@@ -13,11 +13,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store.feed.cold_batches import kept_fraction
+from store.feed.page_cache import kept_fraction
 from store.feed.epoch_reads import EpochReads
 from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
@@ -375,7 +376,12 @@ class Loader:
         n_forks = len(_forks)
         read = self._read(batches)
         read = read if self.copies is None else self.copies.of(read)
-        for done, batch in enumerate(self._waited(read), start=1):
+        for done in count(1):
+            began = time.perf_counter()
+            batch = next(read, None)
+            self._waited_s += time.perf_counter() - began
+            if batch is None:
+                break
             self._delivered = (epoch, batches.position(done))
             if done == len(batches):  # before the last batch is out: more may never be asked for
                 self._end_epoch(epoch + 1)
@@ -387,16 +393,6 @@ class Loader:
         if not len(batches):
             self._end_epoch(self.epoch + 1)
         self._delivered = (self.epoch, 0)
-
-    def _waited(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches; the time until each is here is counted."""
-        while True:
-            start = time.perf_counter()
-            batch = next(batches, None)
-            self._waited_s += time.perf_counter() - start
-            if batch is None:
-                return
-            yield batch
 
     def stats(self) -> dict[str, float]:
         """What this loader and its store did in this process, over all epochs.
@@ -423,6 +419,8 @@ class Loader:
 
     def _read(self, batches: Batches) -> Iterator[Batch]:
         """Read the batches of this epoch, in order."""
+        n_together = self._batches_together()
+        mean_bytes = n_together * self.batch_size * row_bytes(self.store, self._plan)
         reads = EpochReads(
             self,
             self._plan,
@@ -430,12 +428,10 @@ class Loader:
             self._visit_times(batches),
             self._schedule(batches),
             self._kept_fraction,
+            n_together,
+            most_bytes=max(MOST_SHARED_BYTES, 2 * mean_bytes),
         )
-        n_together = self._batches_together()
-        if n_together == 1:
-            return reads.one_by_one()
-        mean_bytes = n_together * self.batch_size * row_bytes(self.store, self._plan)
-        return reads.in_windows(n_together, max(MOST_SHARED_BYTES, 2 * mean_bytes))
+        return reads.in_order()
 
     def unread(self, rows: np.ndarray) -> np.ndarray:
         """Those of some rows, int64 `(n,)`, that are read from files: all of them.

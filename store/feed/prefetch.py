@@ -17,7 +17,7 @@ import numpy as np
 from store.errors import CorruptError
 from store.feed.order import Batches
 from store.read.plan import ColumnPart, ReadPlan
-from store.read.read_options import Schedule
+from store.read.read_options import UNKNOWN, Schedule
 from store.read.store import TraceStore
 
 __all__ = ["Readahead", "expected_fetches", "fetched_row_bytes", "row_bytes"]
@@ -116,29 +116,28 @@ class Readahead:
         self._from_files: list[bool] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
 
-    def advance(self, batch: int, current: int | None = None) -> None:
-        """Ask for what is in reach of a batch; call in order, before the batch is read.
+    def advance(self, window: range, current: int) -> None:
+        """Ask for what is in reach of some batches; call in order, before they are read.
 
-        `current` is the batch that is waited for, if it is another one.
+        `current` is the batch that is waited for.
         """
-        stop = min(len(self.batches), batch + self._window)
+        stop = min(len(self.batches), window.stop - 1 + self._window)
         if not self._window or stop <= len(self._groups) * self._group:  # mostly
             return
-        current = batch if current is None else current
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
-            times = None
+            times = UNKNOWN
             if self.schedule is not None and not self.store.reader.is_here(self.plan):
                 visits = self.batches.first_visit
                 times = self.schedule(visits(current), visits(first))
             advice = None
             is_from_files = False
-            announced = self.batches.announced(first, last) if times is None else None
+            announced = self.batches.announced(first, last) if times is UNKNOWN else None
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 if announced is not None:
                     asked = self._thread.submit(self.store.reader.advise, self.plan, announced)
                     advice = None if first else asked  # later ones are for the next window
-                elif times is not None or not self._is_in_memory(first, last):
+                elif times is not UNKNOWN or not self._is_in_memory(first, last):
                     rows = self.unread(self.batches.rows_of(first, last))
                     is_from_files = self.store.reader.reads_files(self.plan, rows)
                     advice = self._thread.submit(

@@ -13,7 +13,7 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.read.chunk_sums import ChunkSums
 from store.read.location import Located, locate, next_use_of_places
-from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.read_options import DEFAULT, UNKNOWN, ReadOptions, Schedule, Select
 from store.read.shard import CompressedShard, RawShard
 
 __all__ = ["Array"]
@@ -101,13 +101,12 @@ class Array:
         starts: np.ndarray,
         stops: np.ndarray,
         select: Select,
-        schedule: Schedule | None = None,
+        schedule: Schedule = UNKNOWN,
     ) -> None:
         """Announce that these items will be read, and perhaps when; returns before they are."""
-        times = schedule or Schedule()
         starts, stops = self.places(starts, stops)
-        next_use = next_use_of_places(self.segments, starts, times.next_use)
-        self.advise_places(starts, stops, select, times._replace(next_use=next_use))
+        next_use = next_use_of_places(self.segments, starts, schedule.next_use)
+        self.advise_places(starts, stops, select, schedule._replace(next_use=next_use))
 
     def places(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ranges of items as ranges of places."""

@@ -1,7 +1,8 @@
 """The arguments of a read of an array: memory, threads, and when items are needed again."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from store.read.location import NextUse
 __all__ = [
     "DEFAULT",
     "SHARED_BYTES",
+    "UNKNOWN",
     "Empty",
     "ReadOptions",
     "Schedule",
@@ -48,12 +50,20 @@ class Threads:
             work(items)
             return
         runs = iter(_cut(items, RUNS_PER_THREAD * self._n))
-        others = [self._pool.submit(_work_on, work, runs) for _ in range(self._n - 1)]
+
+        def take_runs() -> None:
+            try:
+                for run in runs:
+                    work(run)
+            finally:
+                deque(runs, maxlen=0)  # after an error: no thread begins another
+
+        others = [self._pool.submit(take_runs) for _ in range(self._n - 1)]
         try:
-            for run in runs:
-                work(run)
+            take_runs()
         finally:
-            begun = _end(runs, others)
+            begun = [other for other in others if not other.cancel()]
+            wait(begun)
         for other in begun:
             other.result()
 
@@ -63,29 +73,6 @@ def _cut(items: list, n: int) -> list[list]:
     n_runs = min(len(items), n)
     cuts = [len(items) * i // n_runs for i in range(n_runs + 1)] if n_runs else []
     return [items[a:b] for a, b in pairwise(cuts)]
-
-
-def _work_on(work: Work, runs: Iterator[list]) -> None:
-    """Take runs as long as there are some: the iterator of a list gives each of them once."""
-    try:
-        for run in runs:
-            work(run)
-    finally:
-        _drop(runs)
-
-
-def _drop(runs: Iterator[list]) -> None:
-    """Take the runs that are left after an error: no thread begins one."""
-    for _ in runs:
-        pass
-
-
-def _end(runs: Iterator[list], others: list[Future[None]]) -> list[Future[None]]:
-    """Wait for the threads that have begun, and return them."""
-    _drop(runs)
-    begun = [other for other in others if not other.cancel()]
-    wait(begun)
-    return begun
 
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -133,3 +120,6 @@ class Schedule(NamedTuple):
     step: float = 0.0
     row_bytes: float = 1.0
     next_use: NextUse | None = None
+
+
+UNKNOWN = Schedule()

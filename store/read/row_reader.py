@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from store.read.chunk_cache import ChunkCache
 from store.read.id_table import IdTable
 from store.read.location import LocatedRows, Offsets, locate, pairs
 from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
-from store.read.read_options import ReadOptions, Schedule, Select
+from store.read.read_options import UNKNOWN, ReadOptions, Schedule
 from store.read.source import LocalSource
 from store.read.token_choice import FoundTokens
 
@@ -37,6 +37,7 @@ __all__ = ["RowReader"]
 # of a store, shared by its arrays, which may hold as many again that were closed lately
 MAX_MAPS = 16_384
 CACHE_BYTES = 64 * 1024 * 1024
+Timed = TypeVar("Timed", ReadOptions, Schedule)
 
 
 class RowReader:
@@ -104,18 +105,16 @@ class RowReader:
         """
         n_batches = max(1, -(-len(rows) // batch_size))
         cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
-        tokens = None if plan.tokens is None else plan.tokens.find(rows)
-        if tokens is not None:
-            rows = tokens.rows
-        ragged = [
-            span for span in plan.spans if span.axis is not None and not plan.is_of_tokens(span)
-        ]
-        ranges = {span: self._ranges(span, rows) for span in ragged}
-        offsets = {span: packed_offsets(*bounds) for span, bounds in ranges.items()}
+        rows, tokens, ranges = self._find(plan, rows)
+        offsets = {
+            span: packed_offsets(*bounds)
+            for span, bounds in ranges.items()
+            if span.axis is not None and not plan.is_of_tokens(span)
+        }
         places = {
             part.name: locate(self.column(part.name).array, *ranges[part.span], cuts)
             for part in plan.parts
-            if part.span in ranges
+            if part.span in offsets
         }
         return [
             LocatedRows(
@@ -132,24 +131,23 @@ class RowReader:
         (located,) = self.locate(plan, rows, max(1, len(rows)))
         return located
 
-    def _ranges(self, span: Span, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Item ranges of rows: starts and stops, int64 `(n,)`."""
-        if span.axis is None:
-            return rows, rows + 1
-        starts, stops = self.offsets(span.axis).item_ranges(rows)
-        return slice_ranges(starts, stops, span, rows)
-
-    def _ranges_of(
+    def _find(
         self, plan: ReadPlan, rows: np.ndarray
-    ) -> dict[Span, tuple[np.ndarray, np.ndarray]]:
-        """Item ranges of rows, or of the tokens of these numbers, on each span."""
-        if plan.tokens is None:
-            return {span: self._ranges(span, rows) for span in plan.spans}
-        rows, _, items = plan.tokens.find(rows)
-        return {
-            span: (items, items + 1) if plan.is_of_tokens(span) else self._ranges(span, rows)
-            for span in plan.spans
-        }
+    ) -> tuple[np.ndarray, FoundTokens | None, dict[Span, tuple[np.ndarray, np.ndarray]]]:
+        """The rows, or those of the tokens of these numbers; the tokens; and on each span the item
+        ranges: starts and stops, int64 `(n,)`."""
+        tokens = None if plan.tokens is None else plan.tokens.find(rows)
+        rows = rows if tokens is None else tokens.rows
+        ranges: dict[Span, tuple[np.ndarray, np.ndarray]] = {}
+        for span in plan.spans:
+            if span.axis is None:
+                ranges[span] = rows, rows + 1
+            elif tokens is not None and plan.is_of_tokens(span):
+                ranges[span] = tokens.items, tokens.items + 1
+            else:
+                starts, stops = self.offsets(span.axis).item_ranges(rows)
+                ranges[span] = slice_ranges(starts, stops, span, rows)
+        return rows, tokens, ranges
 
     def read(
         self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
@@ -158,31 +156,24 @@ class RowReader:
         options = options or self.recycled()
         values: dict[str, ColumnValues | np.ndarray] = {}
         for part in plan.parts:
+            axis = part.span.axis
+            array = self.column(part.name)
             try:
-                items = [self._read_part(part, select, located, options) for select in part.selects]
+                if part.name in located.places:
+                    places = located.places[part.name]
+                    timed = self._timed(options, axis)
+                    items = [array.read_located(places, one, timed) for one in part.selects]
+                else:
+                    tokens = located.tokens
+                    numbers = located.rows if axis is None or tokens is None else tokens.items
+                    items = [array.take(numbers, one, options) for one in part.selects]
             except CorruptError as error:
-                raise self.explain(error, part.span.axis) from error
+                raise self.explain(error, axis) from error
+            with self._count:
+                self.n_bytes_read += sum(one.nbytes for one in items)
             values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
         positions = None if located.tokens is None else located.tokens.positions
         return Batch(located.rows, values, positions)
-
-    def _read_part(
-        self, part: ColumnPart, select: Select, located: LocatedRows, options: ReadOptions
-    ) -> np.ndarray:
-        """The items of one selection of a column."""
-        axis = part.span.axis
-        array = self.column(part.name)
-        if part.name not in located.places:
-            tokens = located.tokens
-            positions = located.rows if axis is None or tokens is None else tokens.items
-            items = array.take(positions, select, options)
-        else:
-            assert axis is not None
-            timed = self._timed(options, axis)
-            items = array.read_located(located.places[part.name], select, timed)
-        with self._count:
-            self.n_bytes_read += items.nbytes
-        return items
 
     def value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
@@ -191,10 +182,8 @@ class RowReader:
         start, stop = row, row + 1
         if axis is not None:
             start, stop = self.offsets(axis).item_range(row)
-        try:
+        with self.explained(axis):
             items = self.column(name).read(start, stop)
-        except CorruptError as error:
-            raise self.explain(error, axis) from error
         if column.is_text:
             offsets = np.array([0, len(items)])
             (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
@@ -215,12 +204,11 @@ class RowReader:
             return as_numbers(items, self.manifest.schema.stored[name].dtype)
         return decode_texts(items, self.offsets(axis).read_checked(), f"column {name!r}")
 
-    def _timed(self, options: ReadOptions, axis: str) -> ReadOptions:
-        """The options of a read of rows, for a read of their items on an axis."""
-        if options.next_use is None:
-            return options
-        next_use = self.offsets(axis).next_use_of_items(options.next_use)
-        return options._replace(next_use=next_use)
+    def _timed(self, times: Timed, axis: str | None) -> Timed:
+        """What says when rows are needed again, for their items on an axis."""
+        if times.next_use is None or axis is None:
+            return times
+        return times._replace(next_use=self.offsets(axis).next_use_of_items(times.next_use))
 
     def recycled(self) -> ReadOptions:
         """To read into the store's own memory, used again after the last tensor over it is gone."""
@@ -235,15 +223,11 @@ class RowReader:
             total += n_items * part.item_bytes
         return total
 
-    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule | None = None) -> None:
+    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule = UNKNOWN) -> None:
         """Announce that these rows will be read, and perhaps when; returns before they are."""
-        ranges = self._ranges_of(plan, rows)
+        _, _, ranges = self._find(plan, rows)
         for part in plan.parts:
-            times = schedule
-            if schedule is not None and part.span.axis is not None:
-                offsets = self.offsets(part.span.axis)
-                next_use = offsets.next_use_of_items(schedule.next_use)
-                times = schedule._replace(next_use=next_use)
+            times = self._timed(schedule, part.span.axis)
             for select in part.selects:
                 self.column(part.name).advise(*ranges[part.span], select, times)
 
@@ -253,7 +237,7 @@ class RowReader:
 
     def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
-        ranges = self._ranges_of(plan, rows)
+        _, _, ranges = self._find(plan, rows)
         arrays = ((self.column(part.name), part) for part in plan.parts)
         return any(
             array.reads_files(*array.places(*ranges[part.span]), part.selects[0])
@@ -269,7 +253,8 @@ class RowReader:
         part = max(plan.parts, key=n_bytes, default=None)
         if part is None:
             return True
-        starts, stops = self._ranges_of(plan, rows)[part.span]
+        _, _, ranges = self._find(plan, rows)
+        starts, stops = ranges[part.span]
         array = self.column(part.name)
         return all(array.is_cached(item) for item in starts[stops > starts].tolist())
 

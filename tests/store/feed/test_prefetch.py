@@ -29,7 +29,7 @@ def read_through(store_path, budget_bytes):
     store = TraceStore.open(store_path)
     readahead = Readahead(store, store.plan(["tokens"]), batches(), budget_bytes)
     for i in range(10):
-        readahead.advance(i)
+        readahead.advance(range(i, i + 1), i)
         readahead.wait(i)
     readahead.close()
 

@@ -1,4 +1,4 @@
-from store.feed.cold_batches import is_kept, kept_fraction
+from store.feed.page_cache import is_kept, kept_fraction
 from store.read.mapped_file import MappedFile
 
 
