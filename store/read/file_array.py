@@ -44,7 +44,7 @@ class FileArray(Array, Generic[ShardType]):
         self.max_maps = max_maps
         n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
         self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
-        self._shards: dict[int, ShardType] = {}
+        self.close_shards()
 
     def shard(self, number: int) -> ShardType:
         """See `Array`."""
@@ -72,7 +72,7 @@ class FileArray(Array, Generic[ShardType]):
 
     def close_shards(self) -> None:
         """Forget the shards that are mapped; views of them stay good."""
-        self._shards.clear()
+        self._shards: dict[int, ShardType] = {}
 
     def check_shard(self, number: int) -> None:
         """See `Array`."""

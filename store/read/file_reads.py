@@ -23,7 +23,7 @@ from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
 from store.system import DIRECT, FILE_THREADS, use_huge_pages
 
-__all__ = ["FileRange", "FileReads", "cut_ranges"]
+__all__ = ["FileRange", "FileReads", "cut_pieces"]
 
 # what one thread reads at a time; longer ranges are cut at multiples of it
 PIECE_BYTES = 512 * 1024
@@ -67,7 +67,7 @@ class FileReads:
     def read(self, ranges: Sequence[FileRange]) -> None:
         """Fill the memory of some ranges; raises CorruptError if a file ends early, or the disk
         fails."""
-        for _ in self._pool.map(self._read_all, _tasks(cut_ranges(ranges))):
+        for _ in self._pool.map(self._read_all, _tasks(cut_pieces(ranges))):
             pass
 
     def close(self) -> None:
@@ -134,20 +134,15 @@ class FileReads:
         key = (file, past_cache)
         with self._lock:
             if key not in self._open:
-                fd = _open(file, past_cache)
+                flags = DIRECT if past_cache else 0
+                fd = None if flags is None else file.open_again(flags)
                 self._open[key] = None if fd is None else _Descriptor(fd)
                 for oldest in list(self._open)[:-MAX_OPEN]:
                     del self._open[oldest]
             return self._open[key]
 
 
-def _open(file: MappedFile, past_cache: bool) -> int | None:
-    if not past_cache:
-        return file.open_again(0)
-    return None if DIRECT is None else file.open_again(DIRECT)
-
-
-def cut_ranges(ranges: Iterable[FileRange], n_bytes: int = PIECE_BYTES) -> Iterator[FileRange]:
+def cut_pieces(ranges: Iterable[FileRange], n_bytes: int = PIECE_BYTES) -> Iterator[FileRange]:
     """Cut ranges at multiples of so many bytes of their files."""
     for file, first, out in ranges:
         at = 0

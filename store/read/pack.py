@@ -4,13 +4,14 @@ Short ranges take no Python step each: NumPy copies windows of one width, an ite
 meaning (`V`) each, from and to any positions in one call. Long ones are copied one by one.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 __all__ = [
     "LONG_BYTES",
     "SHORT_BYTES",
+    "ByteRanges",
     "common_unit",
     "copy_ranges",
     "gather",
@@ -29,6 +30,16 @@ LONG_BYTES = 512 * 1024
 # of whole blocks that are gathered; the ends of what is mapped are those of pages
 MIN_UNIT, MAX_UNIT = 512, 64 * 1024
 WINDOWS_BYTES = 512 * 1024  # gathered before they are scattered: they stay in the processor's cache
+
+
+class ByteRanges(NamedTuple):
+    """Ranges of `sizes` bytes of `memory`, uint8, from `firsts` on; `ends` says how far the memory
+    behind each first byte may be read; all int64 `(n,)`."""
+
+    memory: np.ndarray
+    firsts: np.ndarray
+    sizes: np.ndarray
+    ends: np.ndarray
 
 
 Copy = tuple[int, int, int]
@@ -148,9 +159,8 @@ def scatter(
     What a window holds beyond its range is overwritten by the ranges that follow, because NumPy
     writes in order.
 
-    The ranges are `sizes` bytes of `memory`, uint8, from `firsts` on; `ends` says how far the
-    memory behind each first byte may be read; all int64 `(n,)`. `width` is that of `window_width`,
-    `out` uint8 `(sizes.sum(),)`.
+    The ranges are those of `ByteRanges`; `width` is that of `window_width`, `out` uint8
+    `(sizes.sum(),)`.
     """
     stops = sizes.cumsum()
     starts = stops - sizes

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
 from store.format.ranges import join_ranges
-from store.read.chunk_sums import ChunkSums
-from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
 from store.read.file_reads import FileRange, FileReads
 from store.read.location import ChunkParts, Located, Piece, plan_pieces
 from store.read.pack import (
     SHORT_BYTES,
+    ByteRanges,
     common_unit,
     copy_ranges,
     gather,
@@ -106,16 +104,6 @@ class RawArray(FileArray[RawShard]):
 
     shard_type = RawShard
 
-    def __init__(
-        self,
-        directory: StoreDirectory,
-        array: StoredArray,
-        max_maps: int,
-        sums: ChunkSums | None,
-    ) -> None:
-        super().__init__(directory, array, max_maps, sums)
-        self._maps = Maps({}, self.layout)
-
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
         place: int | None = start
@@ -198,21 +186,14 @@ class RawArray(FileArray[RawShard]):
         firsts = maps.bases[shards] + starts * layout.item_bytes
         if options.files is not None and self.reads_files(starts, stops, select):
             return self._read_files(maps, shards, firsts, sizes, options, options.files)
-        return self._pack(maps.memory, firsts, sizes, ends, n_bytes, options)
+        return self._pack(ByteRanges(maps.memory, firsts, sizes, ends), n_bytes, options)
 
-    def _pack(
-        self,
-        memory: np.ndarray,
-        firsts: np.ndarray,
-        sizes: np.ndarray,
-        ends: np.ndarray,
-        n_bytes: int,
-        options: ReadOptions,
-    ) -> np.ndarray:
-        """Copy ranges of bytes, `n_bytes` in all, one after the other; see `scatter`."""
+    def _pack(self, ranges: ByteRanges, n_bytes: int, options: ReadOptions) -> np.ndarray:
+        """Copy ranges, `n_bytes` in all, one after the other."""
+        memory, firsts, sizes, _ = ranges
         mean = n_bytes // len(sizes)
         if mean < SHORT_BYTES:
-            return self._pack_short(memory, firsts, sizes, ends, n_bytes, options)
+            return self._pack_short(ranges, n_bytes, options)
         out = self._empty(n_bytes, options)
         source: Any = memory
         target: Any = _bytes_of(out)
@@ -223,21 +204,14 @@ class RawArray(FileArray[RawShard]):
             options.threads.run(partial(copy_ranges, source, target), copies, n_bytes)
         return out
 
-    def _pack_short(
-        self,
-        memory: np.ndarray,
-        firsts: np.ndarray,
-        sizes: np.ndarray,
-        ends: np.ndarray,
-        n_bytes: int,
-        options: ReadOptions,
-    ) -> np.ndarray:
+    def _pack_short(self, ranges: ByteRanges, n_bytes: int, options: ReadOptions) -> np.ndarray:
         """The same of ranges that are too short for a step each."""
+        memory, firsts, sizes, _ = ranges
         width = window_width(sizes, n_bytes // len(sizes))
         if np.minimum.reduce(sizes) == width:
             return options.place(self._as_items(gather(memory, firsts, width)))
         out = self._empty(n_bytes, options)
-        scatter(memory, firsts, sizes, ends, width, _bytes_of(out))
+        scatter(*ranges, width, _bytes_of(out))
         return out
 
     def read_chunks(
@@ -261,7 +235,8 @@ class RawArray(FileArray[RawShard]):
             firsts, stops = join_ranges(firsts, firsts + counts * layout.item_bytes)
             ends = np.full(len(firsts), len(memory))
             n_bytes = n_items * layout.item_bytes
-            return self._pack(memory, firsts, stops - firsts, ends, n_bytes, options)
+            ranges = ByteRanges(memory, firsts, stops - firsts, ends)
+            return self._pack(ranges, n_bytes, options)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         selected = (slice(None), *self.unsplit(select))
         ats = np.cumsum(counts) - counts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store import CorruptError
-from store.read.file_reads import PIECE_BYTES, FileRange, FileReads, cut_ranges
+from store.read.file_reads import PIECE_BYTES, FileRange, FileReads, cut_pieces
 from store.read.mapped_file import MappedFile
 
 N_BYTES = 3 * PIECE_BYTES + 5000
@@ -77,7 +77,7 @@ def test_a_file_that_ends_early_is_damaged(path):
 
 def test_long_ranges_are_cut_where_blocks_of_the_file_begin(path):
     out = np.empty(N_BYTES - 5, np.uint8)
-    pieces = list(cut_ranges([FileRange(MappedFile(path), 5, out)]))
+    pieces = list(cut_pieces([FileRange(MappedFile(path), 5, out)]))
     assert [piece.first % PIECE_BYTES for piece in pieces] == [5, *[0] * (len(pieces) - 1)]
     assert sum(len(piece.out) for piece in pieces) == len(out)
     assert max(len(piece.out) for piece in pieces) <= 1.5 * PIECE_BYTES
