@@ -31,6 +31,13 @@ class ChunkSums:
         at = self._array.sum_of_chunk(first)
         return self.read(at, at + last - first)
 
+    def read_all(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those of all whole chunks, and of the last one if it is padded: uint32 `(n, n_planes)`
+        and `(0 or 1, n_planes)`; raises CorruptError."""
+        n_whole = self._whole.n_items
+        sums = self.read(0, n_whole + bool(self._n_tail))
+        return sums[:n_whole], sums[n_whole:]
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """The sums `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
         n_whole = self._whole.n_items

@@ -197,8 +197,13 @@ class Offsets:
         return self.array.read(0, self.array.n_items)
 
     def read_checked(self) -> np.ndarray:
-        """All of them, int64 `(n_rows + 1,)`; raises CorruptError."""
-        return self.cuts(0, self.array.n_items - 1)
+        """All of them, int64 `(n_rows + 1,)`; raises CorruptError, also if they do not go from 0 to
+        the end."""
+        offsets = self.cuts(0, self.array.n_items - 1)
+        first, last = offsets[[0, -1]].tolist()
+        if (first, last) != (0, self.n_items):
+            raise self._wrong_bounds(first, last)
+        return offsets
 
     def cuts(self, start: int, stop: int) -> np.ndarray:
         """Where the items of rows `start` to `stop` are: int64 `(n + 1,)`, with the last one's end.
@@ -247,10 +252,13 @@ class Offsets:
 
     def _check_bounds(self, start: int, stop: int) -> None:
         if not 0 <= start <= self.n_items or not 0 <= stop <= self.n_items:
-            expected = f"offsets from 0 to {self.n_items}"
-            raise CorruptError(
-                f"axis {self.axis!r}: expected {expected}, found {start} to {stop}; {RESTORE}"
-            )
+            raise self._wrong_bounds(start, stop)
+
+    def _wrong_bounds(self, start: int, stop: int) -> CorruptError:
+        expected = f"offsets from 0 to {self.n_items}"
+        return CorruptError(
+            f"axis {self.axis!r}: expected {expected}, found {start} to {stop}; {RESTORE}"
+        )
 
     def _fall(self, row: int) -> CorruptError:
         return CorruptError(

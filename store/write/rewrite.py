@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from store.errors import CorruptError
 from store.format.contents import (
     GROUPS,
     StoredArray,
@@ -23,8 +22,8 @@ from store.format.ids import Run, hash_ids, hashes_by_row
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
 from store.format.zarr_json import ArrayInfo, array_json, group_json
+from store.read.chunk_sums import ChunkSums
 from store.read.location import Offsets
-from store.read.shard import RESTORE
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.write.array_writer import write_array, write_metadata, write_run
@@ -117,7 +116,7 @@ class Rewriting:
     def _adopt(self, array: StoredArray) -> dict[str, list[int]]:
         """Write the checksums of the linked chunks, and the metadata of their array."""
         path = array.layout.path
-        last: list[int] = []  # of the last segment, which may grow
+        last = np.empty((0, array.layout.n_planes), np.uint32)  # of the last segment, may grow
 
         def sums() -> Iterator[np.ndarray]:
             nonlocal last
@@ -125,15 +124,15 @@ class Rewriting:
                 own = column_array(store.manifest, array.column or "")
                 if own.n_items:
                     # a segment's padded last chunk never changes again: its sum is as the others
-                    yield np.array(last, np.uint32).reshape(-1, array.layout.n_planes)
+                    yield last
                     reader = open_array(store.directory, own.checksums)
-                    yield reader.read(0, own.checksums.n_items)
-                    last = _tail_sums(store, own)
+                    whole, last = ChunkSums(reader, own, store.manifest).read_all()
+                    yield whole
 
         write_array(self.root, self.files, array.checksums, ArrayInfo(), sums())
         text = array_json(array.layout, array.n_places, self._infos[path])
         write_metadata(self.root, self.files, path, text)
-        return {path: last}
+        return {path: last.ravel().tolist()}
 
     def _write_ids(self, renamed: NewIds) -> tuple[np.ndarray, int, dict[str, list[int]]]:
         """Write trace ids and their offsets; return hashes, bytes, and checksums of last chunks."""
@@ -164,26 +163,5 @@ def _read_run(store: TraceStore, run: Run) -> np.ndarray:
 
 def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
     """The offsets of an axis, int64 `(n_rows + 1,)`; raises CorruptError."""
-    n_items = store.manifest.n_items[axis]
     array = open_array(store.directory, offsets_array(axis, len(store)), check=store.manifest)
-    offsets = Offsets(axis, array, n_items).read_checked()
-    ends = offsets[[0, -1]].tolist()
-    if ends != [0, n_items]:
-        raise CorruptError(
-            f"{store.path}, axis {axis!r}: expected offsets from 0 to {n_items}, found "
-            f"{ends[0]} to {ends[1]}; {RESTORE}"
-        )
-    return offsets
-
-
-def _tail_sums(store: TraceStore, array: StoredArray) -> list[int]:
-    """The checksums of the padded last chunk of a column, one a plane; raises CorruptError."""
-    sums = store.manifest.tails.get(array.layout.path, [])
-    has_tail = array.n_places % array.layout.chunk_items > 0
-    n_expected = array.layout.n_planes if has_tail else 0
-    if len(sums) != n_expected:
-        raise CorruptError(
-            f"{store.path}, column {array.column!r}: expected {n_expected} checksums of its last "
-            f"chunk, found {len(sums)}; {RESTORE}"
-        )
-    return sums
+    return Offsets(axis, array, store.manifest.n_items[axis]).read_checked()
