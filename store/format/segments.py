@@ -109,14 +109,8 @@ class Segments:
 
     def places_of(self, items: np.ndarray) -> np.ndarray:
         """The place of each item, int64 `(n,)`."""
-        bits, table = self._buckets
-        found = table.take(items >> bits, 0)
-        shifts = found[:, 1]
-        is_beyond = items >= found[:, 0]
-        if np.count_nonzero(is_beyond):
-            beyond = np.flatnonzero(is_beyond)
-            shifts[beyond] = self.shifts[self.of_items(items[beyond])]
-        return items + shifts
+        places, _ = self.split(items, items + 1)
+        return places
 
     def place_of_range(self, start: int, stop: int) -> int | None:
         """The place of the item `start`; None if a border lies between it and `stop`."""
