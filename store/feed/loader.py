@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store.feed.page_cache import kept_fraction
 from store.feed.epoch_reads import EpochReads
 from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
+from store.feed.page_cache import kept_fraction
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
 from store.feed.shares import EpochShares, Shares
 from store.feed.visit_times import VisitTimes
@@ -165,10 +165,6 @@ class Loader:
         return self._now.plan
 
     @property
-    def _n(self) -> int:
-        return self._now.n
-
-    @property
     def n_visits(self) -> int:
         """Rows or tokens that all ranks together visit in a whole epoch, as this one."""
         return self._now.n
@@ -205,7 +201,7 @@ class Loader:
         With `follow`, those of the rows that were there when the last iteration began.
         """
         _, world_size = current_rank(self.rank, self.world_size)
-        return n_batches(self._n - self._start, world_size * self.batch_size, self.drop_last)
+        return n_batches(self.n_visits - self._start, world_size * self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; that of a loaded state keeps its position."""
@@ -299,7 +295,7 @@ class Loader:
             return None
         epoch = self.epoch
         start, rank, world_size = batches.start, batches.rank, batches.world_size
-        first = epoch * self._n + start + rank
+        first = epoch * self.n_visits + start + rank
         n_bytes = fetched_row_bytes(self.store, self._plan)
 
         @cache  # computed when first asked for: a mirror that has every chunk needs no times
@@ -326,7 +322,7 @@ class Loader:
         if mirror is None or mirror.limit is None or not self.shuffle:
             return
         n_bytes = row_bytes(self.store, self._plan) * len(self.store)
-        fetched = fetched_row_bytes(self.store, self._plan) * self._n
+        fetched = fetched_row_bytes(self.store, self._plan) * self.n_visits
         ratio = expected_fetches(fetched / max(1.0, n_bytes), mirror.limit / max(1.0, n_bytes))
         if ratio > MAX_FETCHES:
             warnings.warn(
@@ -362,7 +358,7 @@ class Loader:
         epoch = self.epoch
         batches = self._batches(epoch, self._start)
         if batches.n_empty and self.lends_rows:
-            n_over = (self._n - batches.start) % (batches.world_size * self.batch_size)
+            n_over = (self.n_visits - batches.start) % (batches.world_size * self.batch_size)
             warnings.warn(
                 f"{batches.n_empty} of {batches.world_size} ranks get an empty last batch, with a "
                 f"mean of NaN; drop_last=True leaves out the last {n_over} rows, batch_size=2 or "
@@ -455,7 +451,8 @@ class Loader:
     @cached_property
     def _kept_fraction(self) -> float:
         """Of what the epochs read, what stays in the page cache: the same part in each."""
-        return kept_fraction(row_bytes(self.store, self._plan) * self._n, read_memory().cacheable)
+        n_bytes = row_bytes(self.store, self._plan) * self.n_visits
+        return kept_fraction(n_bytes, read_memory().cacheable)
 
     def _batches_together(self) -> int:
         """Batches a window: of small rows a few megabytes, else no more than the cache may hold."""

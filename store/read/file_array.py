@@ -13,6 +13,7 @@ from store.read.array import Array
 from store.read.chunk_sums import CheckedChunks, ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.location import plan_pieces
+from store.read.pack import selected_runs
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
@@ -188,15 +189,13 @@ class FileArray(Array, Generic[ShardType]):
                     shard.file.advise(begin, end, mmap.MADV_WILLNEED)
 
     def _parts_of_item(self, select: Select) -> list[tuple[int, int]]:
-        """Where in a raw item the selected parts of its first axis lie; empty for all of it, or
-        where so little lies between them that they are best read together."""
+        """Where in a raw item the selected parts lie; empty for all of it, or where so little lies
+        between them that they are best read together."""
         layout = self.layout
         if layout.codec is not None or layout.n_planes > 1 or not select:
             return []
-        size = layout.item_shape[0]
-        part_bytes = layout.plane_item_bytes // size
-        chosen = np.arange(size)[select[0]]
-        firsts, stops = join_ranges(chosen * part_bytes, (chosen + 1) * part_bytes)
+        runs, width = selected_runs(layout.item_shape, select, layout.dtype.itemsize)
+        firsts, stops = join_ranges(runs, runs + width)
         gaps = np.append(firsts[1:], firsts[0] + layout.plane_item_bytes) - stops
         if gaps.min() < APART_BYTES:
             return []
