@@ -300,6 +300,20 @@ def test_damage_in_a_whole_column_names_the_rows(path):
         TraceStore.open(path, check=True).column("label")
 
 
+@pytest.mark.parametrize("i, wrong, found", [(0, 1, "1 to 4"), (2, 3, "0 to 3")])
+def test_texts_whose_offsets_leave_some_out_are_refused(tmp_path, i, wrong, found):
+    """Cut there, a text would lack a letter, and nobody would see it."""
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"text": Column("utf8")})) as writer:
+        writer.append("a", {"text": "no"})
+        writer.append("b", {"text": "on"})
+    file = tmp_path / "s.zarr/_offsets/text/c/0"
+    offsets = bytearray(file.read_bytes())
+    offsets[8 * i : 8 * i + 8] = wrong.to_bytes(8, "little")
+    file.write_bytes(offsets)
+    with pytest.raises(CorruptError, match=f"axis 'text': expected offsets from 0 to 4.* {found}"):
+        TraceStore.open(tmp_path / "s.zarr").column("text")
+
+
 def test_a_store_shows_its_columns(store):
     assert repr(store) == "\n".join(
         [
