@@ -7,7 +7,7 @@ once more. A build that is stopped by an error or a signal first commits every w
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
@@ -20,9 +20,11 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.traces.identity import COMMAND, difference_of_builds
 from store.write.background import BackgroundWriter
+from store.write.blocks import Columns
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
+from store.write.rows import Row
 from store.write.source import BlockSource, Progress, Source
 from store.write.space import SpaceCheck
 from store.write.writer import StoreWriter
@@ -83,7 +85,10 @@ def build_store(
         writer.discard()
         return _finished(path, source)
     try:
-        _drain(source, writer, kept_command, progress, space, background)
+        if isinstance(source, BlockSource):
+            _drain_blocks(source, writer, kept_command, progress)
+        else:
+            _drain(source, writer, kept_command, progress, space, background)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -102,39 +107,50 @@ def build_store(
 
 
 def _drain(
-    source: Source | BlockSource,
+    source: Source,
     writer: StoreWriter,
     kept_command: dict[str, str],
     progress: Progress,
     space: SpaceCheck | None,
     background: BackgroundWriter | None,
 ) -> None:
-    """Append all rows, or blocks of them, that a source has left, and record its remarks."""
+    """Append all rows that a source has left, and record its remarks."""
     described = source.provenance | kept_command
 
-    def append(row: tuple, remarks: dict[str, object]) -> None:
+    def append(trace_id: str, row: Row, remarks: dict[str, object]) -> None:
         writer.provenance = described | remarks  # a commit by this row has the remarks up to it
-        add(*row)
+        writer.append(trace_id, row)
         n_rows = len(writer)
         progress(n_rows)
         if space and not space.has_looked:
             space(n_rows, writer.n_bytes)
 
-    add: Callable[..., None] = writer.append
-    rows: Iterator[tuple]
-    if isinstance(source, BlockSource):
-        add = writer.append_many
-        rows = source.blocks(start=len(writer))
-        background = BackgroundWriter(BLOCKS_AHEAD)
-    else:
-        rows = source.rows(start=len(writer))
     with HeldSignals() as signals:
         writing = background.writing(append, signals.held) if background else nullcontext(append)
         with writing as put:
-            for row in rows:
+            for trace_id, row in source.rows(start=len(writer)):
                 with signals.held():
-                    put(row, getattr(source, "remarks", {}))
-    writer.provenance = described | getattr(source, "remarks", {})
+                    put(trace_id, row, source.remarks)
+    writer.provenance = described | source.remarks
+
+
+def _drain_blocks(
+    source: BlockSource, writer: StoreWriter, kept_command: dict[str, str], progress: Progress
+) -> None:
+    """Append all blocks that a source has left, in a thread that writes while it makes the next."""
+    writer.provenance = source.provenance | kept_command
+
+    def append(trace_ids: Sequence[str], columns: Columns) -> None:
+        writer.append_many(trace_ids, columns)
+        progress(len(writer))
+
+    with (
+        HeldSignals() as signals,
+        BackgroundWriter(BLOCKS_AHEAD).writing(append, signals.held) as put,
+    ):
+        for trace_ids, columns in source.blocks(start=len(writer)):
+            with signals.held():
+                put(trace_ids, columns)
 
 
 def _kept(partial: Path) -> str:
