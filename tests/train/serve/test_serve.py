@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from store import TraceStore
 from store.check.verify import verify_store
+from store.cli.main import main as store_main
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.view.safety import HOSTS
 from store.write.build import build_store
@@ -178,6 +179,10 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     assert chat["choices"][0]["message"]["content"]
     assert PROMPT not in "".join(capfd.readouterr())
     assert verify_store(path).problems == []
+    both_path = tmp_path / "both.zarr"
+    parts = [str(file.parent / "a.zarr"), str(path)]
+    assert store_main(["merge", str(both_path), *parts, "--shared"]) == 0
+    assert guard.score(both_path)["saplma"].tolist() == pytest.approx(both["saplma"].tolist())
 
 
 class Disk(Files):
