@@ -42,11 +42,9 @@ def make_verdict(finding="better", control="better", runs=3, **few):
     return make_results(models, baselines, Counts(**counts), verdict=verdict)
 
 
-BEST = "The best detector, saplma, is {} the best baseline, entropy, {}: AUROC .500 against .500, "
-BEST += (
-    "a difference of .100 (95% interval .050 to .200; p .010 for a difference beyond .01, after "
-)
-BEST += "Holm's correction)."
+BEST = "The best detector on validation, saplma, is {} the best baseline there, entropy, {}: AUROC "
+BEST += ".500 against .500, a difference of .100 (95% interval .050 to .200; p .010 for a "
+BEST += "difference beyond .01, after Holm's correction)."
 COUNTS = "Answers do count: question_only, which does not read answers, reaches AUROC .500."
 
 
@@ -104,7 +102,7 @@ def test_a_control_that_is_as_good_comes_first(finding):
         "This data cannot show what a detector knows of answers: question_only, which does not "
         "read answers, reaches AUROC .500, and saplma is not shown to be better by more than .01."
     )
-    assert second.startswith("The best detector, saplma, is better")
+    assert second.startswith("The best detector on validation, saplma, is better")
     assert third.startswith("Next, take data of which question_only tells little")
 
 
@@ -181,7 +179,7 @@ def test_where_a_baseline_knows_more_the_data_is_not_to_blame():
     results = make_verdict(control="undecided")
     results.verdict.baseline.finding = "worse"
     first, second, third = in_words("verdict", results).splitlines()
-    assert first.startswith("The best detector, saplma, is worse than")
+    assert first.startswith("The best detector on validation, saplma, is worse than")
     assert second.startswith(
         "The best detector does not show that it knows of answers: question_only, which"
     )
