@@ -23,7 +23,8 @@ from models.tables import FittedTable, Floats, Labels, Table, TableProbe
 
 __all__ = ["METADATA", "FieldEncoding", "FieldProbe", "FittedFields", "read_grades"]
 
-YES, NO = ("1", "true", "yes", "y", "pass"), ("0", "false", "no", "n", "fail")
+YES = ("1", "true", "yes", "y", "pass", "right", "correct")
+NO = ("0", "false", "no", "n", "fail", "wrong", "incorrect")
 MISSING = ("", "nan", "-1")
 # of a second grader: how much more often it says yes of the one label than of the other, and how
 # far that is above the same of other fields: 2 * AUROC - 1, of an AUROC a standard error lower.

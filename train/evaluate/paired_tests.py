@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from models import CONTROLS
 from train.evaluate.intervals import clustered_variance, mean_components
 from train.evaluate.metrics import (
     Labels,
@@ -200,7 +201,7 @@ def find_verdict(
     best = best_on_validation(detectors), best_on_validation(rivals)
     family = {(test.a, test.b): test for test in comparisons if test.b in rivals}
     p_holm = holm({pair: margin_p(test, margin) for pair, test in family.items()})
-    hardest = hardest_control(comparisons, best[0])
+    hardest = hardest_control(comparisons, best[0], margin)
     control = None
     if hardest is not None:
         control = judge_difference(hardest, margin, margin_p(hardest, margin))
@@ -213,15 +214,21 @@ def find_verdict(
 
 
 def hardest_control(
-    comparisons: Sequence[PairedTest[str]], detector: str
+    comparisons: Sequence[PairedTest[str]], detector: str, margin: float
 ) -> PairedTest[str] | None:
     """The test of a detector against the control that is hardest to beat on test; None without one.
 
     That is the control whose interval reaches lowest: who beats it beats every control. That test
-    chooses it can only make the claim harder.
+    chooses it can only make the claim harder. Among those that are not beaten by more than the
+    margin, one that sees no answer comes first: it says more of the data.
     """
     tests = [test for test in comparisons if test.a == detector and test.control]
-    return min(tests, key=lambda test: test.ci[0], default=None)
+    unbeaten = [test for test in tests if test.ci[0] <= margin and sees_no_answer(test.b)]
+    return min(unbeaten or tests, key=lambda test: test.ci[0], default=None)
+
+
+def sees_no_answer(control: str) -> bool:
+    return control in CONTROLS and CONTROLS[control].sees in ("question", "prompt")
 
 
 def margin_p(test: PairedTest[str], margin: float) -> float:

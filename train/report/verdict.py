@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from models import CONTROLS
-from train.evaluate.results import Contrast, Results, Verdict
+from train.evaluate.results import Entry, Results, Verdict
 
 __all__ = ["FEW", "OF_ANSWER", "READ", "SEEN", "Case", "case_of", "sees"]
 
@@ -24,8 +24,9 @@ SEEN = {  # how each is called
 
 Known = Literal[
     "nothing",  # no control could read the question
+    "chance",  # a control is not beaten, and neither it nor the detector beats chance
     "data tells",  # a control is not beaten
-    "detector fails",  # nor is it here, but a baseline knows more than the detector
+    "detector fails",  # nor is it here, but a baseline knows more than both
     "more than texts",  # all are, of which one reads question and answer
     "answers count",  # all are, of which one reads the question
 ]
@@ -48,7 +49,7 @@ def case_of(results: Results) -> Case | None:
     verdict = results.verdict
     if verdict is None:
         return None
-    known = what_is_known(results, verdict.baseline, verdict.control)
+    known = what_is_known(results, verdict)
     is_beyond = abs(verdict.baseline.difference) > verdict.margin
     what_next = what_is_next(results, verdict, known)
     above = control_above(results, verdict.detector)
@@ -62,16 +63,27 @@ def control_above(results: Results, detector: str) -> str | None:
         for name, entry in results.baselines.items()
         if entry.control and entry.test.auroc_ci
     }
-    interval = results.models[detector].test.auroc_ci
     best = max(lows, key=lows.__getitem__, default=None)
-    return best if best and interval and lows[best] > interval[1] else None
+    is_above = best and lies_above(results.baselines[best], results.models[detector])
+    return best if is_above else None
 
 
-def what_is_known(results: Results, baseline: Contrast, control: Contrast | None) -> Known:
-    if control is None:
+def lies_above(one: Entry, other: Entry) -> bool:
+    """Whether all the interval of an AUROC on test lies above that of another."""
+    above, below = one.test.auroc_ci, other.test.auroc_ci
+    return bool(above and below and above[0] > below[1])
+
+
+def what_is_known(results: Results, verdict: Verdict) -> Known:
+    if verdict.control is None:
         return "nothing"
-    if control.finding != "better":
-        return "detector fails" if baseline.finding == "worse" else "data tells"
+    if verdict.control.finding != "better":
+        control = results.baselines[verdict.control.rival]
+        if not (control.test.beats_chance or results.models[verdict.detector].test.beats_chance):
+            return "chance"
+        baseline = results.baselines[verdict.baseline.rival]
+        is_worse = verdict.baseline.finding == "worse"
+        return "detector fails" if is_worse and lies_above(baseline, control) else "data tells"
     # texts that are all empty rank nothing
     seen = {
         sees(name)
@@ -87,7 +99,7 @@ def what_is_next(results: Results, verdict: Verdict, known: Known) -> str:
     detector = results.models[verdict.detector]
     if results.split.test.fewest < FEW:
         return "few traces"
-    if known == "data tells" and verdict.control is not None:
+    if known in ("chance", "data tells") and verdict.control is not None:
         if not detector.test.beats_chance:
             return "detector at chance"
         control = results.baselines[verdict.control.rival]

@@ -187,7 +187,7 @@ def build_results(
     baselines = {name: entry for name, entry in entries.items() if name not in models}
     runs = [run for entry in models.values() for run in entry.runs or []]
     comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
-    hardest = hardest_control(comparisons, best_on_validation(models))
+    hardest = hardest_control(comparisons, best_on_validation(models), data.config.margin)
     control = None if hardest is None else hardest.b
     strata = find_strata(data, frame, control)
     if strata is not None:

@@ -98,9 +98,17 @@ def test_the_control_is_the_one_that_is_hardest_to_beat():
         make_pair("x", "u", 0.0),
         make_pair("y", "answer_length", -0.1),
     ]
-    assert hardest_control(tests, "x").b == judged(*tests).control.rival == "prompt_state"
+    assert hardest_control(tests, "x", 0.01).b == judged(*tests).control.rival == "prompt_state"
     assert judged(*tests).control.finding == "undecided"
-    assert hardest_control(tests, "z") is None
+    assert hardest_control(tests, "z", 0.01) is None
+
+
+def test_a_control_that_sees_no_answer_comes_first():
+    """Of those that are not beaten, though another is harder to beat; not one that is beaten."""
+    tests = [make_pair("x", "question_answer", -0.2), make_pair("x", "question_only", -0.1)]
+    assert hardest_control(tests, "x", 0.01).b == "question_only"
+    tests[1] = make_pair("x", "question_only", 0.1)
+    assert hardest_control(tests, "x", 0.01).b == "question_answer"
 
 
 def test_the_verdict_has_the_interval_of_the_paired_test():

@@ -175,9 +175,13 @@ def test_of_a_control_that_reads_answers_it_is_not_said_that_it_does_not(
 
 
 def test_where_a_baseline_knows_more_the_data_is_not_to_blame():
-    """A detector that no control is shown to be below, but a probe is better."""
+    """A detector that no control is shown to be below, but a probe is better than both."""
     results = make_verdict(control="undecided")
     results.verdict.baseline.finding = "worse"
+    results.baselines["question_only"].test = Metrics(0.8, auroc_ci=[0.75, 0.85])
+    results.baselines["entropy"].test = Metrics(0.82, auroc_ci=[0.77, 0.87])
+    assert in_words("verdict", results).startswith("This data cannot show")
+    results.baselines["entropy"].test = Metrics(0.9, auroc_ci=[0.86, 0.94])
     first, second, third = in_words("verdict", results).splitlines()
     assert first.startswith("The best detector on validation, saplma, is worse than")
     assert second.startswith(
@@ -185,6 +189,17 @@ def test_where_a_baseline_knows_more_the_data_is_not_to_blame():
     )
     assert second.endswith("and saplma is not shown to be better by more than .01.")
     assert third.startswith("Next, use ")
+
+
+def test_of_what_may_be_at_chance_nothing_is_said():
+    """The data is not to blame where neither a control nor the detector is above chance."""
+    results = make_verdict(control="undecided")
+    at_chance = Metrics(0.49, auroc_ci=[0.42, 0.56])
+    results.models["saplma"].test = results.baselines["question_only"].test = at_chance
+    assert in_words("verdict", results).startswith(
+        "Nothing is shown of answers: on test neither saplma nor question_only, which does not "
+        "read answers, is above chance: AUROC .490 and .490."
+    )
 
 
 def test_controls_say_what_they_see():
