@@ -3,10 +3,18 @@
 import hashlib
 
 from store.errors import SchemaError
+from store.read.joined import own_ids
 from store.read.store import TraceStore
 from store.traces.question_split import normalize_question
 
-__all__ = ["QUESTION", "QUESTION_ID", "digest_text", "question_texts", "read_texts"]
+__all__ = [
+    "QUESTION",
+    "QUESTION_ID",
+    "digest_text",
+    "question_ids",
+    "question_texts",
+    "read_texts",
+]
 
 QUESTION_ID = "question_id"
 QUESTION = "question"
@@ -21,6 +29,17 @@ def read_texts(store: TraceStore, name: str) -> list[str]:
             f"{store.path}: column {name!r}: expected a text in each row, found {values.dtype}"
         )
     return values
+
+
+def question_ids(store: TraceStore) -> list[str]:
+    """Read the ids of the questions, by row; a blank one names none: there it is the trace's own.
+
+    Raises NotFoundError without a column of them, and SchemaError if it holds numbers.
+    """
+    ids = read_texts(store, QUESTION_ID)
+    if all(map(str.strip, ids)):
+        return ids
+    return [one if one.strip() else own for one, own in zip(ids, own_ids(store), strict=True)]
 
 
 def question_texts(store: TraceStore, name: str = QUESTION) -> list[str]:

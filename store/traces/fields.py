@@ -35,7 +35,9 @@ ALL, NONE = "all", "none"  # names for every field, and for no field
 MAX_CHARACTERS = 1000  # of a text, unless its field is named
 MAX_FIELDS = 900  # of the columns that a store may have
 INT64 = range(-(2**63), 2**63)
-RESERVED = {name.lower(): name for name in (TRACE_ID, "source_file", *TRACE_COLUMNS, *RAGGED)}
+_COUNTS = [f"n_{axis}" for axis in RAGGED]  # that filters know without a column
+_RESERVED_NAMES = (TRACE_ID, "source_file", *TRACE_COLUMNS, *RAGGED, *_COUNTS)
+RESERVED = {name.lower(): name for name in _RESERVED_NAMES}
 
 
 @dataclass(frozen=True)

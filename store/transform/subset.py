@@ -8,7 +8,7 @@ import numpy as np
 
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
-from store.read.whole_columns import QUESTION_ID, question_texts, read_texts
+from store.read.whole_columns import QUESTION_ID, question_ids, question_texts, read_texts
 from store.text_records import name_file
 from store.traces.identity import COMMAND
 from store.traces.question_split import SPLITS, join_questions, split_of_question
@@ -52,7 +52,7 @@ def rows_of_split(store: TraceStore, split: str, seed: int) -> list[int]:
     """Return all rows of the questions of a split, unlabelled ones included, ascending."""
     if split not in SPLITS:
         raise SchemaError(f"expected one of the splits {SPLITS}, found {split!r}")
-    questions = join_questions(read_texts(store, QUESTION_ID), question_texts(store))
+    questions = join_questions(question_ids(store), question_texts(store))
     return [
         row for row, question in enumerate(questions) if split_of_question(question, seed) == split
     ]

@@ -17,8 +17,8 @@ from store.read.whole_columns import (
     QUESTION,
     QUESTION_ID,
     digest_text,
+    question_ids,
     question_texts,
-    read_texts,
 )
 from store.traces.question_split import join_questions
 from train.config import Config
@@ -35,8 +35,9 @@ NO_TEXTS: Texts = np.zeros(0, dtype=object)
 class Questions(NamedTuple):
     """The question of each trace, texts (n_rows,)."""
 
-    ids: Texts  # as the store has them; without a column `question_id` those of the traces, which
-    # never begin with the name of a store: the same one in two stores is one question
+    ids: Texts  # as the store has them; without a column `question_id`, or where it is blank, those
+    # of the traces, which never begin with the name of a store: the same one in two stores is one
+    # question
     texts: Texts  # digests of the normalised question and context; "" without a question
     keys: Texts  # equal for traces of one question: the id of the first of them
     wordings: Texts = NO_TEXTS  # digests of the normalised question alone, whatever its context
@@ -53,7 +54,7 @@ NOT_ASKED = Questions(NO_TEXTS, NO_TEXTS, NO_TEXTS)
 def read_questions(store: TraceStore, config: Config) -> Questions:
     """Read and join the questions of a store."""
     has_ids = QUESTION_ID in store.schema.columns
-    ids = read_texts(store, QUESTION_ID) if has_ids else own_ids(store)
+    ids = question_ids(store) if has_ids else own_ids(store)
     column = config.replaced.get(QUESTION, QUESTION)
     texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)

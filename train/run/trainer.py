@@ -36,7 +36,7 @@ from train.run.progress import TrainingProgress
 from train.run.search import Settings, describe_settings, for_trials, search, values_of
 from train.run.tensorboard import TensorBoardLog
 
-__all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning"]
+__all__ = ["Trainer", "TrainingHooks", "base_rate_loss", "chance_warning", "wait_remark"]
 
 WAITED = 0.05  # of the time of a training: from there on it is said that it waited for data
 
@@ -189,9 +189,9 @@ class Trainer:
             run.warning = chance_warning(title, val, run.history, self.data.splits, floor)
         if run.warning is not None:
             self.progress.say(run.warning)
-        share = run.wait_seconds / max(run.seconds, 1e-9)
-        if share >= WAITED:
-            self.progress.say(f"{title}: {share:.0%} of the time waited for data")
+        remark = wait_remark(title, run.wait_seconds, run.seconds)
+        if remark is not None:
+            self.progress.say(remark)
         facts = Facts(parameters=detector.n_parameters(), seconds=run.seconds, runs=[run])
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 
@@ -307,6 +307,15 @@ class Trainer:
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, self.progress, log, layer)
         self.progress.end(keep=not files.trial)
+
+
+def wait_remark(title: str, wait_seconds: float, seconds: float) -> str | None:
+    """One line on a training that waited long for its batches; None for another.
+
+    Of a training too short for its seconds to be above 0, as they are rounded, nothing is known.
+    """
+    share = min(1.0, wait_seconds / seconds) if seconds > 0 else 0.0
+    return f"{title}: {share:.0%} of the time waited for data" if share >= WAITED else None
 
 
 # of the loss of the base rate: one that lowers it by less than 1% has learned next to nothing

@@ -464,19 +464,23 @@ def _ragognize(record: Record, number: int) -> Iterator[Record]:
 
 @form("LongFact", ("conversation", "annotations"), ("canary",))
 def _longfact(record: Record, number: int) -> Iterator[Record]:
-    """The last turn; annotations without a place, or without a verdict, are no spans."""
+    """The last turn, labelled by all verdicts; those without a place are no spans."""
     turns = as_objects(record, "conversation")
     if len(turns) < 2 or turns[-1].get("role") != "assistant":
         raise LineError("conversation: expected a question and an answer at its end")
+    annotations = as_objects(record, "annotations")
+    verdicts = [_WRONG.get(str(one.get("label")).lower()) for one in annotations]
+    is_judged = any(verdict is not None for verdict in verdicts)
     spans = [
         {"start": one["index"], "end": one["index"] + len(one["span"]), "text": one["span"]}
-        for one in as_objects(record, "annotations")
-        if one.get("index") is not None and _WRONG.get(str(one.get("label")).lower())
+        for one, is_wrong in zip(annotations, verdicts, strict=True)
+        if is_wrong and one.get("index") is not None
     ]
     yield {
         "question": turns[-2].get("content"),
         "response": turns[-1].get("content"),
-        "spans": spans,
+        "spans": spans if is_judged else None,
+        "label": int(any(verdicts)) if is_judged else -1,
     }
 
 

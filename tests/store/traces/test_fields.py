@@ -107,6 +107,8 @@ def test_long_texts_are_cut_and_said():
         ("Tokens", "column 'tokens'"),
         ("trace id", "column 'trace_id'"),
         ("edges", "column 'edges'"),
+        ("n_tokens", "column 'n_tokens'"),
+        ("N-Pairs", "column 'n_pairs'"),
     ],
 )
 def test_the_name_of_a_column_is_refused(name, found):

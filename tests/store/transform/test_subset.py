@@ -26,6 +26,18 @@ def test_equal_texts_are_in_one_split(tmp_path):
         assert rows_of_split(store, split, seed=3) == expected
 
 
+def test_blank_ids_are_no_question(tmp_path):
+    """Each trace is then a question of its own, unless its text is another's."""
+    rows = {f"t{i}": {"question_id": " " * (i % 2), "question": ""} for i in range(40)}
+    rows |= {"t38": {"question_id": "", "question": "Why?"}}
+    rows |= {"t39": {"question_id": "", "question": "why"}}
+    columns = {"question_id": Column("utf8"), "question": Column("utf8")}
+    store = make_store(tmp_path / "s.zarr", columns, rows)
+    for split in SPLITS:
+        found = [i for i in range(40) if split_of_question(f"t{min(i, 38)}", 3) == split]
+        assert rows_of_split(store, split, seed=3) == found
+
+
 def test_an_unknown_split_is_refused(asked):
     with pytest.raises(SchemaError, match=r"expected one of the splits .* found 'dev'"):
         rows_of_split(asked, "dev", seed=3)

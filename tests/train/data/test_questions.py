@@ -104,6 +104,17 @@ def test_one_question_of_many_documents(tmp_path):
     assert read_questions(bare, Config()).texts[3] == joined.texts[3]
 
 
+def test_blank_ids_join_nothing(tmp_path):
+    """Such a trace is a question of its own, unless its text is another's."""
+    ids, texts = ["", "", "q", "", " ", "q"], ["", "", "", "Why?", "why", ""]
+    store = TraceStore.open(write(tmp_path / "s.zarr", ids, texts, [0, 1] * 3))
+    joined = read_questions(store, Config())
+    assert joined.keys.tolist() == ["t0", "t1", "q", "t3", "t3", "q"]
+    assert joined.n_joined == 1
+    apart = read_questions(store, Config(join_questions=False))
+    assert apart.keys.tolist() == ["t0", "t1", "q", "t3", "t4", "q"]
+
+
 def test_similar_questions_of_one_context(tmp_path):
     """A long context makes no two questions alike, and another one keeps them apart."""
     pytest.importorskip("datasketch", reason="pip install '.[duplicates]'")

@@ -144,6 +144,28 @@ def test_longfact(tmp_path):
     assert file.left_out.n == 1
 
 
+@pytest.mark.parametrize(
+    "verdicts, label",
+    [
+        (["Supported", "Not Supported"], 1),
+        (["Insufficient Information"], 1),
+        (["Supported", "N/A"], 0),
+        (["N/A"], -1),
+        ([], -1),
+    ],
+)
+def test_longfact_labels_follow_all_verdicts(tmp_path, verdicts, label):
+    """Also from those that have no place; an answer that nobody judged is unlabelled."""
+    turns = [
+        {"role": "user", "content": "What is Kent?"},
+        {"role": "assistant", "content": "Kent is a city."},
+    ]
+    annotations = [{"index": None, "span": "city", "label": verdict} for verdict in verdicts]
+    (found,) = read(tmp_path, {"conversation": turns, "annotations": annotations}).questions
+    assert found["label"] == label
+    assert found.get("spans") == (None if label == -1 else [])
+
+
 @pytest.mark.parametrize("wrong, right", [("delete", "mark"), ("mark", "delete")])
 def test_fava(tmp_path, wrong, right):
     """Tags become spans of the output, wherever the correction stands; another text is named."""
