@@ -1,6 +1,7 @@
 """Several stores as one, and stores that grow, in training: the rows, the splits, the results."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -284,6 +285,9 @@ def test_what_is_refused(parts, source, tmp_path, capsys):
         assert message in fail(capsys, "--store", *parts, *out, *flags)
     line = fail(capsys, "--store", *parts, parts[0], *out)
     assert f"--store: expected each store once, found {parts[0]} twice" in line
+    copied = shutil.copytree(parts[0], tmp_path / "copied.zarr")
+    line = fail(capsys, "--store", *parts, copied, *out)
+    assert f"expected each store once, found {parts[0]} and {copied}, which are copies" in line
     assert not (tmp_path / "no").exists() or not list((tmp_path / "no").glob("*.json"))
 
 
