@@ -69,6 +69,7 @@ def test_several_stores_give_the_results_of_one(parts, source, tmp_path, capsys)
     for name in ("lstm_solo", "saplma"):
         assert one["models"][name]["test"] == two["models"][name]["test"]
     assert two["store"]["path"] == f"{parts[0]} + {parts[1]}"
+    assert two["store"]["uuids"] == [TraceStore.open(path).uuid for path in parts]
     assert two["config"]["store"] == list(map(str, parts))
     assert "squad.zarr + nq.zarr" in (tmp_path / "two/report.md").read_text()
 
@@ -178,6 +179,7 @@ def test_two_extractions_of_the_same_questions_are_one_store(run_of_both, extrac
     results = read_json(run_of_both / "results.json")
     prefixes = {f"{path.stem}/": TraceStore.open(path).uuid for path in extractions}
     assert results["store"]["id_prefixes"] == prefixes
+    assert results["store"]["uuids"] == list(prefixes.values())
     (remark,) = [one for one in results["remarks"] if "trace ids in common" in one]
     assert "first/..., second/..." in remark
 
