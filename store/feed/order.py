@@ -93,9 +93,9 @@ class BlockOrder(EpochOrder):
     def __init__(self, n: int, seed: int, epoch: int, block: int, buffer: int) -> None:
         super().__init__(n, seed, epoch, listed=-1)
         self._entropy = [seed, epoch]
-        self._block = block
-        self._window = buffer // block * block
-        self._n_blocks = -(-n // block)
+        self._block = max(1, min(block, n))  # of a larger one, most places would have no row
+        self._window = buffer // self._block * self._block
+        self._n_blocks = -(-n // self._block)
 
     def __getitem__(self, positions: range) -> np.ndarray:
         """See `EpochOrder`."""

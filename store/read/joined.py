@@ -46,6 +46,7 @@ __all__ = [
     "Weights",
     "open_joined",
     "own_ids",
+    "parts_of",
     "prefixes_of",
     "read_weights",
     "row_cuts",

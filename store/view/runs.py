@@ -37,7 +37,7 @@ class Run(NamedTuple):
     # probe -> layer -> AUROC on validation
     layers: dict[str, dict[int, float]] = {}  # noqa: RUF012
     path: Path = Path()
-    store_uuid: str | None = None  # of the store that it was trained on, where it is one and known
+    store_uuids: frozenset[str] = frozenset()  # of the stores that it was trained on, where known
     # what the ids of each of several stores begin with -> its uuid; {} where none begins so
     prefixes: Mapping[str, str] = {}
 
@@ -48,13 +48,17 @@ def read_run(directory: Path, name: str) -> Run:
     content = _load_results(directory)
     results = _methods(content)
     known = thresholds_of(results), layers_of(results)
-    return Run(name, *scores, *known, directory, _store_uuid(content), _prefixes(content))
+    return Run(name, *scores, *known, directory, _store_uuids(content), _prefixes(content))
 
 
-def _store_uuid(content: Any) -> str | None:
-    """Which store results are of; None for those of several stores, which were read as one."""
+def _store_uuids(content: Any) -> frozenset[str]:
+    """Which stores results are of; none where several were read as one and not recorded."""
     store = _part(content, "store")
-    return None if JOINED in str(store.get("path")) else store.get("uuid")
+    uuids = store.get("uuids") or [*_prefixes(content).values()]
+    if not uuids and JOINED not in str(store.get("path")):
+        uuids = [store.get("uuid")]
+    uuids = uuids if isinstance(uuids, list) else []
+    return frozenset(uuid for uuid in uuids if isinstance(uuid, str))
 
 
 def _prefixes(content: Any) -> dict[str, str]:

@@ -152,12 +152,13 @@ def describe_stores(request: Request, stores: Sequence[Snapshots]) -> dict[str, 
 
 def describe_run(run: Run, number: int, uuid: str) -> dict[str, Any]:
     """A run's name, its path for commands that are copied, what its probes say of layers, whether
-    it was trained on another store than that of `uuid`, and where its report is, if there is one.
+    it was trained on other stores than that of `uuid`, and where its report is, if there is one.
     """
     known = {"name": run.name, "path": shlex.quote(str(run.path)), "layers": run.layers}
     is_there = (run.path / REPORT).is_file()
     report = f"/runs/{number}/{REPORT}" if is_there else None
-    return known | {"is_foreign": run.store_uuid not in (None, uuid), "report": report}
+    is_foreign = bool(run.store_uuids) and uuid not in run.store_uuids
+    return known | {"is_foreign": is_foreign, "report": report}
 
 
 def report_page(number: int, stores: Sequence[Snapshots]) -> Response:

@@ -93,6 +93,8 @@ def _from_arrow(values: Any, column: Column, where: str) -> Any:
 
 
 def _join_ids(ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(ids, str):  # its letters are texts as well
+        raise SchemaError(f"trace_ids: expected a list of ids, found the string {ids!r:.200}")
     values, lengths = _join_texts(ids, "trace_id")
     wrong = np.flatnonzero((lengths == 0) | (lengths > MAX_ID_BYTES))
     if len(wrong):

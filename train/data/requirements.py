@@ -193,16 +193,25 @@ def check_weights(data: TrainingData) -> None:
 
 
 def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
-    """Open a store, or several as one; raises DataError for one that is given twice."""
+    """Open a store, or several as one; raises DataError for one that is given twice, also as a copy
+    with the same uuid."""
     stores = [open_store(path, config) for path in paths]
-    places = [store.location for store in stores]
-    for place in places:
-        if places.count(place) > 1:
-            raise DataError(
-                f"--store: expected each store once, found {place} twice; --weights gives a store "
-                "a larger share"
-            )
+    places: dict[str, str] = {}  # by uuid
+    for store in stores:
+        if store.uuid in places:
+            raise DataError(_given_twice(places[store.uuid], store.location))
+        places[store.uuid] = store.location
     return open_joined(stores)
+
+
+def _given_twice(first: str, second: str) -> str:
+    """What is said of two places of one store."""
+    found = f"{first} twice"
+    if first != second:
+        found = f"{first} and {second}, which are copies of one store (they have one uuid)"
+    return (
+        f"--store: expected each store once, found {found}; --weights gives a store a larger share"
+    )
 
 
 def open_store(path: Path, config: Config) -> TraceStore:

@@ -350,6 +350,7 @@ class SplitCounts:
 class StoreRecord:
     """What identifies a state of a store, and the models that its traces are of.
 
+    `uuids` has that of each of `paths`; several that are read as one have another `uuid`.
     Of several stores with ids in common `id_prefixes` has what the ids of each begin with, in the
     order of `paths`, and its uuid.
     """
@@ -361,6 +362,7 @@ class StoreRecord:
     origins: list[Json]
     layers_recorded: bool
     id_prefixes: dict[str, str] = field(default_factory=dict)
+    uuids: list[str] = field(default_factory=list)
 
     @property
     def paths(self) -> list[str]:

@@ -344,6 +344,14 @@ def test_an_order_of_blocks_has_each_row_once(n):
         BlockOrder(n, 7, 0, 8, 64).positions_of(order)
 
 
+def test_a_block_is_at_most_all_rows():
+    """So that no walk looks for the few places that have a row among all those of a block."""
+    for n in (1, 10):
+        order = BlockOrder(n, 7, 0, 2**40, 2**41)
+        assert order[range(n)].tolist() == blocks_of(n, block=n, buffer=2**41).tolist()
+        assert order.announced(range(n)).tolist() == list(range(n))
+
+
 def test_how_well_blocks_are_mixed():
     """Neighbours of one block are as rare as stated, and means of batches vary as stated."""
     n, block, buffer, size = 2**20, 64, 2**14, 512

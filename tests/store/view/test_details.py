@@ -31,10 +31,18 @@ def test_a_run_says_its_thresholds(client):
 
 @pytest.mark.parametrize(
     "recorded, is_foreign",
-    [({"uuid": "other"}, True), ({"uuid": "other", "path": "a + b"}, False), ([], False)],
+    [
+        ({"uuid": "other"}, True),
+        ({"uuid": "other", "path": "a + b"}, False),
+        ({"uuid": "other", "path": "a + b", "uuids": ["a", "b"]}, True),
+        ({"uuid": "other", "path": "a + b", "uuids": ["a", "OWN"]}, False),
+        ({"uuid": "OWN", "uuids": 3}, False),
+        ([], False),
+    ],
 )
 def test_a_run_of_another_store_is_named(traces_path, run_path, tmp_path, recorded, is_foreign):
-    """Not one of several stores, of which this may be one."""
+    """Not one of several stores that did not say which, of which this may be one."""
+    recorded = json.loads(json.dumps(recorded).replace("OWN", TraceStore.open(traces_path).uuid))
     shutil.copytree(run_path, tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text(json.dumps({"store": recorded}))
     (store,) = client_of([traces_path], [tmp_path / "run"]).get("/api/stores").json()["stores"]

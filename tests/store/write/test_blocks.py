@@ -143,6 +143,7 @@ UNEVEN = pa.array([[1, 2], [3], [4, 5]], pa.list_(pa.int8()))
         (IDS, {"x": LISTS}, "column 'x': expected lists without nulls, found list"),
         (IDS, {"y": pa.array([1, None, 2])}, "column 'y': expected numbers without nulls, found"),
         (IDS, {"y": torch.zeros(3, 2).to(torch.float8_e5m2)}, "tensor.view(torch.uint8) as uint8"),
+        ("abc", {}, "trace_ids: expected a list of ids, found the string 'abc'"),
         (IDS, {"y": UNEVEN}, "column 'y': expected inner lists of one length, found [1, 2]"),
     ],
 )

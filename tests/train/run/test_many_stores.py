@@ -1,6 +1,7 @@
 """Several stores as one, and stores that grow, in training: the rows, the splits, the results."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -68,6 +69,7 @@ def test_several_stores_give_the_results_of_one(parts, source, tmp_path, capsys)
     for name in ("lstm_solo", "saplma"):
         assert one["models"][name]["test"] == two["models"][name]["test"]
     assert two["store"]["path"] == f"{parts[0]} + {parts[1]}"
+    assert two["store"]["uuids"] == [TraceStore.open(path).uuid for path in parts]
     assert two["config"]["store"] == list(map(str, parts))
     assert "squad.zarr + nq.zarr" in (tmp_path / "two/report.md").read_text()
 
@@ -177,6 +179,7 @@ def test_two_extractions_of_the_same_questions_are_one_store(run_of_both, extrac
     results = read_json(run_of_both / "results.json")
     prefixes = {f"{path.stem}/": TraceStore.open(path).uuid for path in extractions}
     assert results["store"]["id_prefixes"] == prefixes
+    assert results["store"]["uuids"] == list(prefixes.values())
     (remark,) = [one for one in results["remarks"] if "trace ids in common" in one]
     assert "first/..., second/..." in remark
 
@@ -284,6 +287,9 @@ def test_what_is_refused(parts, source, tmp_path, capsys):
         assert message in fail(capsys, "--store", *parts, *out, *flags)
     line = fail(capsys, "--store", *parts, parts[0], *out)
     assert f"--store: expected each store once, found {parts[0]} twice" in line
+    copied = shutil.copytree(parts[0], tmp_path / "copied.zarr")
+    line = fail(capsys, "--store", *parts, copied, *out)
+    assert f"expected each store once, found {parts[0]} and {copied}, which are copies" in line
     assert not (tmp_path / "no").exists() or not list((tmp_path / "no").glob("*.json"))
 
 
