@@ -269,6 +269,8 @@ def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, mo
     with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
         for options, message in (
             ({**inputs, "num_beams": 2}, "found num_beams above 1"),
+            ({**inputs, "guidance_scale": 1.5}, "found guidance_scale other than 1"),
+            ({**inputs, "guidance_scale": 0.0}, "found guidance_scale other than 1"),
             ({"input_ids": ids}, "expected attention_mask with padding or several prompts"),
             ({"input_ids": padded({"": ids[:1]}, 1)[""]}, "expected attention_mask with padding"),
             ({"input_ids": ids, "attention_mask": mask.fliplr() * 0}, "padded on the left"),
