@@ -20,7 +20,7 @@ from store.sources.huggingface.watched_generation import WHOLE
 from store.traces.columns import TRACE_COLUMNS, columns_of
 from store.traces.layers import LAYERS_AXIS
 from train.data.in_memory import data_in_memory
-from train.data.requirements import settings_for
+from train.data.requirements import settings_for, trained_on
 from train.errors import ConfigError
 from train.run import scoring
 from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
@@ -88,17 +88,19 @@ class Reading:
     def columns_of(self, name: str) -> tuple[str, ...]:
         """What a method reads of a trace; raises ConfigError for what generation cannot give."""
         reader = self.reader(name)
-        columns = reader.columns
+        columns = tuple(reader.columns)
         if name in DETECTORS:
-            columns = reader.columns_for(settings_for(name, self.models.config))
+            columns = tuple(reader.columns_for(settings_for(name, self.models.config)))
         replaced = self.models.config.replaced
+        used = [one for one in getattr(reader, "optional", ()) if one not in trained_on(name)]
+        columns += tuple(one for one in used if one in GIVEN)
         for column in columns or ("fields",):
             if column not in GIVEN or column in replaced:
                 raise ConfigError(
                     f"watch: {name} reads {replaced.get(column, column)!r}, which generation does "
                     "not give; leave it out with --models"
                 )
-        return tuple(columns)
+        return columns
 
     def layers_of(self, name: str) -> list[int]:
         """The layers of its first column that a method reads."""

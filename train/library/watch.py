@@ -317,6 +317,10 @@ def read_inputs(inputs: Tensor | None, settings: Mapping[str, Any]) -> tuple[Ten
             "watch: expected one sequence at a time of each prompt, found num_beams above 1; "
             "extract and predict score the answers of a beam search"
         )
+    if settings.get("guidance_scale") not in (None, 1):  # prompts of its own go through the model
+        raise ConfigError(
+            "watch: expected answers drawn from one pass a token, found guidance_scale other than 1"
+        )
     mask: Tensor | None = settings.get("attention_mask")
     # generate takes tokens of padding for it, unless they end answers
     pads = list(ids_of(settings.get("pad_token_id")) - ids_of(settings.get("eos_token_id")))

@@ -16,11 +16,12 @@ from store.sources.huggingface.source import HuggingFaceSource
 from store.write.build import build_store
 from train import fit_detectors, load_run
 from train.errors import ConfigError, DataError
+from train.library.watch import Watch
 
 N, BATCH = 24, 8
 # of one layer, of all layers, of all tokens, of predictions, of attention, of the logit lens
 ONLY = "saplma,lstm_solo,clap,drift,token_sequence,los_net,mahalanobis,coe,lapeigvals,lookback_lens"
-ONLY += ",logreg_best,margin,trilens,llm_check_logit,mean_logprob,entropy,answer_length"
+ONLY += ",logreg_best,margin,trilens,llm_check_logit,mean_logprob,entropy,uncertainty,answer_length"
 ONLY += ",answer_text,question_only"
 LIGHT = [name for name in ONLY.split(",") if name not in ("lapeigvals", "lookback_lens", "trilens")]
 
@@ -108,6 +109,22 @@ def test_scores_are_those_of_extract_and_predict(
     for name, scores in guard.score(store, force=True).items():
         found = [row[name] for row in watch.scores]
         np.testing.assert_allclose(found, scores, atol=2e-3, err_msg=name)
+
+
+def test_columns_that_may_be_missing_are_given(saved, questions, tokenizer, model, tmp_path):
+    """Of what is said and of what is given: the scores of `predict` are with them."""
+    store = extract(tmp_path / "a.zarr", questions[:BATCH], tokenizer, 8)
+    traces = [store[i] for i in range(BATCH)]
+    expected = pytest.approx([float(one["eos_logprob"]) for one in traces], abs=1e-3)
+    guard = load(saved, ["uncertainty"])
+    watch = Watch(guard.score, guard.names, guard.models, model, tokenizer, keeps_rows=True)
+    with watch:
+        model.generate(**ask(tokenizer, questions[:BATCH]), max_new_tokens=8, do_sample=False)
+    assert [float(row["eos_logprob"]) for row in watch.rows] == expected
+    lengths = [int(one["prompt_len"]) for one in traces]
+    prompts = [one["tokens"][:n].tolist() for one, n in zip(traces, lengths, strict=True)]
+    watch.score_given(prompts, watch.tokens)
+    assert [float(row["eos_logprob"]) for row in watch.rows] == expected
 
 
 def test_only_what_is_read_goes_through_memory(saved, questions, tokenizer, model, monkeypatch):
@@ -252,6 +269,8 @@ def test_calls_that_cannot_be_watched_are_errors(saved, questions, tokenizer, mo
     with load(saved, ["saplma"]).watch(model, tokenizer) as watch:
         for options, message in (
             ({**inputs, "num_beams": 2}, "found num_beams above 1"),
+            ({**inputs, "guidance_scale": 1.5}, "found guidance_scale other than 1"),
+            ({**inputs, "guidance_scale": 0.0}, "found guidance_scale other than 1"),
             ({"input_ids": ids}, "expected attention_mask with padding or several prompts"),
             ({"input_ids": padded({"": ids[:1]}, 1)[""]}, "expected attention_mask with padding"),
             ({"input_ids": ids, "attention_mask": mask.fliplr() * 0}, "padded on the left"),
