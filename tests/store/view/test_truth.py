@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from view_traces import write_traces
+from view_traces import write_run, write_traces
 
 from store import Column, Schema
 
@@ -121,6 +121,30 @@ def test_a_threshold_of_an_address_is_in_force(page):
     browser.wait_for_text("#panel", "at least 0.5000")
     browser.change(row=7, tab="scores", threshold="0.75")
     browser.wait_for_text("#panel", "at least 0.7500")
+
+
+@pytest.fixture(scope="module")
+def kept_address(tmp_path_factory, serve):
+    """A store that has scores of its own, beside those of a run."""
+    folder = tmp_path_factory.mktemp("kept")
+    schema = Schema({"score_a": Column("float32"), "label": Column("int8")})
+    rows = [(f"t{i}", {"score_a": i / 8, "label": i % 2}) for i in range(8)]
+    lines = [[f"t{i}", "test", i / 8] for i in range(4)]
+    run = write_run(folder / "run", ["trace_id", "split", "b"], lines)
+    (run / "results.json").write_text('{"models": {"b": {"test": {"threshold": 0.25}}}}')
+    return serve(write_traces(folder / "kept.zarr", schema, rows), "--run", run)
+
+
+def test_scores_of_a_run_come_before_stored_ones(browser, kept_address):
+    """Those of the store may be of traces of training, which is said of them alone."""
+    browser.open(f"{kept_address}#row=0&tab=scores")
+    browser.wait_for_text("#panel", "as the run scored them")
+    names = "[...document.querySelector('#panel [aria-label=score]').options].map((o) => o.value)"
+    assert browser.evaluate(names) == ["score_b", "score_a"]
+    assert "trained on" not in browser.text("#panel")
+    browser.evaluate("location.hash = 'row=0&tab=scores&score=score_a'")
+    browser.wait_for_text("#panel", "may include traces that the detector was trained on")
+    assert "as the run scored them" not in browser.text("#panel")
 
 
 def test_numbers_that_are_compared_differ(page):
