@@ -44,9 +44,15 @@ let position = -1; // of the trace in the table
 const errors = { table: null, side: null }; // why the table shows other rows, the panel nothing
 
 const store = () => stores[oneOf("store", Object.keys(stores), "0")];
+const namesOf = (/** @type {Store} */ { columns }) => columns.map((column) => column.name);
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
 const tabName = () => oneOf("tab", Object.keys(TABS), FIRST_TAB);
-const query = () => ({ filter: state.filter, sort: state.sort, descending: state.descending });
+
+function query() {
+  const sort = oneOf("sort", namesOf(store()), "");
+  const descending = sort === state.sort ? state.descending : "";
+  return { filter: state.filter, sort, descending };
+}
 
 function shownColumns() {
   const columns = new Map(store().columns.map((column) => [column.name, column]));
@@ -72,18 +78,19 @@ async function showTable() {
     ),
   );
   $("#store").title = found.place;
-  filter.setBase(base());
+  filter.setBase(base(), query);
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
   showTitle(found);
   showChips();
   const columns = shownColumns();
+  const asked = query();
   showIgnored();
   try {
     const isShown = await table.show({
       base: base(),
       columns,
-      query: query(),
+      query: asked,
       size: found.rows,
       position: () => position,
       onRow: choose,
@@ -224,9 +231,8 @@ function chooseColumns() {
     closeChooser();
     return;
   }
-  const names = () => store().columns.map((column) => column.name);
   const isShown = (name) => shownColumns().some((column) => column.name === name);
-  openChooser(() => columnChoice(names(), isShown), $("#choose"));
+  openChooser(() => columnChoice(namesOf(store()), isShown), $("#choose"));
 }
 
 async function step(by) {

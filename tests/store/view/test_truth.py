@@ -100,6 +100,7 @@ IGNORED = {
     "edge=abc&tab=attention": "edge=abc: expected 0 to 1",
     "color=lost": "color=lost",
     "columns=label,lost": "columns: this store has no lost",
+    "sort=lost&descending=1": "sort=lost is not in this store: it is left out",
     "tab=lost": "tab=lost",
     "store=99": "store=99",
 }
@@ -113,6 +114,18 @@ def test_what_an_address_says_in_vain_is_said(page, said):
     browser.wait_for_text("#ignored:not([hidden])", IGNORED[said])
     browser.evaluate("location.hash = 'row=7&tab=layers'")
     browser.wait_for("document.querySelector('#ignored').hidden")
+
+
+def test_an_order_by_a_column_that_is_not_there_leaves_the_table(page):
+    """Row by row; a filter can still be set, and another order."""
+    browser = page(row=7, sort="lost", descending=1)
+    browser.wait_for_total("40 of 40")
+    browser.wait_for_text("#rows .row", "trace-00")
+    browser.choose("#filter", "trace_id == 'trace-03'")
+    browser.wait_for_total("1 of 40")
+    browser.click("#head button", "trace_id")
+    browser.wait_for("document.querySelector('#ignored').hidden")
+    assert "sort=trace_id" in browser.evaluate("location.hash")
 
 
 def test_a_threshold_of_an_address_is_in_force(page):
