@@ -46,6 +46,7 @@ const errors = { table: null, side: null }; // why the table shows other rows, t
 const store = () => stores[oneOf("store", Object.keys(stores), "0")];
 const namesOf = (/** @type {Store} */ { columns }) => columns.map((column) => column.name);
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
+const isThere = (row) => /^\d+$/.test(row) && Number(row) < store().rows;
 const tabName = () => oneOf("tab", Object.keys(TABS), FIRST_TAB);
 
 function query() {
@@ -116,9 +117,14 @@ async function findPosition() {
   position = -1;
   const { row } = state;
   if (row === "") return;
+  if (!isThere(row)) {
+    $("#outside").hidden = true; // no filter hides it; the panel says what is wrong
+    table.draw();
+    return;
+  }
   const found = await getJson(`${base()}/find`, { ...query(), row });
   if (state.row !== row) return;
-  $("#outside").hidden = found.position !== null || Number(row) >= store().rows;
+  $("#outside").hidden = found.position !== null;
   if (found.position === null) {
     table.draw();
     return;
@@ -192,6 +198,8 @@ async function drawSide(panel) {
   panel.classList.toggle("other", now !== drawn); // what stands there is not of the new tab
   drawn = now;
   try {
+    if (!isOfRows && !isThere(state.row))
+      throw new Error(`row: expected 0 to ${store().rows - 1}, found ${state.row.slice(0, 60)}`);
     const width = panel.clientWidth - 30;
     const about = { base: base(), store: store(), row: state.row, query: query(), width };
     await keepFocus(panel, async () => {
