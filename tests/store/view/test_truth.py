@@ -167,6 +167,15 @@ def test_numbers_that_are_compared_differ(page):
     assert page().evaluate(code) == [["0.56951", "0.56954"], ["1", "1"], ["0.5000", "0.2500"]]
 
 
+def test_numbers_below_a_million_have_no_exponent(page):
+    """Nor have those that are told apart."""
+    code = """import("/page/dom.js").then(({ numberText, numberTexts }) => [
+        ...[-14202.12, 9999.7, 999999.2, 1234.6, 999.96, 1234567.8, 0.00012].map(numberText),
+        numberTexts(123444.9, 123445.1)])"""
+    texts = ["-14202", "10000", "999999", "1235", "1000", "1.23e+6", "1.20e-4"]
+    assert page().evaluate(code) == [*texts, ["123444.9", "123445.1"]]
+
+
 def test_tokens_without_a_finite_number_are_marked(browser, own_address):
     """-inf is the most surprising; NaN has a mark of its own."""
     browser.open(f"{own_address}#row=0&color=logprob")
