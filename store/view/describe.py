@@ -41,7 +41,12 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
         "generation": store.generation,
         "rows": len(table),
         "columns": [
-            {"name": name, "kind": kind, "is_score": is_score(table, name)}
+            {
+                "name": name,
+                "kind": kind,
+                "is_score": is_score(table, name),
+                "is_of_run": name in table.scores,
+            }
             for name, kind in table.kinds.items()
         ],
         "thresholds": table.thresholds,

@@ -5,6 +5,7 @@ interface Column {
   name: string;
   kind: "number" | "text";
   is_score: boolean;
+  is_of_run: boolean;
 }
 
 interface StoreMap {

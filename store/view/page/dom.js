@@ -114,13 +114,15 @@ export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (typeof value !== "number" || Number.isInteger(value)) return String(value);
   const size = Math.abs(value);
-  return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(2);
+  return size >= 1e3 ? value.toFixed(0) : value.toPrecision(4); // never with an exponent
 }
 
 // Two numbers, with as many digits as tell them apart.
 export function numberTexts(a, b) {
   let texts = [numberText(a), numberText(b)];
-  for (let digits = 5; a !== b && texts[0] === texts[1] && digits <= 17; digits += 1)
+  const least = Math.abs(a) < 1e5 ? 5 : 6; // those before the point
+  for (let digits = least; a !== b && texts[0] === texts[1] && digits <= 17; digits += 1)
     texts = [a.toPrecision(digits), b.toPrecision(digits)];
   return texts;
 }

@@ -3,21 +3,23 @@
 
 import { afterPause, getJson } from "/page/api.js";
 import { $, element, showError } from "/page/dom.js";
-import { change, state } from "/page/state.js";
+import { change } from "/page/state.js";
 
 const WORD = /[A-Za-z_]\w*$/; // that is being typed
 
 let chosen = -1;
 let base = "";
+let shown = () => ({}); // the filter and the order of the table
 const words = afterPause(60);
 
-export const setBase = (path) => {
+export const setBase = (path, query) => {
   base = path;
+  shown = query;
 };
 
 // Filter or sort so, if the server can. Else it says why, and table, address and history stay.
 export async function attempt(values, keep = true) {
-  const { filter, sort, descending } = { ...state, ...values };
+  const { filter, sort, descending } = { ...shown(), ...values };
   try {
     await getJson(`${base}/table`, { filter, sort, descending, count: 0 });
   } catch (error) {

@@ -44,9 +44,16 @@ let position = -1; // of the trace in the table
 const errors = { table: null, side: null }; // why the table shows other rows, the panel nothing
 
 const store = () => stores[oneOf("store", Object.keys(stores), "0")];
+const namesOf = (/** @type {Store} */ { columns }) => columns.map((column) => column.name);
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
+const isThere = (row) => /^\d+$/.test(row) && Number(row) < store().rows;
 const tabName = () => oneOf("tab", Object.keys(TABS), FIRST_TAB);
-const query = () => ({ filter: state.filter, sort: state.sort, descending: state.descending });
+
+function query() {
+  const sort = oneOf("sort", namesOf(store()), "");
+  const descending = sort === state.sort ? state.descending : "";
+  return { filter: state.filter, sort, descending };
+}
 
 function shownColumns() {
   const columns = new Map(store().columns.map((column) => [column.name, column]));
@@ -72,18 +79,19 @@ async function showTable() {
     ),
   );
   $("#store").title = found.place;
-  filter.setBase(base());
+  filter.setBase(base(), query);
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
   showTitle(found);
   showChips();
   const columns = shownColumns();
+  const asked = query();
   showIgnored();
   try {
     const isShown = await table.show({
       base: base(),
       columns,
-      query: query(),
+      query: asked,
       size: found.rows,
       position: () => position,
       onRow: choose,
@@ -109,9 +117,14 @@ async function findPosition() {
   position = -1;
   const { row } = state;
   if (row === "") return;
+  if (!isThere(row)) {
+    $("#outside").hidden = true; // no filter hides it; the panel says what is wrong
+    table.draw();
+    return;
+  }
   const found = await getJson(`${base()}/find`, { ...query(), row });
   if (state.row !== row) return;
-  $("#outside").hidden = found.position !== null || Number(row) >= store().rows;
+  $("#outside").hidden = found.position !== null;
   if (found.position === null) {
     table.draw();
     return;
@@ -185,6 +198,8 @@ async function drawSide(panel) {
   panel.classList.toggle("other", now !== drawn); // what stands there is not of the new tab
   drawn = now;
   try {
+    if (!isOfRows && !isThere(state.row))
+      throw new Error(`row: expected 0 to ${store().rows - 1}, found ${state.row.slice(0, 60)}`);
     const width = panel.clientWidth - 30;
     const about = { base: base(), store: store(), row: state.row, query: query(), width };
     await keepFocus(panel, async () => {
@@ -224,9 +239,8 @@ function chooseColumns() {
     closeChooser();
     return;
   }
-  const names = () => store().columns.map((column) => column.name);
   const isShown = (name) => shownColumns().some((column) => column.name === name);
-  openChooser(() => columnChoice(names(), isShown), $("#choose"));
+  openChooser(() => columnChoice(namesOf(store()), isShown), $("#choose"));
 }
 
 async function step(by) {

@@ -10,22 +10,23 @@ import { traceList } from "/page/lists.js";
 export function noteParts(base, row, /** @type {Trace["note"]} */ noted, labels) {
   if (!noted) return [];
   if (typeof noted === "string") return [soft(`no notes: ${noted}`)];
-  const keep = (part) =>
+  const keep = (part, /** @type {any} */ onKept = null) =>
     post(`${base}/trace/${row}/note`, part).then(() => {
       showError(null);
+      onKept?.(part);
       dispatchEvent(new Event("noted"));
     }, showError);
   const nameOf = (label) =>
     ({ "": "my label: none", "-1": "my label: unsure (-1)" })[label] ??
     `my label: ${labels[label]} (${label})`;
-  const box = (key, placeholder) =>
+  const box = (key, placeholder, onKept = null) =>
     element("input", {
       type: "text",
       value: noted[key],
       placeholder,
       "aria-label": key,
       className: key,
-      onchange: (event) => keep({ [key]: event.target.value }),
+      onchange: (event) => keep({ [key]: event.target.value }, onKept),
     });
   const label = menu(
     "my label",
@@ -34,11 +35,15 @@ export function noteParts(base, row, /** @type {Trace["note"]} */ noted, labels)
     (label) => keep({ label }),
     nameOf,
   );
-  const chips = noted.tags.split(" ").filter(Boolean).map(tagChip);
-  const made = bar(label, box("tags", "tags, more tags"), ...chips, box("note", "note"));
+  const chips = element("span.tag-chips");
+  const showTags = ({ tags }) => chips.replaceChildren(...tagsIn(tags).map(tagChip));
+  showTags(noted);
+  const made = bar(label, box("tags", "tags, more tags", showTags), chips, box("note", "note"));
   made.classList.add("noted");
   return [made];
 }
+
+const tagsIn = (text) => text.split(/[\s,]+/).filter(Boolean); // as the server takes them
 
 const tagChip = (tag) =>
   button(tag, () => show(`tag == ${quoted(tag)}`, []), {

@@ -31,7 +31,9 @@ const settled = afterPause(250); // after the last key at the threshold
 export async function showScores(/** @type {Shown} */ { base, store, query, width }) {
   const namesOf = (isIn) => store.columns.filter(isIn).map((column) => column.name);
   const numbers = namesOf((column) => column.kind === "number");
-  const scores = namesOf((column) => column.is_score);
+  const ofRuns = namesOf((column) => column.is_of_run);
+  const stored = namesOf((column) => column.is_score && !column.is_of_run);
+  const scores = [...ofRuns, ...stored];
   if (!scores.length) return [advice(store)];
   const x = oneOf("score", scores, scores[0]);
   const y = oneOf("other", numbers, "");
@@ -61,7 +63,7 @@ export async function showScores(/** @type {Shown} */ { base, store, query, widt
   return [
     bar(chooser("score", "score", x, scores), chooser("against", "other", y, ["", ...others])),
     ...bars(found, width, x, threshold, store),
-    ...remarks(store, isRated && ofRun !== undefined),
+    ...remarks(store, isRated && ofRun !== undefined, isRated && stored.includes(x)),
     ...(isRated ? confusion(x, threshold, store.labels, sums, nWrong, roc, found.missing) : []),
     ...(wrong ? mistakes(wrong, x, threshold, store.labels) : []),
     ...(isRated ? [element("div.plots", ...plots.map(group))] : []),
@@ -70,11 +72,12 @@ export async function showScores(/** @type {Shown} */ { base, store, query, widt
 }
 
 // Of which rows the figures are, where they do not say how good a detector is.
-const remarks = (/** @type {Store} */ store, isOfRun) => [
+const remarks = (/** @type {Store} */ store, isOfRun, isStored) => [
   ...(store.are_mistakes
     ? [soft("no AUROC and no confusion: these traces were chosen as mistakes")]
     : []),
   ...(isOfRun ? [soft("counted are rows of validation and of test, as the run scored them")] : []),
+  ...(isStored ? [soft("may include traces that the detector was trained on")] : []),
 ];
 
 // How a store gets scores; its own column `score` says how good answers are, and is none.

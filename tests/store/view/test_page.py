@@ -116,6 +116,16 @@ def test_a_trace_that_cannot_be_read_leaves_no_other(page):
     forget_refusals(browser)
 
 
+@pytest.mark.parametrize("row", ["-1", "40", "abc"])
+def test_a_row_that_is_not_there_is_hidden_by_no_filter(page, row):
+    """Below the first one, beyond the last, and no number."""
+    browser = page(row=3, filter="label == 1")
+    browser.wait_for("!document.querySelector('#outside').hidden")
+    browser.change(row=row, filter="label == 1")
+    browser.wait_for_text("#error:not([hidden])", f"row: expected 0 to 39, found {row}")
+    browser.wait_for("document.querySelector('#outside').hidden")
+
+
 def test_quick_steps_end_at_the_right_row(page):
     """Quicker than the answers come that they need."""
     browser = page(store=5, row=0)

@@ -105,7 +105,8 @@ class TestWhatIsShown:
         names = {column["name"]: column for column in store["columns"]}
         single = [name for name, column in SCHEMA.columns.items() if column.is_single]
         assert set(names) == {"trace_id", *single, "score_gvae", "score_my_model"}
-        assert names["score_gvae"] == {"name": "score_gvae", "kind": "number", "is_score": True}
+        flags = {"is_score": True, "is_of_run": True}
+        assert names["score_gvae"] == {"name": "score_gvae", "kind": "number", **flags}
         assert store["rows"] == N_ROWS
         assert store["tokens"] == [
             "logprob", "token_label", "attn_colsum", "topk_logprob", "lens_entropy",

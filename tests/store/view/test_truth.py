@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from view_traces import write_traces
+from view_traces import write_run, write_traces
 
 from store import Column, Schema
 
@@ -100,6 +100,7 @@ IGNORED = {
     "edge=abc&tab=attention": "edge=abc: expected 0 to 1",
     "color=lost": "color=lost",
     "columns=label,lost": "columns: this store has no lost",
+    "sort=lost&descending=1": "sort=lost is not in this store: it is left out",
     "tab=lost": "tab=lost",
     "store=99": "store=99",
 }
@@ -115,6 +116,18 @@ def test_what_an_address_says_in_vain_is_said(page, said):
     browser.wait_for("document.querySelector('#ignored').hidden")
 
 
+def test_an_order_by_a_column_that_is_not_there_leaves_the_table(page):
+    """Row by row; a filter can still be set, and another order."""
+    browser = page(row=7, sort="lost", descending=1)
+    browser.wait_for_total("40 of 40")
+    browser.wait_for_text("#rows .row", "trace-00")
+    browser.choose("#filter", "trace_id == 'trace-03'")
+    browser.wait_for_total("1 of 40")
+    browser.click("#head button", "trace_id")
+    browser.wait_for("document.querySelector('#ignored').hidden")
+    assert "sort=trace_id" in browser.evaluate("location.hash")
+
+
 def test_a_threshold_of_an_address_is_in_force(page):
     """Also when the address changes."""
     browser = page(row=7, tab="scores", threshold="0.5")
@@ -123,11 +136,44 @@ def test_a_threshold_of_an_address_is_in_force(page):
     browser.wait_for_text("#panel", "at least 0.7500")
 
 
+@pytest.fixture(scope="module")
+def kept_address(tmp_path_factory, serve):
+    """A store that has scores of its own, beside those of a run."""
+    folder = tmp_path_factory.mktemp("kept")
+    schema = Schema({"score_a": Column("float32"), "label": Column("int8")})
+    rows = [(f"t{i}", {"score_a": i / 8, "label": i % 2}) for i in range(8)]
+    lines = [[f"t{i}", "test", i / 8] for i in range(4)]
+    run = write_run(folder / "run", ["trace_id", "split", "b"], lines)
+    (run / "results.json").write_text('{"models": {"b": {"test": {"threshold": 0.25}}}}')
+    return serve(write_traces(folder / "kept.zarr", schema, rows), "--run", run)
+
+
+def test_scores_of_a_run_come_before_stored_ones(browser, kept_address):
+    """Those of the store may be of traces of training, which is said of them alone."""
+    browser.open(f"{kept_address}#row=0&tab=scores")
+    browser.wait_for_text("#panel", "as the run scored them")
+    names = "[...document.querySelector('#panel [aria-label=score]').options].map((o) => o.value)"
+    assert browser.evaluate(names) == ["score_b", "score_a"]
+    assert "trained on" not in browser.text("#panel")
+    browser.evaluate("location.hash = 'row=0&tab=scores&score=score_a'")
+    browser.wait_for_text("#panel", "may include traces that the detector was trained on")
+    assert "as the run scored them" not in browser.text("#panel")
+
+
 def test_numbers_that_are_compared_differ(page):
     """With as many digits as that takes."""
     code = f"""import("/page/dom.js").then(({{ numberTexts }}) => [
         numberTexts({CLOSE[0]}, {CLOSE[1]}), numberTexts(1, 1), numberTexts(0.5, 0.25)])"""
     assert page().evaluate(code) == [["0.56951", "0.56954"], ["1", "1"], ["0.5000", "0.2500"]]
+
+
+def test_numbers_below_a_million_have_no_exponent(page):
+    """Nor have those that are told apart."""
+    code = """import("/page/dom.js").then(({ numberText, numberTexts }) => [
+        ...[-14202.12, 9999.7, 999999.2, 1234.6, 999.96, 1234567.8, 0.00012].map(numberText),
+        numberTexts(123444.9, 123445.1)])"""
+    texts = ["-14202", "10000", "999999", "1235", "1000", "1.23e+6", "1.20e-4"]
+    assert page().evaluate(code) == [*texts, ["123444.9", "123445.1"]]
 
 
 def test_tokens_without_a_finite_number_are_marked(browser, own_address):
