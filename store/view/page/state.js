@@ -1,5 +1,7 @@
 // What the page shows, all of it in the fragment of the URL, so that a link shows the same.
 
+import { numberText } from "/page/dom.js";
+
 const KEYS =
   "store trace filter sort descending row columns tab color layer beside what score other threshold edge " +
   "map paint view first head scale widths pin split log disagree range one near"; // in this order
@@ -61,7 +63,8 @@ export function numberOf(key, [low, high], instead) {
   ignored.delete(key);
   if (state[key] === "" || (value >= low && value <= high))
     return state[key] === "" ? instead : value;
-  ignored.set(key, `${key}=${state[key].slice(0, 60)}: expected ${expected}, ${instead} is shown`);
+  const shown = numberText(instead);
+  ignored.set(key, `${key}=${state[key].slice(0, 60)}: expected ${expected}, ${shown} is shown`);
   return instead;
 }
 

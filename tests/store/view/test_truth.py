@@ -94,7 +94,7 @@ def test_mistakes_are_those_of_the_threshold(page, traces):
 
 IGNORED = {
     "score=lost&tab=scores": "score=lost is not in this store: score_gvae is shown",
-    "threshold=abc&tab=scores": "threshold=abc",
+    "threshold=abc&tab=scores": "threshold=abc: expected a number, 0.2500 is shown",
     "map=lost&tab=map": "map=lost is not in this store: map_pca is shown",
     "layer=77&tab=attention": "layer=77: expected 0 to 2",
     "edge=abc&tab=attention": "edge=abc: expected 0 to 1",
