@@ -39,7 +39,8 @@ WHOLE = "hidden_states"
 STATES = ("hs_prompt", "hs_last", "hs_mean", WHOLE)
 DEFAULT_STATES = ("hs_prompt", "hs_last", "hs_mean")
 ALWAYS = ("tokens", "prompt_len", "answer_len", "finish_reason")
-SAME = ("model", LAYERS)  # in the provenance of all that is appended
+# in the provenance of all that is appended; an engine may not know its weights
+SAME = ("model", "weights_sha256", LAYERS)
 # behind a client's id: 8 random characters; and before these the number of one of its prompts
 ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))
 MAX_WAITING = 4096  # requests that are served and not yet written
@@ -146,7 +147,7 @@ class Recorder:
     Raises
     ------
     SchemaError
-        Another store is at `path`: of other columns, another model or other layers.
+        Another store is at `path`: of other columns, another model, other weights or other layers.
     LockedError
         Another process records there.
     """
@@ -249,9 +250,10 @@ def _open(path: Path, schema: Schema, provenance: dict[str, Any], files: Files) 
         )
     for key in SAME:
         known = store.provenance.get(key)
-        if known != provenance[key]:
+        given = provenance.get(key)
+        if known != given:
             raise SchemaError(
-                f"{path}: expected {key} {known!r:.80}, found {provenance[key]!r:.80}; record into "
-                "another store"
+                f"{path}: expected {key} {known!r:.80}, found {given!r:.80}; record into another "
+                "store"
             )
     return StoreWriter.open(path, files)

@@ -120,11 +120,26 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._has_own:
+        later = self._entered_next()
+        if later is not None:
+            later._own, later._has_own = self._own, self._has_own
+        elif self._has_own:
             self.model.generate = self._own
         else:
             del self.model.generate
         self._thread = None
+
+    def _entered_next(self) -> "Watch | None":
+        """The watch that was entered after this one and is still inside its block."""
+        generate: Any = self.model.generate
+        while generate != self._generate:
+            later = getattr(generate, "__self__", None)
+            if not isinstance(later, Watch):
+                return None
+            if later._own == self._generate:
+                return later
+            generate = later._own
+        return None
 
     def on_token(self, callback: Callable[[Token], None] | None = None) -> None:
         """Have each token scored as it comes, and `callback` told of it; also `token_scores`.

@@ -123,6 +123,10 @@ def test_what_waits_is_bounded(record, monkeypatch):
         ({"schema": schema_of(("hs_last",), "bfloat16", 2, 4)}, "as this engine gives them, found"),
         ({"schema": schema_of(COLUMNS, "float16", 2, 4)}, "as this engine gives them, found"),
         ({"provenance": PROVENANCE | {"model": "other"}}, "expected model 'tiny', found 'other'"),
+        (
+            {"provenance": PROVENANCE | {"weights_sha256": "ab"}},
+            "expected weights_sha256 None, found 'ab'",
+        ),
         ({"provenance": PROVENANCE | {"layers": [1, 2]}}, "expected layers [1, 3], found [1, 2]"),
     ],
 )

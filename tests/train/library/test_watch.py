@@ -1,6 +1,7 @@
 """Scores while a model speaks: those of extracting the same answers and predicting."""
 
 import threading
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -319,3 +320,18 @@ def test_a_model_is_watched_by_one_thread(saved, questions, tokenizer, model):
     with watch:
         speak()
     assert len(watch.scores) == 2
+
+
+def test_watches_may_be_left_in_any_order(saved, questions, tokenizer, model):
+    """Those still inside their blocks go on; after the last one nothing stays patched."""
+    inputs = ask(tokenizer, questions[:1])
+    guard = load(saved, ["saplma"])
+    for order in permutations(range(3)):
+        watches = [guard.watch(model, tokenizer) for _ in order]
+        for watch in watches:
+            watch.__enter__()
+        for i in order:
+            model.generate(**inputs, max_new_tokens=1)
+            watches[i].__exit__(None, None, None)
+        assert [len(watches[i].scores) for i in order] == [1, 2, 3]
+        assert vars(model).keys().isdisjoint(("generate", "forward"))

@@ -15,7 +15,7 @@ import torch
 from starlette.testclient import TestClient
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from store import TraceStore
+from store import SchemaError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main as store_main
 from store.sources.example import MODEL_DIR, ExampleSource, example_questions
@@ -183,6 +183,20 @@ def test_answers_are_kept_as_the_next_training_set(file, tmp_path, capfd):
     parts = [str(file.parent / "a.zarr"), str(path)]
     assert store_main(["merge", str(both_path), *parts, "--shared"]) == 0
     assert guard.score(both_path)["saplma"].tolist() == pytest.approx(both["saplma"].tolist())
+
+
+def test_answers_of_other_weights_are_not_appended(file, tmp_path):
+    """Of a model of the same name, which `--force` serves."""
+    guard = load_run(file, force_cpu=True)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
+    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32)
+    keeping = Keeping(tmp_path / "kept.zarr", sample=1)
+    Engine(guard, model, tokenizer, Limits(), keeping).close()
+    with torch.no_grad():
+        model.lm_head.weight[0] += 1
+        model.model.layers[0].self_attn.q_proj.weight[0] += 1
+    with pytest.raises(SchemaError, match=r"expected weights_sha256 '.*; record into another"):
+        Engine(guard, model, tokenizer, Limits(), keeping, force=True)
 
 
 class Disk(Files):
