@@ -6,6 +6,7 @@ these, and of booleans, a missing one is NaN), else texts (a missing one is empt
 JSON text.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -166,8 +167,15 @@ def choose_fields(
 
 
 def column_name(name: str) -> str:
-    """'Best Answer' -> 'Best_Answer', '_id' -> 'id', '4th' -> 'field_4th'."""
+    """'Best Answer' -> 'Best_Answer', '_id' -> 'id', '4th' -> 'field_4th'.
+
+    Names with letters of other scripts end in a digest: those letters are lost, and must not make
+    two fields one.
+    """
     spelled = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    if any(one.isalnum() and not one.isascii() for one in name):
+        digest = hashlib.blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
+        spelled = f"{spelled[:50] or 'field'}_{digest}"
     return (spelled if spelled[:1].isalpha() else f"field_{spelled}")[:64].rstrip("_")
 
 

@@ -101,7 +101,8 @@ def main(argv: Sequence[str]) -> None:
         model, tokenizer = load_model(options.model, options.dtype, device, maps=False)
         engine = Engine(guard, model, tokenizer, limits, keeping, force=options.force)
         name = Path(options.model).resolve().name
-        hosts = HOSTS if options.host == LOOPBACK else None
+        is_local = options.host.strip("[]") in {one.strip("[]") for one in HOSTS}
+        hosts = HOSTS if is_local else None
         url = f"http://{options.host}:{listener.getsockname()[1]}/v1"
 
         def announce() -> None:

@@ -65,7 +65,15 @@ def test_truth_values_of_which_some_are_missing_are_numbers():
 def test_other_names_are_said():
     fields = find_fields([{"_id": 1, "язык": "ru", "task": "QA"}])
     (line,) = fields.remarks()
-    assert line == "fields whose columns have other names: '_id' is id, 'язык' is field"
+    assert line == "fields whose columns have other names: '_id' is id, 'язык' is field_f6714b4d"
+
+
+def test_names_in_other_scripts_do_not_depend_on_their_order():
+    """Or the columns of two stores would be called alike and hold other fields."""
+    record = {"难度": 1, "语言": "en", "Größe": 2.5}
+    names = find_fields([record]).names
+    assert find_fields([dict(reversed(record.items()))]).names == names
+    assert names == {"field_a5e0cc09": "难度", "field_8f82f856": "语言", "Gr_e_b7256ba6": "Größe"}
 
 
 def test_too_many_fields_are_refused():
