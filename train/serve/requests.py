@@ -37,6 +37,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # values that say what is done without 
     "top_logprobs": (0,),
     "modalities": (["text"],),
     "response_format": ({"type": "text"},),
+    # of other servers, whose clients send them too
+    "top_k": (-1, 0),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "repetition_penalty": (1,),
+    "stop_token_ids": ([],),
+    "ignore_eos": (False,),
 }
 
 

@@ -96,6 +96,7 @@ def test_streams_texts_and_given_answers_have_the_same_scores(client):
         ("/v1/completions", b"[1]", 400),
         ("/v1/completions", b"x" * 10_001, 413),
         ("/v1/completions", b'{"prompt": "a", "stop": "b"}', 400),
+        ("/v1/completions", b'{"prompt": "a", "top_k": 5}', 400),
         ("/v1/completions", b'{"prompt": "a", "max_tokens": 1000}', 400),
         ("/v1/completions", b'{"prompt": "a", "temperature": 1e-300}', 400),
         ("/v1/completions", b'{"prompt": "\\ud800"}', 400),
