@@ -32,6 +32,7 @@ from train.evaluate.results import (
 )
 
 __all__ = [
+    "OF_QUESTION",
     "compare_pairs",
     "delong_test",
     "error_of_trainings",
@@ -41,6 +42,8 @@ __all__ = [
     "holm_of_rivals",
     "t_interval",
 ]
+
+OF_QUESTION = ("question", "prompt")  # what a control sees that reads what was asked
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -228,7 +231,7 @@ def hardest_control(
 
 
 def sees_no_answer(control: str) -> bool:
-    return control in CONTROLS and CONTROLS[control].sees in ("question", "prompt")
+    return control in CONTROLS and CONTROLS[control].sees in OF_QUESTION
 
 
 def margin_p(test: PairedTest[str], margin: float) -> float:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from models import CONTROLS
+from train.evaluate.paired_tests import OF_QUESTION
 from train.evaluate.results import Entry, Results, Verdict
 
 __all__ = ["FEW", "OF_ANSWER", "READ", "SEEN", "Case", "case_of", "sees"]
 
 FEW = 30  # traces of a class, and questions, below which intervals and p values promise too much
-OF_QUESTION = ("question", "prompt")  # what a control sees that reads what was asked
 OF_ANSWER = ("wording", "both", "texts")  # of one that reads the answer's text
 READ = (*OF_ANSWER, "fields")  # of one that may know of answers
 SEEN = {  # how each is called
