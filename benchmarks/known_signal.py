@@ -47,6 +47,8 @@ with needs_extra("train"):
     from train.evaluate.metrics import auroc
     from train.fit.device import cpu_arithmetic, launched
     from train.run.checkpoint import RunDirectory
+    from train.run.experiment import train_detectors
+    from train.run.jobs import Jobs
     from train.run.progress import TrainingProgress
     from train.run.trainer import Trainer
 
@@ -159,7 +161,7 @@ def score_method(task: Task) -> tuple[float, float]:
         directory = RunDirectory(Path(folder), id="")
         trainer = Trainer(directory, data, fabric, TrainingProgress(visible=False))
         if task.method in DETECTORS:
-            scored = trainer.train_detector(task.method)
+            scored = train_detectors(Jobs(trainer), [task.method])[task.method]
         else:
             scored = trainer.fit_probe(task.method, reader_of(task.method, data))
     labels = data.splits.labels_of("test")

@@ -3,8 +3,11 @@
 Only speed depends on them: without any of them the same bytes are read and written.
 """
 
+import ctypes
 import mmap
 import os
+import signal
+import sys
 
 __all__ = [
     "CHECK_THREADS",
@@ -14,6 +17,7 @@ __all__ = [
     "available_cores",
     "copy_threads",
     "drop_from_cache",
+    "end_with_parent",
     "read_at_random",
     "read_in_order",
     "use_huge_pages",
@@ -26,6 +30,8 @@ DIRECT: int | None = getattr(os, "O_DIRECT", None)
 FILE_THREADS = 32  # reads past the page cache, which wait for the disk together
 SYNC_THREADS = 16  # flushes, of which a disk takes several at once
 CHECK_THREADS = 4  # two for each core of a small machine: one waits for the disk
+
+PR_SET_PDEATHSIG = 1  # of Linux
 
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _has_advice = hasattr(os, "posix_fadvise")
@@ -66,3 +72,14 @@ def drop_from_cache(fd: int, start: int, n_bytes: int) -> bool:
     if _has_advice:
         os.posix_fadvise(fd, start, n_bytes, os.POSIX_FADV_DONTNEED)
     return _has_advice
+
+
+def end_with_parent(parent: int, by: int = signal.SIGTERM) -> None:
+    """Have a signal sent to this process when its parent ends, or end at once if it has ended.
+
+    Where the system is not Linux, nothing is sent.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:
+        sys.exit(128 + signal.SIGTERM)

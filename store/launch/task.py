@@ -6,7 +6,6 @@ that is asked to end when the process PARENT ends: the kernel sends SIGTERM, how
 that no part goes on writing unseen beside the next attempt at it.
 """
 
-import ctypes
 import os
 import platform
 import runpy
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from store.launch.completed_parts import record_path
 from store.launch.job import Task
+from store.system import end_with_parent
 from store.write.build import partial_path
 from store.write.lock import has_writer
 
@@ -46,7 +46,6 @@ STOP_S = 30.0  # for a commit; then a process is killed
 TAIL_BYTES = 1 << 16
 HEADING = b"--- attempt"
 LONGEST_LINE = 300  # characters of a log's line in a message
-PR_SET_PDEATHSIG = 1  # of the kernel
 
 _running: set[subprocess.Popen] = set()  # by run_task of this process
 
@@ -191,14 +190,7 @@ def last_lines(log: Path, n: int) -> list[str]:
     return [line[:LONGEST_LINE] for line in shown[-n:]]
 
 
-def end_with(parent: int) -> None:
-    """Have SIGTERM sent to this process when its parent ends, or end at once if it has ended."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit(ENDED[-1])
-
-
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
+    end_with_parent(int(sys.argv[1]))
     del sys.argv[1]
     runpy.run_module("store", run_name="__main__")

@@ -8,8 +8,8 @@ from train.run.trainer import TrainingHooks
 
 
 def killed_at(step, arguments):
-    """Run the command in a child process that is killed after so many steps; give whether it
-    was."""
+    """Run the command, one training after the other, in a child process that is killed after so
+    many steps; give whether it was."""
     child = os.fork()
     if child == 0:
         steps = iter(range(1, step + 1))
@@ -20,7 +20,7 @@ def killed_at(step, arguments):
 
         try:
             TrainingHooks.on_step = count
-            os._exit(main(arguments))
+            os._exit(main([*arguments, "--jobs", "1"]))
         finally:
             os._exit(70)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

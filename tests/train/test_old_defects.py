@@ -45,7 +45,7 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
         return batches
 
     monkeypatch.setattr(TrainingData, "loader", spy)
-    config = Config(epochs=1, force_cpu=True, models="lstm_solo,gnn_det_lstm", gnn_hidden=8)
+    config = Config(epochs=1, force_cpu=True, models="lstm_solo,gnn_det_lstm", gnn_hidden=8, jobs=1)
     experiment.run_experiment(Arguments(config), build_fabric(config), work(config, data), tmp_path)
     assert {split: {tuple(getattr(data.splits, split).tolist())} for split in SPLITS} == rows
 

@@ -328,6 +328,14 @@ class Config:
         1,
         1024,
     )
+    jobs: int | None = option(
+        "trainings at once, each in a process of its own; 1 on a GPU, with several --threads, and "
+        "under torchrun (default: 1 there, else as many as cores, at most 4)",
+        None,
+        1,
+        1024,
+        free=True,
+    )
     num_workers: int = option("threads that read batches ahead", 0, 0, 1024, free=True)
     cache_size: int | None = option(
         "size in bytes of the cache of decoded chunks of compressed columns (default: 64 MiB)",

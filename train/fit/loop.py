@@ -117,7 +117,7 @@ class Training:
         self.hooks = hooks
 
         # of this process; the processes share the bytes
-        n_bytes = config.image_cache // fabric.world_size
+        n_bytes = config.image_cache // (fabric.world_size * (config.jobs or 1))
         n_bytes = 0 if config.follow else n_bytes
         self.kept = FeatureCache(detector, len(data.store), n_bytes) if n_bytes else None
         self.columns = (*detector.columns, *detector.targets)

@@ -21,6 +21,7 @@ from train.data.splits import is_missing, read_second_labels, read_values
 from train.evaluate.frame import Frame
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
+    Scored,
     ScoredByName,
     build_frame,
     compare_all,
@@ -33,7 +34,7 @@ from train.evaluate.judge import (
 from train.evaluate.label_noise import judge_label_noise
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.paired_tests import hardest_control
-from train.evaluate.results import Results, best_on_validation
+from train.evaluate.results import Facts, Results, best_on_validation
 from train.evaluate.strata import Strata, cut_by, judge_within, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
 from train.evaluate.transfer import judge_left_out
@@ -43,10 +44,11 @@ from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_s
 from train.run.checkpoint import RunDirectory
 from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.directory import begin_run, check_agreement, describe_store
+from train.run.jobs import Jobs, count_jobs
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
 
-__all__ = ["Experiment", "run_experiment"]
+__all__ = ["Experiment", "run_experiment", "train_detectors"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ def run_experiment(
     is_first = fabric.is_global_zero
     for name in work.detectors:
         build_detector(name, data)  # raises what would stop it later
+    widest = max((hidden_size(name, data) for name in work.detectors), default=0)
+    n_threads = config.threads or default_threads(widest)
+    n_jobs = count_jobs(config, fabric, n_threads)
     parts = [add_base_margin(part) for part in work.splits]
     directory = RunDirectory(Path(), id="")
     if is_first:
@@ -98,7 +103,8 @@ def run_experiment(
             place = directory.split(part.splits.seed, part.config.hold_out)
         if is_first and place.memory is None:
             make_directory(place.path)
-        experiments.append(run_split(work, fabric, part, place, visible=progress and is_first))
+        trainer = Trainer(place, part, fabric, TrainingProgress(progress and is_first))
+        experiments.append(run_split(work, trainer, n_threads, n_jobs))
     first, *further = experiments
     if first is None:
         return None
@@ -121,23 +127,22 @@ def run_experiment(
     return replace(first, results=results, further=others)
 
 
-def run_split(
-    work: Work, fabric: Fabric, data: TrainingData, directory: RunDirectory, *, visible: bool
-) -> Experiment | None:
+def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Experiment | None:
     """Train and score everything on one split; None for all processes but the first."""
-    config = data.config
-    is_first = fabric.is_global_zero
-    widest = max((hidden_size(name, data) for name in work.detectors), default=0)
-    progress = TrainingProgress(visible)
-    with cpu_arithmetic(config.threads or default_threads(widest)), progress:
-        truth = read_token_truth(data)
-        trainer = Trainer(directory, data, fabric, progress, truth is not None)
-        scored: ScoredByName = {}
+    data = trainer.data
+    is_first = trainer.fabric.is_global_zero
+    truth = read_token_truth(data)
+    at_work = replace(
+        trainer, data=data.with_settings(jobs=n_jobs), judges_tokens=truth is not None
+    )
+    with cpu_arithmetic(n_threads), Jobs(at_work, n_jobs) as jobs:
         if is_first:  # what takes seconds before what takes hours
-            for name in work.probes:
-                scored[name] = trainer.fit_probe(name, reader_of(name, data))
-            baselines, left_out = trainer.fit_baselines()
-        scored |= {name: trainer.train_detector(name) for name in work.detectors}
+            probes = {name: jobs.submit(Trainer.fit_named, name) for name in work.probes}
+            references = jobs.submit(Trainer.fit_baselines)
+        scored = train_detectors(jobs, work.detectors)
+        if is_first:
+            scored |= {name: jobs.result(probe) for name, probe in probes.items()}
+            baselines, left_out = jobs.result(references)
     if not is_first:
         return None
     scored = {name: scored[name] for name in work.names} | baselines
@@ -146,7 +151,38 @@ def run_split(
     if truth is not None:
         judge_all_tokens(results, scored, truth)
     results.left_out = left_out or None
-    return Experiment(results, data, frame, directory)
+    results.machine["jobs"] = n_jobs
+    return Experiment(results, data, frame, trainer.directory)
+
+
+def train_detectors(jobs: Jobs, names: Sequence[str]) -> ScoredByName:
+    """Train detectors once per seed: the first seed of all of them, then the others."""
+    config = jobs.trainer.data.config
+    seeds = range(config.seed, config.seed + config.seeds)
+    firsts = {name: jobs.submit(Trainer.train_once, name, seeds[0]) for name in names}
+    others = {}
+    for name, training in firsts.items():
+        first = jobs.result(training)
+        others[name] = [jobs.submit(Trainer.train_once, name, seed, first) for seed in seeds[1:]]
+    return {
+        name: over_seeds([jobs.result(firsts[name]), *map(jobs.result, others[name])])
+        for name in names
+    }
+
+
+def over_seeds(trainings: Sequence[Scored]) -> Scored:
+    """The trainings of a detector as one, with the means of what they took."""
+    runs = [run for one in trainings for run in one.facts.runs or []]
+    facts = Facts(
+        parameters=max(one.facts.parameters for one in trainings),
+        seconds=round(sum(run.seconds for run in runs) / len(runs), 1),
+        ms_per_trace=sum(run.ms_per_trace for run in runs) / len(runs),
+        runs=runs,
+    )
+    val = np.concatenate([one.val for one in trainings])
+    test = np.concatenate([one.test for one in trainings])
+    tokens = {split: [one.tokens[split][0] for one in trainings] for split in trainings[0].tokens}
+    return Scored(val, test, facts, tokens)
 
 
 def judge_all_tokens(results: Results, scored: ScoredByName, truth: dict[str, TokenTruth]) -> None:

@@ -1,10 +1,12 @@
-"""Progress of a training on stderr: its name, loss, best validation AUROC and rows/s.
+"""Progress of trainings on stderr: name, loss, best validation AUROC and rows/s.
 
 A bar on a terminal, a line a minute in a log.
 """
 
+import pickle
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -13,7 +15,7 @@ from rich.text import Text
 from store.reports import terminal_text
 from train.evaluate.results import Epoch
 
-__all__ = ["TrainingProgress"]
+__all__ = ["Relay", "TrainingBar", "TrainingProgress", "send"]
 
 SECONDS_A_LINE = 60.0
 
@@ -24,7 +26,7 @@ class _RowsPerSecond(ProgressColumn):
 
 
 class TrainingProgress(Progress):
-    """One bar per training; `on_step` and `on_epoch` are called from the loop.
+    """One bar per training.
 
     Only one of several processes is `visible`, and shows what all of them do. `clock` gives
     seconds.
@@ -44,18 +46,33 @@ class TrainingProgress(Progress):
         )
         self.clock = clock
 
-    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> None:
+    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> "TrainingBar":
         """Start the bar of a training, of which an earlier process may have done some rows.
 
         `n_rows` are the training rows of one epoch, `n_epochs` its most epochs.
         """
+        return TrainingBar(self, name, n_rows, n_epochs, rows_done)
+
+    def say(self, text: str) -> None:
+        """Write a line above the bars, or into the log."""
+        if not self.disable:
+            self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
+
+
+class TrainingBar:
+    """The bar of one training; `on_step` and `on_epoch` are called from the loop."""
+
+    def __init__(
+        self, progress: TrainingProgress, name: str, n_rows: int, n_epochs: int, rows_done: int
+    ) -> None:
+        self.progress = progress
         self.n_epochs = n_epochs
         self.n_rows_total = n_rows * n_epochs
         self.best = 0.0
-        self.begun_at = self.clock()
+        self.begun_at = progress.clock()
         self.logged_at = self.begun_at
         self.rows_before = rows_done
-        self.current = self.add_task(
+        self.task = progress.add_task(
             name,
             total=self.n_rows_total,
             completed=rows_done,
@@ -65,21 +82,17 @@ class TrainingProgress(Progress):
         )
 
     def on_step(self, n_rows: int, loss: float) -> None:
-        self.update(self.current, advance=n_rows, loss=loss)
-        is_due = self.clock() - self.logged_at >= SECONDS_A_LINE
-        if is_due and not (self.disable or self.console.is_terminal):
-            self.logged_at = self.clock()
-            self.say(self._line())
-
-    def say(self, text: str) -> None:
-        """Write a line above the bar, or into the log."""
-        if not self.disable:
-            self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
+        progress = self.progress
+        progress.update(self.task, advance=n_rows, loss=loss)
+        is_due = progress.clock() - self.logged_at >= SECONDS_A_LINE
+        if is_due and not (progress.disable or progress.console.is_terminal):
+            self.logged_at = progress.clock()
+            progress.say(self._line())
 
     def _line(self) -> str:
-        """How far the current training is, and how long it may still take."""
-        task = self.tasks[self.current]
-        rows_per_s = (task.completed - self.rows_before) / (self.clock() - self.begun_at)
+        """How far the training is, and how long it may still take."""
+        task = self.progress.tasks[self.task]
+        rows_per_s = (task.completed - self.rows_before) / (self.logged_at - self.begun_at)
         seconds_left = (self.n_rows_total - task.completed) / rows_per_s
         hours, minutes = divmod(round(seconds_left / 60), 60)
         return (
@@ -92,10 +105,42 @@ class TrainingProgress(Progress):
     def on_epoch(self, epoch: Epoch) -> None:
         self.best = max(self.best, epoch.val_auroc)
         number = min(epoch.epoch + 2, self.n_epochs)
-        self.update(
-            self.current, epoch=f"{number}/{self.n_epochs}", loss=epoch.loss, best=self.best
+        self.progress.update(
+            self.task, epoch=f"{number}/{self.n_epochs}", loss=epoch.loss, best=self.best
         )
 
-    def end(self, *, keep: bool = True) -> None:
+    def end(self, keep: bool = True) -> None:
         """Close the bar of a training, which may have stopped early, or hide it."""
-        self.update(self.current, total=self.tasks[self.current].completed, visible=keep)
+        completed = self.progress.tasks[self.task].completed
+        self.progress.update(self.task, total=completed, visible=keep)
+
+
+class Relay:
+    """The progress of another process, and the bar of its training there: calls are sent to it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def begin(self, name: str, n_rows: int, n_epochs: int, rows_done: int = 0) -> "Relay":
+        return self._send("begin", name, n_rows, n_epochs, rows_done)
+
+    def say(self, text: str) -> None:
+        self._send("say", text)
+
+    def on_step(self, n_rows: int, loss: float) -> None:
+        self._send("on_step", n_rows, loss)
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        self._send("on_epoch", epoch)
+
+    def end(self, keep: bool = True) -> None:
+        self._send("end", keep)
+
+    def _send(self, what: str, *content: object) -> "Relay":
+        send(self.connection, what, *content)
+        return self
+
+
+def send(connection: Connection, what: str, *content: object) -> None:
+    """Send a name and values; plainly pickled, as torch leaves tensors in memory that ends here."""
+    connection.send_bytes(pickle.dumps((what, content)))

@@ -32,7 +32,7 @@ from train.run.checkpoint import (
     load_weights,
 )
 from train.run.detectors import build_detector, number_of_layer, set_loss, settings_of_training
-from train.run.progress import TrainingProgress
+from train.run.progress import Relay, TrainingBar, TrainingProgress
 from train.run.search import Settings, describe_settings, for_trials, search, values_of
 from train.run.tensorboard import TensorBoardLog
 
@@ -48,17 +48,17 @@ class TrainingHooks(Hooks):
     """What the first process does besides training: it shows, logs and saves."""
 
     files: TrainingFiles
-    progress: TrainingProgress
+    bar: TrainingBar | Relay
     log: TensorBoardLog | None
     layer: int | None  # that the detector reads, where it reads one
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
-        self.progress.on_step(n_rows, loss)
+        self.bar.on_step(n_rows, loss)
         if self.log is not None:
             self.log.on_step(step - 1, loss, lr)
 
     def on_epoch(self, epoch: Epoch) -> None:
-        self.progress.on_epoch(epoch)
+        self.bar.on_epoch(epoch)
         if self.log is not None:
             self.log.on_epoch(epoch)
 
@@ -73,7 +73,7 @@ class Trainer:
     directory: RunDirectory
     data: TrainingData
     fabric: Fabric
-    progress: TrainingProgress
+    progress: TrainingProgress | Relay
     judges_tokens: bool = False  # whether the store has usable labels of tokens
 
     def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
@@ -112,6 +112,10 @@ class Trainer:
         self.directory.save(self.directory.probe(name), owner, fitted.to_dict())
         return replace(scored, tokens=self.score_tokens(name, probe, fitted))
 
+    def fit_named(self, name: str) -> Scored:
+        """As `fit_probe`, with the columns that the settings name."""
+        return self.fit_probe(name, reader_of(name, self.data))
+
     def score_tokens(
         self, name: str, method: Detector | AnyProbe, fitted: AnyFitted | None = None
     ) -> dict[str, list[np.ndarray]]:
@@ -131,36 +135,18 @@ class Trainer:
             found[split] = [scores]
         return found
 
-    def train_detector(self, name: str) -> Scored:
-        """Train a detector once per seed; score validation and test with each best epoch."""
-        config = self.data.config
-        with memory_enough(name, for_a_batch(config)):
-            trainings: list[Scored] = []
-            for seed in range(config.seed, config.seed + config.seeds):
-                trainings.append(self.train_once(name, seed, trainings))
-        runs = [run for scored in trainings for run in scored.facts.runs or []]
-        facts = Facts(
-            parameters=max(scored.facts.parameters for scored in trainings),
-            seconds=round(sum(run.seconds for run in runs) / len(runs), 1),
-            ms_per_trace=sum(run.ms_per_trace for run in runs) / len(runs),
-            runs=runs,
-        )
-        val = np.concatenate([scored.val for scored in trainings])
-        test = np.concatenate([scored.test for scored in trainings])
-        tokens = {
-            split: [scored.tokens[split][0] for scored in trainings]
-            for split in trainings[0].tokens
-        }
-        return Scored(val, test, facts, tokens)
-
-    def train_once(self, name: str, seed: int, earlier: Sequence[Scored] = ()) -> Scored:
+    def train_once(self, name: str, seed: int, first: Scored | None = None) -> Scored:
         """Train a detector with one seed, unless that is done; score it with its best weights.
 
-        It has the settings of the `earlier` seeds; without any they are searched.
-        Raises CheckpointError, before it trains, if an earlier seed read another layer.
+        It has the settings of the training with the first seed, for which they are searched.
+        Raises CheckpointError, before it trains, if that one read another layer.
         """
+        with memory_enough(name, for_a_batch(self.data.config)):
+            return self._train_once(name, seed, first)
+
+    def _train_once(self, name: str, seed: int, first: Scored | None) -> Scored:
         files = self.directory.training(name, seed)
-        runs = [run for other in earlier for run in other.facts.runs or []]
+        runs = [] if first is None else first.facts.runs or []
         finished = self.read_first(files.load_finished)
         data = self.data.with_settings(seed=seed)
         if finished is not None:
@@ -300,13 +286,13 @@ class Trainer:
         n_steps = n_epochs * math.ceil(n_rows / batch_size) + position // batch_size
         title = files.name if self.data.config.seeds == 1 else f"{files.name} seed {files.seed}"
         title += files.trial.replace("-", " ")
-        self.progress.begin(title, n_rows, data.n_epochs, n_epochs * n_rows + position)
+        bar = self.progress.begin(title, n_rows, data.n_epochs, n_epochs * n_rows + position)
         is_logged = not files.trial and files.run.memory is None
         log = TensorBoardLog(files.log, n_steps or None) if is_logged else None
         with closing(log) if log else nullcontext():
             layer = number_of_layer(detector, data)
-            yield TrainingHooks(files, self.progress, log, layer)
-        self.progress.end(keep=not files.trial)
+            yield TrainingHooks(files, bar, log, layer)
+        bar.end(keep=not files.trial)
 
 
 def wait_remark(title: str, wait_seconds: float, seconds: float) -> str | None:

@@ -160,8 +160,8 @@ def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, 
 def test_a_part_ends_with_the_process_that_started_it(tmp_path):
     """Also when that is killed."""
     code = (
-        "import os, sys, time; from store.launch.task import end_with; parent = os.getpid()\n"
-        "if not os.fork(): end_with(parent); print(os.getpid(), flush=True); time.sleep(60)\n"
+        "import os, sys, time; from store.system import end_with_parent; parent = os.getpid()\n"
+        "if not os.fork(): end_with_parent(parent); print(1, flush=True); time.sleep(60)\n"
         "os.wait()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -236,28 +236,31 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     """Ctrl-C in the middle of training: exit status 130, one line, and no temporary file."""
     out = tmp_path / "out"
     command = [sys.executable, "-m", "train", "--store", store_path, "--output-dir", out]
+    models = ["--models=lstm_solo,saplma"]
     foreground = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a job in the background ignores it
     with subprocess.Popen(
-        [*command, "--epochs=5000", "--patience=5000", "--tune=none"],
+        [*command, "--epochs=5000", "--patience=5000", "--tune=none", "--jobs=2", *models],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=foreground,
     ) as process:
-        state = out / "lstm_solo-seed0.state.pt"
+        controls = [name for name in CONTROLS if CONTROLS[name].sees in ("prompt", "length")]
+        expected = {f"{name}.pt" for name in (*BASELINES, *controls)}
+        expected |= {f"{name}-seed0.state.pt" for name in ("lstm_solo", "saplma")}
+        expected |= {".lock", "run.json", "tensorboard"}
         deadline = time.monotonic() + 60
-        while not state.exists() and time.monotonic() < deadline and process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None:
+            if out.is_dir() and expected <= {path.name for path in out.iterdir()}:
+                break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
-    controls = [name for name in CONTROLS if CONTROLS[name].sees in ("prompt", "length")]
-    baselines = {f"{name}.pt" for name in (*BASELINES, *controls)}
-    others = {".lock", "run.json", state.name, "tensorboard"}
-    assert {path.name for path in out.iterdir()} == others | baselines
+    assert {path.name for path in out.iterdir()} == expected
 
 
 @pytest.mark.slow

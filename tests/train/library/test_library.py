@@ -99,7 +99,8 @@ def test_scores_are_those_of_predict(run, saved, store_path, tmp_path, capsys):
                 np.testing.assert_array_equal(scores, [float(line[name]) for line in lines])
     own = run.score(store[5:9])
     assert list(own) == [name for name in NAMES if name in run.results.models]
-    np.testing.assert_array_equal(own["lstm_solo"], found["lstm_solo"][5:9])
+    # a batch of another size may round differently
+    np.testing.assert_allclose(own["lstm_solo"], found["lstm_solo"][5:9], rtol=1e-6)
 
 
 def test_threads_share_a_guard(saved, store_path):

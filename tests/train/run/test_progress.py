@@ -15,12 +15,12 @@ def run_steps(n_steps, seconds_a_step, is_terminal=False, rows_done=0):
     progress = TrainingProgress(clock=lambda: now[0])
     progress.live.console = Console(file=out, force_terminal=is_terminal, width=200)
     with progress:
-        progress.begin("lstm_solo", 1000, 2, rows_done)
-        progress.on_epoch(Epoch(epoch=0, loss=0.5, val_auroc=0.75))
+        bar = progress.begin("lstm_solo", 1000, 2, rows_done)
+        bar.on_epoch(Epoch(epoch=0, loss=0.5, val_auroc=0.75))
         for _ in range(n_steps):
             now[0] += seconds_a_step
-            progress.on_step(10, 0.25)
-        progress.end()
+            bar.on_step(10, 0.25)
+        bar.end()
     return [line for line in out.getvalue().splitlines() if "at most" in line]
 
 

@@ -46,7 +46,7 @@ def without_times(value, run):
         return {
             key: without_times(one, run)
             for key, one in value.items()
-            if key not in (*TIMES, "output_dir")
+            if key not in (*TIMES, "output_dir", "jobs")
         }
     if isinstance(value, list | tuple):
         return [without_times(one, run) for one in value]

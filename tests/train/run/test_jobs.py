@@ -1,0 +1,86 @@
+"""Trainings beside each other: the same results, one line for what goes wrong, nobody left."""
+
+import multiprocessing
+import os
+import signal
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from runs import SMALL, call, fail
+
+from train import fit_detectors
+from train.commands.main import main
+from train.errors import DataError, ResourceError
+from train.evaluate.results import TrainingFacts
+from train.run.trainer import Trainer
+
+CLOCKS = ("seconds", "wait_seconds", "ms_per_trace")
+SETTINGS = {"epochs": 2, "seeds": 2, "lstm_hidden": 8, "force_cpu": True}
+NAMES = ["lstm_solo", "saplma", "logreg_pca", "mean_logprob", "answer_length"]
+
+
+def facts_of(run):
+    """What is known of each training, but for times."""
+    return [
+        [getattr(training, one.name) for one in fields(TrainingFacts) if one.name not in CLOCKS]
+        for entry in run.results.models.values()
+        for training in entry.runs or []
+    ]
+
+
+@pytest.mark.parametrize("n_jobs", [2, 5])
+def test_they_change_no_bit(store_path, n_jobs):
+    """Nor do searches, weights that are kept in memory, and what is fitted beside them."""
+    names = ",".join(NAMES)
+    alone = fit_detectors(store_path, only=names, jobs=1, **SETTINGS)
+    beside = fit_detectors(store_path, only=names, jobs=n_jobs, **SETTINGS)
+    assert facts_of(beside) == facts_of(alone)
+    assert beside.results.comparisons == alone.results.comparisons
+    expected = alone.score(store_path)
+    for name, scores in beside.score(store_path).items():
+        np.testing.assert_array_equal(scores, expected[name])
+    assert not multiprocessing.active_children()
+
+
+def test_a_mistake_of_one_ends_all(store_path, tmp_path, monkeypatch, capsys):
+    """The others stop at once: what they train would take hours."""
+    train_once = Trainer.train_once
+
+    def failing(trainer, name, *rest):
+        if name == "saplma":
+            raise DataError("a trace has no state")
+        return train_once(trainer, name, *rest)
+
+    monkeypatch.setattr(Trainer, "train_once", failing)
+    line = ["--store", store_path, "--output-dir", tmp_path, *SMALL, "--jobs=2"]
+    forever = ["--only=lstm_solo,saplma", "--epochs=5000", "--patience=5000"]
+    status, _, lines = call(capsys, *line, *forever)
+    assert status == 2
+    assert lines[-1].endswith("train: a trace has no state")
+    assert not multiprocessing.active_children()
+
+
+def test_one_that_is_killed_is_said(store_path, monkeypatch):
+    """As the system does where memory runs out."""
+    monkeypatch.setattr(Trainer, "train_once", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(ResourceError, match=r"ended, with status -9; .* fewer jobs"):
+        fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_of_ours_is_told_with_its_place(store_path, monkeypatch):
+    def train_once(*_):
+        raise KeyError("nowhere")
+
+    monkeypatch.setattr(Trainer, "train_once", train_once)
+    with pytest.raises(RuntimeError, match=r"in train_once(.|\n)*KeyError: 'nowhere'"):
+        fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
+
+
+def test_they_need_a_thread_each(store_path, tmp_path, capsys):
+    line = ["--store", store_path, "--output-dir", tmp_path / "out", *SMALL, "--jobs=2"]
+    message = fail(capsys, *line, "--threads=2")
+    assert message.endswith("--jobs: expected 1 with 2 threads of arithmetic, found 2")
+    assert not list(tmp_path.glob("out/*.pt"))
+    assert main([*map(str, line), "--threads=1", "--only=mean_logprob,saplma"]) == 0
