@@ -11,6 +11,7 @@ from store.cli.arguments import path
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
+from store.read.filters import parse_filter, words_of
 from store.reports import count, say
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class View(Command):
             raise SchemaError("--mistakes-of-run: expected with --export, found none")
         if self.export is not None and self.trace is not None:
             raise SchemaError("--trace: leave it out; #trace=ID behind the address opens a trace")
+        if self.export is not None:
+            self.check_ending(self.export)
         stores = open_stores(self.sources, self.run_folders)
         tokenizer = None
         if self.tokenizer is not None:
@@ -92,10 +95,21 @@ class View(Command):
         token = None if self.token_file is None else read_token(self.token_file)
         fragment = "" if self.trace is None else find_trace(stores, self.trace)
         if self.where is not None:
+            if self.trace is None:  # the first store is shown
+                parse_filter(self.where, words_of(stores[0].first))
             fragment = f"{fragment or '#'}&filter={quote(self.where)}"
         with suppress(KeyboardInterrupt):  # the way to end it
             serve(stores, self.port, tokenizer, not self.no_browser, fragment, token)
         return 0
+
+    @staticmethod
+    def check_ending(path: Path) -> None:
+        """Raise SchemaError for a file of another kind, which would become a folder."""
+        if path.suffix not in ("", ".html") and not path.is_dir():
+            raise SchemaError(
+                f"--export: expected a file .html, or a folder that is there or whose name has no "
+                f"ending, found {path}"
+            )
 
     def write_page(
         self, path: Path, stores: "Sequence[Snapshots]", tokenizer: "Texts | None"

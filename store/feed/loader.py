@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store.feed.epoch_reads import EpochReads
-from store.feed.order import ORDER, Batches, EpochOrder, current_rank, n_batches
+from store.feed.order import (
+    MAX_EPOCH,
+    ORDER,
+    Batches,
+    EpochOrder,
+    check_progress,
+    current_rank,
+    n_batches,
+)
 from store.feed.page_cache import kept_fraction
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
 from store.feed.shares import EpochShares, Shares
@@ -48,7 +56,6 @@ __all__ = ["Loader", "TraceLoader"]
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
 MAX_FETCHES = 1.5  # of a byte in an epoch, on average, before a warning
-MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
 _forks: list[None] = []  # one for each fork since the import; getpid for each batch costs up to 4%
 os.register_at_fork(after_in_child=lambda: _forks.append(None))
 
@@ -144,9 +151,9 @@ class Loader:
         self.arrays = arrays
         self.copies = None if device is None else _copies_to(device, arrays)
         self.pin_memory = self.copies is not None or (pin_memory and _has_cuda())
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)  # of Python's, as states are JSON
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = int(seed)
         self.drop_last = drop_last
         self.num_workers = num_workers
         self.rank = rank
@@ -209,7 +216,7 @@ class Loader:
             raise ValueError(f"epoch: expected an integer from 0 to {MAX_EPOCH}, found {epoch!r}")
         if epoch != self.epoch:
             self._now = self._all
-            self._move_to(epoch, 0)
+            self._move_to(int(epoch), 0)
 
     def _move_to(self, epoch: int, position: int) -> None:
         # where the next iteration begins
@@ -237,12 +244,9 @@ class Loader:
             found = state.get(key, expected if key == "n_rows" else None)  # tokens' had none once
             if found != expected:
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
-        for key, most in (("position", visited.n), ("epoch", MAX_EPOCH)):
-            value: Any = state.get(key)
-            if not is_integer(value) or not 0 <= value <= most:
-                raise ValueError(f"state_dict: expected {key} from 0 to {most}, found {value!r}")
-        self._now = visited if state["position"] else self._all
-        self._move_to(state["epoch"], state["position"])
+        epoch, position = check_progress(state, visited.n)
+        self._now = visited if position else self._all
+        self._move_to(epoch, position)
 
     def _identity(self, visited: Visited) -> dict[str, int | str]:
         """What must be equal for two loaders to visit the same global order."""

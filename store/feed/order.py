@@ -11,6 +11,7 @@ arbitrary finite domains"). `docs/format.md` (section 15) defines both, with tes
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,18 +19,30 @@ import numpy as np
 from store.format.values import is_integer
 
 __all__ = [
+    "MAX_EPOCH",
     "ORDER",
     "Batches",
     "BlockOrder",
     "EpochOrder",
+    "check_progress",
     "current_rank",
     "n_batches",
     "permutation",
 ]
 
+MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
 ORDER = 1  # the definition of orders, which states name; every change needs another number
 LISTED_ROWS = 10_000_000
 ROUNDS = 8
+
+
+def check_progress(state: Mapping[str, Any], n: int) -> tuple[int, int]:
+    """The epoch of a state and its position among `n` visits; raises ValueError for none."""
+    for key, most in (("position", n), ("epoch", MAX_EPOCH)):
+        value = state.get(key)
+        if not is_integer(value) or not 0 <= value <= most:
+            raise ValueError(f"state_dict: expected {key} from 0 to {most}, found {value!r}")
+    return int(state["epoch"]), int(state["position"])
 
 
 def permutation(n: int, seed: int, epoch: int) -> np.ndarray:

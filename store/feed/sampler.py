@@ -1,12 +1,13 @@
 """The global shuffle as a sampler for torch's own DataLoader."""
 
+import operator
 import sys
 from collections.abc import Iterator, Sized
 from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from store.feed.order import ORDER, EpochOrder, current_rank
+from store.feed.order import ORDER, EpochOrder, check_progress, current_rank
 from store.feed.shares import Shares
 from store.read.joined import Weights, read_weights, row_cuts
 from store.read.store import TraceStore
@@ -64,7 +65,7 @@ class GlobalShuffleSampler(DistributedSampler):
             self._shares = Shares(row_cuts(store), read_weights(store, weights), seed, replacement)
         n_rows = data if isinstance(data, int) else len(data)
         self.n = n_rows if self._shares is None else len(self._shares)
-        self.seed = seed
+        self.seed = operator.index(seed)
         self.epoch = 0
         self._start = 0  # of the next iteration: a position of all ranks
         self._begun = self._position = 0
@@ -90,7 +91,7 @@ class GlobalShuffleSampler(DistributedSampler):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; that of a loaded state keeps its position."""
         if epoch != self.epoch:
-            self.epoch = epoch
+            self.epoch = operator.index(epoch)
             self._start = self._position = 0
 
     def state_dict(self, n_delivered: int | None = None) -> dict[str, int | str]:
@@ -101,7 +102,7 @@ class GlobalShuffleSampler(DistributedSampler):
         """
         position = self._position
         if n_delivered is not None:
-            position = self._begun + n_delivered * self._positions().step
+            position = self._begun + operator.index(n_delivered) * self._positions().step
         position = min(position, self.n)
         return {"epoch": self.epoch, "position": position} | self._identity()
 
@@ -111,12 +112,8 @@ class GlobalShuffleSampler(DistributedSampler):
             if state.get(key) != expected:
                 found = state.get(key)
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
-        if not 0 <= state["position"] <= self.n:
-            raise ValueError(
-                f"state_dict: expected position from 0 to {self.n}, found {state['position']}"
-            )
-        self.epoch = state["epoch"]
-        self._start = self._position = state["position"]
+        self.epoch, position = check_progress(state, self.n)
+        self._start = self._position = position
 
     def _identity(self) -> dict[str, int | str]:
         shares = {} if self._shares is None else {"shares": str(self._shares)}

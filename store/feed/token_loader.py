@@ -104,8 +104,8 @@ class TokenLoader(Loader):
     ) -> None:
         if not (is_integer(block) and is_integer(buffer) and 0 < block <= buffer):
             raise ValueError(f"expected 0 < block <= buffer, found {block!r} and {buffer!r}")
-        self.block = block
-        self.buffer = buffer
+        self.block = int(block)
+        self.buffer = int(buffer)
         self._tokens = tokens
         super().__init__(
             store,

@@ -27,7 +27,13 @@ from store.read.array import Array
 from store.read.chunk_cache import ChunkCache
 from store.read.directory import StoreDirectory
 from store.read.joined_arrays import HeldArray, LinkedCompressed, LinkedRaw, RoutedArray
-from store.read.joined_ids import JoinedIds, id_prefixes, ids_with_prefixes
+from store.read.joined_ids import (
+    JoinedIds,
+    id_prefixes,
+    ids_with_prefixes,
+    places_of_name,
+    store_names,
+)
 from store.read.source import MAX_MAPS, LocalSource
 from store.read.store import TraceStore
 from store.read.trace import TraceIds
@@ -56,8 +62,8 @@ JOINED = " + "  # between the places of stores
 Stores = str | Path | TraceStore | Sequence[str | Path | TraceStore]
 """One store, or several to be read as one, by path or address, or open."""
 Weights = Mapping[str, float] | Sequence[float]
-"""A number above 0 of each store, in their order, or by their names: those of their directories,
-with or without what follows a dot, or their whole paths or addresses."""
+"""A number above 0 of each store, in their order, or by their names: those that ids begin with
+where two stores share one, or as many other last parts of their paths as tell them apart."""
 
 
 def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
@@ -70,7 +76,8 @@ def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
     Raises
     ------
     SchemaError
-        There is no store, or what they share, their models or layers differ; see `merge_stores`.
+        There is no store, or they share no column, or what they share, their models or layers
+        differ; see `merge_stores`.
     """
     if not isinstance(stores, list | tuple):
         return TraceStore.open(cast("Any", stores), cache_bytes)
@@ -81,6 +88,9 @@ def open_joined(stores: Stores, cache_bytes: int | None = None) -> TraceStore:
         return opened[0]
     check_origin(opened)
     source = JoinedSource(opened)
+    if not source.schema.columns:
+        found = "; ".join(f"{one.path}: {', '.join(one.schema.columns)}" for one in opened)
+        raise SchemaError(f"expected stores that share a column, found {found:.1000}")
     return JoinedStore(source, source.manifest, cache_bytes)
 
 
@@ -127,22 +137,17 @@ def _in_order(places: list[str], weights: Mapping[str, float]) -> list[float]:
     """Weights by name in the order of the stores."""
     owners = {}
     for name in weights:
-        of_name = [i for i, place in enumerate(places) if name.rstrip("/") in _names_of(place)]
+        of_name = places_of_name(places, name)
         if len(of_name) != 1 or of_name[0] in owners:
             raise ValueError(
-                f"weights: expected names that mean one of {', '.join(places)} each, found "
-                f"{name!r}; give whole paths, or a list of weights"
+                f"weights: expected names that mean one of {', '.join(store_names(places))} each, "
+                f"found {name!r}; give whole paths, or a list of weights"
             )
         owners[of_name[0]] = weights[name]
     missing = [place for i, place in enumerate(places) if i not in owners]
     if missing:
         raise ValueError(f"weights: expected one of each store, found none of {missing[0]}")
     return [owners[i] for i in range(len(places))]
-
-
-def _names_of(place: str) -> set[str]:
-    name = place.rpartition("/")[2]
-    return {place, name, name.partition(".")[0]}
 
 
 class JoinedSource(LocalSource):

@@ -16,7 +16,7 @@ from store.read.trace import TraceIds
 from store.read.union import find_shared_id
 from store.traces.trace_ids import TraceNumbers
 
-__all__ = ["JoinedIds", "id_prefixes", "ids_with_prefixes", "store_names"]
+__all__ = ["JoinedIds", "id_prefixes", "ids_with_prefixes", "places_of_name", "store_names"]
 
 SUFFIX = ".zarr"
 
@@ -42,14 +42,26 @@ def store_names(places: Sequence[str]) -> list[str]:
     >>> store_names(["/data/qa.zarr", "/data/qa.zarr"])
     ['qa', 'qa#2']
     """
-    whole = [place.rstrip("/").removesuffix(PARTIAL).removesuffix(SUFFIX) for place in places]
-    parts = [name.split("/") for name in whole]
+    parts = [_bare(place).split("/") for place in places]
     numbers = TraceNumbers()
     for n in range(1, max(map(len, parts))):
         names = ["/".join(one[-n:]) for one in parts]
         if len(set(names)) == len(names):
             return names
     return [numbers.give(one[-1]) for one in parts]
+
+
+def places_of_name(places: Sequence[str], name: str) -> list[int]:
+    """Which of some places a name means: the one with this name of `store_names`, or those that end
+    in these parts."""
+    wanted = _bare(name)
+    called_so = [i for i, one in enumerate(store_names(places)) if one == wanted]
+    ends_so = [i for i, place in enumerate(places) if f"/{_bare(place)}".endswith(f"/{wanted}")]
+    return called_so or ends_so
+
+
+def _bare(place: str) -> str:
+    return place.rstrip("/").removesuffix(PARTIAL).removesuffix(SUFFIX)
 
 
 def ids_with_prefixes(stores: Sequence[TraceStore], prefixes: Sequence[str]) -> np.ndarray:

@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = [
     "NONE",
     "NO_FIELDS",
     "Fields",
+    "as_text",
     "choose_fields",
     "find_fields",
     "plain_value",
@@ -63,7 +64,7 @@ class Fields:
     def _value(self, value: Any, name: str, column: Column) -> Any:
         value = plain_value(value)
         if column.is_text:
-            text = _text(value)
+            text = as_text(value)
             if name in self.whole or len(text) <= MAX_CHARACTERS:
                 return text
             self.cut.add(name)
@@ -96,44 +97,65 @@ class Fields:
 NO_FIELDS = Fields()
 
 
+@dataclass
+class _Seen:
+    """What the values of a field have been so far."""
+
+    n: int = 0
+    kinds: set[str] = field(default_factory=set)
+    is_there: bool = False
+    is_plain: bool = True
+    is_long: bool = False
+
+    def add(self, value: Any) -> None:
+        self.n += 1
+        self.kinds.add(_kind(value))
+        self.is_there = self.is_there or _is_there(value)
+        self.is_plain = self.is_plain and _is_plain(value)
+        self.is_long = self.is_long or _is_long(value)
+
+
 def find_fields(
-    records: Sequence[Mapping[str, Any]], wanted: Sequence[str] | None = None
+    records: Iterable[Mapping[str, Any]], wanted: Sequence[str] | None = None
 ) -> Fields:
     """The fields of records, and the columns that they become.
 
     `wanted`: names of fields, "all", "none", or "-name" of one to leave out, from left to right;
     None is "all": numbers, booleans, texts and lists of these, of which long texts are cut. A field
     that is named may also be an object, and its texts stay whole. A column is called like its
-    field, but for characters that a name cannot have.
+    field, but for characters that a name cannot have; where two fields would be called alike, a
+    digest of each is added.
 
     Raises NotFoundError: there is no such field; SchemaError: a name is that of a column which a
     trace has anyway, or of another field, or there are too many.
     """
-    values: dict[str, list[Any]] = {}
+    seen: defaultdict[str, _Seen] = defaultdict(_Seen)
+    n_records = 0
     for record in records:
+        n_records += 1
         for name, value in record.items():
-            values.setdefault(name, []).append(plain_value(value))
-    present = {name: found for name, found in values.items() if any(map(_is_there, found))}
-    simple = [name for name, found in present.items() if all(map(_is_plain, found))]
+            seen[name].add(plain_value(value))
+    present = [name for name, found in seen.items() if found.is_there]
+    simple = [name for name in present if seen[name].is_plain]
     chosen = choose_fields(present, simple, wanted)
     if len(chosen) > MAX_FIELDS:
         raise SchemaError(
             f"expected at most {MAX_FIELDS} fields, found {len(chosen):,}; name those to keep "
             f"(--fields NAME,NAME), or none (--fields {NONE})"
         )
+    n_alike = Counter(column_name(name).lower() for name in chosen)
     names: dict[str, str] = {}
     columns: dict[str, Column] = {}
     for name in chosen:
         column = column_name(name)
-        if column != name:  # so spelled here: another number keeps two such apart
-            column = next(one for one in _numbered(column) if one not in names)
+        if column != name and n_alike[column.lower()] > 1:
+            column = _with_digest(column, name)
         _check_name(name, column, names)
         names[column] = name
-        is_whole = len(present[name]) == len(records)
-        columns[column] = Column(_dtype(present[name] if is_whole else [*present[name], None]))
+        columns[column] = Column(_dtype(seen[name].kinds, seen[name].n < n_records))
     whole = frozenset(name for name, is_named in chosen.items() if is_named)
     texts = [name for column, name in names.items() if columns[column].is_text]
-    cut = {name for name in texts if name not in whole and any(map(_is_long, present[name]))}
+    cut = {name for name in texts if name not in whole and seen[name].is_long}
     return Fields(names, columns, whole, cut)
 
 
@@ -174,14 +196,13 @@ def column_name(name: str) -> str:
     """
     spelled = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
     if any(one.isalnum() and not one.isascii() for one in name):
-        digest = hashlib.blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
-        spelled = f"{spelled[:50] or 'field'}_{digest}"
+        spelled = _with_digest(spelled or "field", name)
     return (spelled if spelled[:1].isalpha() else f"field_{spelled}")[:64].rstrip("_")
 
 
-def _numbered(column: str) -> Iterator[str]:
-    yield column
-    yield from (f"{column[:58]}_{i}" for i in count(2))
+def _with_digest(column: str, name: str) -> str:
+    digest = hashlib.blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
+    return f"{column[:50]}_{digest}"
 
 
 def _check_name(name: str, column: str, names: Mapping[str, str]) -> None:
@@ -220,30 +241,36 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, Mapping)
 
 
-def _dtype(values: Sequence[Any]) -> str:
-    kinds = {type(value) for value in values}
-    if kinds <= {bool, type(None)}:
-        return "bool" if kinds == {bool} else "float64"
-    if not kinds <= {int, float, type(None)} or not all(map(_is_number, values)):
-        return "utf8"
-    return "int64" if kinds == {int} else "float64"
+def _kind(value: Any) -> str:
+    """The type of a column that holds this value alone; "" for none."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "bool"
+    if type(value) is int:
+        return "int64" if value in INT64 else "utf8"
+    return "float64" if isinstance(value, float) else "utf8"
 
 
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, int) or value in INT64
+def _dtype(kinds: Collection[str], is_missing: bool) -> str:
+    """The type that holds values of these kinds; of numbers, one that `is_missing` is NaN."""
+    filled = {*kinds} - {""}
+    if filled == {"bool"} or filled == {"int64"}:
+        return "float64" if is_missing or "" in kinds else filled.pop()
+    return "float64" if filled <= {"int64", "float64"} else "utf8"
 
 
 def _fits(value: Any, dtype: str) -> bool:
-    if dtype != "float64":
-        is_bool = isinstance(value, bool)
-        return is_bool if dtype == "bool" else type(value) is int and value in INT64
-    return isinstance(value, int | float) and _is_number(value)
+    kind = _kind(value)
+    return kind == dtype or (dtype == "float64" and kind in ("bool", "int64"))
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A text as it is, anything else as JSON; none is empty."""
+    value = plain_value(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return "" if value is None else text.encode(errors="replace").decode()  # half a character
 
 
 def _is_long(value: Any) -> bool:
-    return len(_text(value)) > MAX_CHARACTERS
+    return len(as_text(value)) > MAX_CHARACTERS

@@ -2,31 +2,30 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import PurePath
 from typing import TypeVar
 
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays import open_contents
-from store.importers.arrays.axes import LOOKED_AT, advice, has_rows, untold
+from store.importers.arrays.axes import advice, has_rows, untold
 from store.importers.arrays.contents import BadRecord, Contents, Record, Shape, is_single
 from store.importers.arrays.mapping import (
     KNOWN,
+    PLAIN,
     PLAIN_FLOAT,
     TEXTS,
-    WHOLE,
     Mapped,
     check_keys,
     column_of,
-    is_fraction,
+    plain_width,
     value_of,
 )
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import Given
 from store.importers.source import SINGLE, FileSource, Options, Row, check_scores_of_part
 from store.labels.rule import check_agreement
-from store.traces.fields import Fields, find_fields
+from store.traces.fields import NO_FIELDS, NONE, Fields, find_fields
 
 __all__ = ["MapSource"]
 
@@ -115,33 +114,23 @@ class MapSource(FileSource):
         return [name for name, key in contents.keys.items() if is_single(key, n_axes)]
 
     def _find_fields(self, given: Sequence[Given], wanted: Sequence[str] | None) -> Fields:
-        """Return what the first records have in keys of single values that are not mapped."""
+        """Return what the records have in keys of single values that are not mapped."""
         mapped = {item.key for item in self._mapped}
-        records: list[Record] = []
-        for contents in self._each(given, lambda contents: [contents]):
+
+        def read(contents: Contents) -> Iterable[Record]:
             chosen = {*self._single_keys(contents), *(wanted or ())} - mapped
             keys = [name for name in contents.keys if name in chosen]
-            found = contents.records(keys, self._by_row) if keys else ()
-            records += islice(self._readable(found), LOOKED_AT - len(records))
-            if len(records) == LOOKED_AT:
-                break
+            records = contents.records(keys, self._by_row) if keys else ()
+            return (one for one in records if not isinstance(one, BadRecord))
+
         taken = {item.column for item in self._mapped}
-        fields = find_fields(records, wanted)
+        fields = NO_FIELDS if wanted == [NONE] else find_fields(self._each(given, read), wanted)
         for name in fields.columns.keys() & taken:
             raise SchemaError(
                 f"field {fields.names[name]!r:.80}: --map makes the column {name!r}; leave the "
                 f"field out (--fields all,-{fields.names[name]:.80})"
             )
         return fields
-
-    @staticmethod
-    def _readable(records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records of a file up to one that is damaged, which is reported later."""
-        try:
-            yield from (one for one in records if not isinstance(one, BadRecord))
-        except DAMAGE as error:
-            if is_no_damage(error):
-                raise
 
     def _judged(self, contents: Contents) -> Iterator[tuple[str, object, object]]:
         """Yield the place, the score and the label of each record, where both are mapped."""
@@ -213,15 +202,25 @@ class MapSource(FileSource):
     def _columns(self, row: Row) -> dict[str, Column]:
         own = [mapped for mapped in self._mapped if mapped.column not in (*SINGLE, TRACE_ID)]
         columns = {item.column: column_of(item, row[item.column]) for item in own}
-        for name in self._fractions([item for item in own if columns[item.column].dtype == WHOLE]):
-            columns[name] = replace(columns[name], dtype=PLAIN_FLOAT)
-        self._own_columns = columns
-        return SINGLE | columns
+        self._own_columns = columns | self._widened(own, columns)
+        return SINGLE | self._own_columns
 
-    def _fractions(self, whole: Sequence[Mapped]) -> Iterator[str]:
-        """Yield the columns of integers of which a plain number among the first is a fraction."""
-        keys = [item.key for item in whole]
-        files = self._files if whole else ()
-        records = self._each(files, lambda contents: contents.records(keys, self._by_row))
-        for record in islice(records, LOOKED_AT):
-            yield from (item.column for item in whole if is_fraction(record.get(item.key)))
+    def _widened(self, own: Sequence[Mapped], columns: dict[str, Column]) -> dict[str, Column]:
+        """Return the columns of plain values, as wide as the widest value in any record."""
+        looked_at = [item for item in own if _may_widen(item, columns[item.column])]
+        widths = {item: PLAIN.index(columns[item.column].dtype) for item in looked_at}
+        keys = [item.key for item in looked_at]
+        files = self._names if keys else ()
+        for record in self._each(files, lambda contents: contents.records(keys, self._by_row)):
+            for item in looked_at:
+                widths[item] = max(widths[item], plain_width(record.get(item.key)))
+        return {
+            item.column: replace(columns[item.column], dtype=PLAIN[width])
+            for item, width in widths.items()
+        }
+
+
+def _may_widen(item: Mapped, column: Column) -> bool:
+    """Return whether a later value may need another dtype; arrays of floats are not read for it."""
+    is_own = item.column not in KNOWN and column.dtype in PLAIN
+    return is_own and (column.is_single or column.dtype != PLAIN_FLOAT)

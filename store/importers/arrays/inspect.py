@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
 import numpy as np
@@ -19,7 +19,7 @@ from store.importers.arrays.contents import (
     first_whole,
     key_of,
 )
-from store.importers.arrays.mapping import KNOWN, Mapped, column_of, parse_map, value_of
+from store.importers.arrays.mapping import KNOWN, RECORDS, Mapped, column_of, parse_map, value_of
 from store.importers.damage import DAMAGE, one_line
 from store.importers.files import ARRAYS, PICKLES, Given
 from store.importers.legacy.contents import FileReader
@@ -55,6 +55,9 @@ MEANINGS = {
     "score": "higher is better",
 }
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # what a schema takes
+# of TransformerLens and SAELens: the residual stream, which has these axes
+_HOOK = re.compile(r"blocks\.(\d+)\.hook_resid_post|hook_(?:pos_)?embed")
+_HOOK_AXES = (RECORDS, "tokens", "hidden")
 _COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 
 
@@ -139,6 +142,8 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         ways = _ways(contents, mapped, by_row)
         if len(ways) > 1:
             yield "  nothing tells its axes: choose the command that names them as they are"
+        if any(one.names for one in mapped):
+            yield "  hooks of TransformerLens: tokens that pad a text stay"
         for one in mapped:
             if one.column in MEANINGS:
                 yield f"  {one.column}={one.key}: {MEANINGS[one.column]}"
@@ -163,7 +168,7 @@ def _ways(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> 
         keys = [item.key for item in mapped if item.axes and item.axes[0]]
         found = untold(mapped, contents.sizes(keys, by_row))
         unclear = [item for item in unclear if item in found or _may_be_of_tokens(item)]
-    pieces = {item: [f"{item.column}={item.key}"] for item in mapped}
+    pieces = {item: [_piece(item)] for item in mapped}
     for item in unclear:
         shape = contents.keys[item.key].shape
         pieces[item] = readings(item, shape, by_row and not contents.is_table) or pieces[item]
@@ -205,30 +210,44 @@ def _text_lines(records: Sequence[Record]) -> Iterator[str]:
             yield f"  for example: {', '.join(shown[:N_SHOWN])}"
 
 
-def _propose(keys: Iterable[str], values: Record) -> list[Mapped]:
+def _propose(keys: Mapping[str, Key], values: Record) -> list[Mapped]:
     """Propose a map for the keys of a file: columns of the field by their names and by others'.
 
     There is at most one for each column, which takes the value of the first record, where that is
-    known. A key that is none of them keeps its name, if it can be one.
+    known. A hook of the residual stream is a column with its axes. A key that is none of them keeps
+    its name, if it can be one.
     """
     mapped: dict[str, Mapped] = {}
     for key in keys:
-        name = key if key in KNOWN else _COLUMNS.get(key.lower(), key)
-        for column in dict.fromkeys((name, key)):
-            item = Mapped(column, key)
-            is_free = column not in mapped and _can_be_typed(column, key)
+        for item in _readings_of(key, keys[key]):
+            is_free = item.column not in mapped and _can_be_typed(item)
             if is_free and _fits(item, values.get(key)):
-                mapped[column] = item
+                mapped[item.column] = item
                 break
     return list(mapped.values())
 
 
-def _can_be_typed(column: str, key: str) -> bool:
-    """Return whether `--map` takes a column, and a key is understood as it is."""
-    if _NAME.fullmatch(column) is None:
+def _readings_of(name: str, key: Key) -> list[Mapped]:
+    """Return what a key may be, the likeliest first."""
+    hook = _HOOK.fullmatch(name)
+    if hook and len(key.shape) in (2, 3):
+        column = f"resid_{hook[1]}" if hook[1] else name
+        return [Mapped(column, name, names=_HOOK_AXES[-len(key.shape) :])]
+    column = name if name in KNOWN else _COLUMNS.get(name.lower(), name)
+    return [Mapped(one, name) for one in dict.fromkeys((column, name))]
+
+
+def _piece(item: Mapped) -> str:
+    """Return an item as `--map` has it."""
+    return f"{item.column}={item.key}" + (f"[{','.join(item.names)}]" if item.names else "")
+
+
+def _can_be_typed(item: Mapped) -> bool:
+    """Return whether `--map` takes the column, and understands the key as it is."""
+    if _NAME.fullmatch(item.column) is None:
         return False
     try:
-        return parse_map(f"{column}={key}") == [Mapped(column, key)]
+        return parse_map(_piece(item)) == [item]
     except SchemaError:
         return False
 

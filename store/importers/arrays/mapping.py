@@ -4,9 +4,9 @@ A column that the field knows has its shape and axes; hidden states of one layer
 the axis of layers. Any other column is as the array is: fixed, or ragged where `COLUMN:AXIS=KEY`
 names an axis. `COLUMN=KEY[AXIS,AXIS]` names all axes of an array, in its order. Arrays keep their
 dtype. Plain numbers, of JSON or in lists of a pickle, have none: they become float32 where a record
-has a fraction, or where the field's column is of floating numbers. Numbers of the field's single
-columns (labels, scores, token ids) become the type that the column has everywhere: integers are
-never rounded, floats are.
+has a fraction, or where the field's column is of floating numbers, and texts where a record has
+one. Numbers of the field's single columns (labels, scores, token ids) become the type that the
+column has everywhere: integers are never rounded, floats are.
 """
 
 import json
@@ -21,20 +21,21 @@ from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays.contents import Contents, key_of
 from store.traces.columns import TRACE_COLUMNS
+from store.traces.fields import as_text
 from store.traces.layers import LAYERS_AXIS
 
 __all__ = [
     "KNOWN",
     "LISTS",
+    "PLAIN",
     "PLAIN_FLOAT",
     "RECORDS",
     "TEXTS",
-    "WHOLE",
     "Mapped",
     "check_keys",
     "column_of",
-    "is_fraction",
     "parse_map",
+    "plain_width",
     "references_of",
     "value_of",
 ]
@@ -51,7 +52,8 @@ DTYPES = {  # of the known columns that are not taken as they are: whole numbers
     if column.dtype.startswith("int") or (not column.axes and column.dtype != "utf8")
 }
 PLAIN_FLOAT = "float32"  # of numbers without a dtype
-WHOLE = "int64"  # of them where they are integers
+PLAIN = ("bool", "int64", PLAIN_FLOAT, "utf8")  # of plain values; each holds those before it
+_PLAIN_TYPES = (bool | np.bool_, int | np.integer, float | np.floating, str | bytes)
 REFERENCES = "references"
 TEXTS = (TRACE_ID, *(name for name, one in TRACE_COLUMNS.items() if one.dtype == "utf8"))
 LISTS = (REFERENCES, "token_texts")  # one trace may have several texts of them
@@ -162,6 +164,8 @@ def value_of(item: Mapped, value: object, column: Column | None = None) -> Any:
         if item.axes is not None:
             raise SchemaError(f"{where}: expected numbers for column {item.column!r}, found a text")
         return _text(value, where)
+    if column is not None and column.is_text:
+        return as_text(value)
     array = _fit_axes(item, _array(value, where))
     dtype = DTYPES.get(item.column)
     if dtype is None and _is_plain(value):
@@ -226,23 +230,28 @@ def _array(value: object, where: str) -> np.ndarray:
 
 def _plain_dtype(item: Mapped, array: np.ndarray, column: Column | None) -> str | None:
     """Return the dtype of plain numbers; None if they keep that of Python's."""
-    is_whole = array.dtype.kind in "iu" or not array.size
-    if is_whole and column is not None and not column.is_text:
+    if column is not None and (array.dtype.kind in "biu" or not array.size):
         return column.dtype
+    is_whole = array.dtype.kind in "iu" or not array.size
     is_floating = array.dtype.kind == "f" or (is_whole and item.column in KNOWN)
     return PLAIN_FLOAT if is_floating else None
 
 
-def is_fraction(value: object) -> bool:
-    """Return whether a value is of plain numbers that are not all integers."""
-    return any(map(is_fraction, value)) if isinstance(value, list) else isinstance(value, float)
+def plain_width(value: object) -> int:
+    """Return the place in `PLAIN` of the dtype that a value needs; -1 for an array, and for none.
+
+    A list needs that of the widest value in it, but a text in it makes no text of it.
+    """
+    if isinstance(value, list):
+        return min(max(map(plain_width, value), default=-1), PLAIN.index(PLAIN_FLOAT))
+    return next((i for i, types in enumerate(_PLAIN_TYPES) if isinstance(value, types)), -1)
 
 
 def _is_plain(value: object) -> bool:
     """Return whether a value is of Python's own numbers, which have no precision of their own."""
     while isinstance(value, list) and value:
         value = value[0]
-    return isinstance(value, int | float | list)
+    return isinstance(value, int | float | list | np.integer)
 
 
 def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:

@@ -4,9 +4,9 @@
 ParticleMedia/RAGTruth, RUCAIBox/HaluEval, sylinrl/TruthfulQA, openai/grade-school-math,
 openai/human-eval, arkilpatel/SVAMP, EdinburghNLP/XSum, facebookresearch/belebele, abhika-m/FAVA and
 Nellie179/Hallucination-Detection (OpenHalDet) on GitHub; of the data sets Helsinki-NLP/mu-shroom,
-truthfulqa/truthful_qa, rajpurkar/squad_v2, s-nlp/PsiloQA, F4biian/RAGognize,
-obalcells/longfact-annotations and fava-uw/fava-data on the Hugging Face Hub; hotpotqa.github.io and
-stanfordnlp.github.io/coqa.
+truthfulqa/truthful_qa, rajpurkar/squad_v2, akariasai/PopQA, cais/mmlu, s-nlp/PsiloQA,
+F4biian/RAGognize, obalcells/longfact-annotations and fava-uw/fava-data on the Hugging Face Hub;
+hotpotqa.github.io and stanfordnlp.github.io/coqa.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from store.sources.questions.question import check_text, find_first
-from store.text_records import LineError
+from store.text_records import LineError, parse_json
 
 __all__ = ["DATA_SET_QUESTION_NAMES", "Form", "Record", "find_form"]
 
@@ -48,6 +48,10 @@ _JUDGED = ("eval_category", "eval_reasoning")
 _VERDICTS = {"correct": 0, "hallucination": 1, "abstention": -1, None: None}
 
 
+# what a value of another type than the data set's own raises
+_NOT_AS_PUBLISHED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 class Form(NamedTuple):
     """How a data set writes its records."""
 
@@ -76,7 +80,7 @@ class Form(NamedTuple):
         try:
             for spelled in self.spell(record, number):
                 yield {**record, "question_id": question_id, **spelled}
-        except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+        except _NOT_AS_PUBLISHED as error:
             raise LineError(
                 f"expected a record of {self.name} as published, found: {error}"
             ) from error
@@ -380,6 +384,26 @@ def _gsm8k(record: Record, number: int) -> Iterator[Record]:
     found = _FINAL.search(record["answer"])
     final = found[1].strip() if found else ""
     yield {"answers": list(dict.fromkeys([final.replace(",", ""), final]))}
+
+
+@form("PopQA", ("question", "possible_answers"))
+def _popqa(record: Record, number: int) -> Iterator[Record]:
+    """The answers are a JSON list in a text."""
+    answers = record["possible_answers"]
+    yield {"answers": parse_json(answers) if isinstance(answers, str) else answers}
+
+
+def _is_choice(record: Record) -> bool:
+    return isinstance(record.get("choices"), list) and type(record["answer"]) is int
+
+
+@form("MMLU", ("question", "answer"), matches=_is_choice)
+def _mmlu(record: Record, number: int) -> Iterator[Record]:
+    """The right choice; the answer is its index, from 0."""
+    choices, answer = record["choices"], record["answer"]
+    if not 0 <= answer < len(choices):
+        raise LineError(f"answer: expected the index of one of {choices!r:.200}, found {answer}")
+    yield {"answers": [choices[answer]]}
 
 
 @form("SVAMP", ("Body", "Question", "Answer"), ("ID",))

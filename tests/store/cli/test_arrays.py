@@ -725,6 +725,20 @@ def test_numbers_without_a_dtype_have_one_for_all_records(run, tmp_path, values,
     assert [trace["mine"].tolist() for trace in store] == values
 
 
+@pytest.mark.parametrize(
+    ("later", "dtypes"), [(2.5, ("float32", "float64")), ("x", ("utf8", "utf8"))]
+)
+def test_a_record_far_behind_may_have_another_type(run, tmp_path, later, dtypes):
+    """Mapped or a field: it decides the column too, and no value is lost."""
+    values = [*range(150), later]
+    write_lines(tmp_path / "f.jsonl", [{"h": [0.5], "v": value} for value in values])
+    for map_, name, dtype in zip(("hs=h,mine=v", "hs=h"), ("mine", "v"), dtypes, strict=True):
+        store = run.made(f"{name}.zarr", "f.jsonl", "--map", map_)
+        assert store.schema.columns[name].dtype == dtype
+        expected = [str(value) for value in values] if dtype == "utf8" else values
+        assert [trace[name] for trace in store] == expected
+
+
 def test_states_of_integers_are_floating(run, tmp_path):
     """JSON may spell 1.0 as 1; an integer that float32 would round is left out."""
     states = [[[1, 2]], [[0.5, 1]], [[2**24 + 1, 0]], [[]]]

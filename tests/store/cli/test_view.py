@@ -33,6 +33,17 @@ def test_a_port_is_a_port(store_path, capsys, port):
 class TestWhatIsGiven:
     """Stores, runs and tokenizers."""
 
+    def test_a_filter_is_one_of_the_store(self, store_path, capsys):
+        """Before the page is served."""
+        message = complaint(capsys, store_path, "--where", "nothing == 1")
+        assert "filter, character 0: expected a column" in message
+
+    def test_a_page_is_a_file_html_or_a_folder(self, store_path, tmp_path, capsys):
+        """And no folder with the ending of another file."""
+        message = complaint(capsys, store_path, "--export", tmp_path / "x.txt")
+        assert "--export: expected a file .html, or a folder" in message
+        assert not (tmp_path / "x.txt").exists()
+
     def test_a_store_must_be_there(self, tmp_path, capsys):
         """Each of them."""
         message = complaint(capsys, tmp_path / "nothing.zarr")

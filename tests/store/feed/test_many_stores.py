@@ -163,3 +163,12 @@ def test_states_are_of_the_same_stores_in_the_same_order(parts):
     TraceLoader(list(map(TraceStore.open, parts)), ["flag"]).load_state_dict(state)
     with pytest.raises(ValueError, match="state_dict: expected store"):
         TraceLoader(parts[::-1], ["label"]).load_state_dict(state)
+
+
+def test_stores_without_a_common_column_are_refused(tmp_path):
+    """Their batches would be empty."""
+    paths = [
+        one_column(tmp_path / f"{name}.zarr", name, "int32", [1, 2]).path for name in ("x", "y")
+    ]
+    with pytest.raises(SchemaError, match=r"that share a column, found .*x\.zarr: x; .*y\.zarr: y"):
+        TraceLoader(paths)

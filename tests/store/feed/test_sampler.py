@@ -1,3 +1,6 @@
+import json
+
+import numpy as np
 import pytest
 from torch.utils.data import DistributedSampler
 
@@ -46,3 +49,21 @@ def test_sampler_changes_with_the_epoch():
     sampler.set_epoch(1)
     assert list(sampler) != first
     assert sorted(sampler) == sorted(first)
+
+
+def test_a_state_is_json_with_numbers_of_numpy():
+    sampler = GlobalShuffleSampler(50, seed=np.int64(3))
+    sampler.set_epoch(np.int64(1))
+    state = json.loads(json.dumps(sampler.state_dict(np.int64(10))))
+    again = GlobalShuffleSampler(50, seed=3)
+    again.load_state_dict(state)
+    assert list(again) == list(sampler)[10:]
+
+
+@pytest.mark.parametrize("key", ["epoch", "position", "seed", "n_rows"])
+def test_a_state_that_lacks_something_is_refused(key):
+    sampler = GlobalShuffleSampler(50)
+    state = sampler.state_dict()
+    del state[key]
+    with pytest.raises(ValueError, match=f"state_dict: expected {key} .*found None"):
+        sampler.load_state_dict(state)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from store import Column, GlobalShuffleSampler, StoreWriter, TokenLoader, TraceDataset, TraceLoader
 from store.feed.order import EpochOrder
 from store.feed.shares import Shares
+from store.read.joined import open_joined, prefixes_of, read_weights
 
 FORMAT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 RAGGED = Column("int32", axis="tokens")
@@ -224,3 +225,20 @@ def test_what_is_refused(stores, tmp_path):
     for other in ({}, {"weights": [1, 1, 1]}, {"weights": WEIGHTS, "replacement": True}):
         with pytest.raises(ValueError, match="state_dict: expected shares"):
             TraceLoader(stores, shuffle=True, **other).load_state_dict(state)
+
+
+def test_weights_are_of_the_names_that_ids_begin_with(tmp_path):
+    """Or of more parts of the paths, whether ids have these names or not."""
+    paths = [tmp_path / name / "qa.zarr" for name in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        one_column(path, "x", RAGGED, [np.ones(1, np.int32)] * 4)
+    store = open_joined(paths)
+    names = [prefix.rstrip("/") for prefix in prefixes_of(store)]
+    assert names == ["a/qa", "b/qa"]
+    assert read_weights(store, dict(zip(names, (1, 2), strict=True))) == [1, 2]
+    assert read_weights(store, {f"{paths[1]}/": 2, "a/qa.zarr": 1}) == [1, 2]
+    twice = open_joined([paths[0], paths[0]])
+    assert read_weights(twice, {"qa#2": 2, "qa": 1}) == [1, 2]
+    with pytest.raises(ValueError, match="mean one of a/qa, b/qa each, found 'qa'"):
+        read_weights(store, {"qa": 1})

@@ -115,3 +115,22 @@ def test_cached_activations_of_transformer_lens(tmp_path):
     for i in (0, 1):
         expected = cache[f"blocks.{i}.hook_resid_post"][2].numpy()
         assert np.array_equal(store[2][f"resid_{i}"], expected)
+
+
+WHOLE_CACHE = ",".join(
+    f"resid_{i}=blocks.{i}.hook_resid_post[records,tokens,hidden]" for i in (0, 11)
+)
+ONE_RECORD = "resid_8=blocks.8.hook_resid_post[tokens,hidden],tokens=token_ids"
+
+
+@pytest.mark.parametrize(("name", "mapped"), [("c.pt", WHOLE_CACHE), ("r.jsonl", ONE_RECORD)])
+def test_inspect_proposes_the_hooks_of_a_cache(tmp_path, capsys, name, mapped):
+    """Each with its axes, of a whole cache as of a record of a table."""
+    cache = {f"blocks.{i}.hook_resid_post": torch.randn(3, 5, D) for i in (0, 11)}
+    torch.save(cache | {"blocks.0.attn.hook_pattern": torch.rand(3, 2, 5, 5)}, tmp_path / "c.pt")
+    record = {"blocks.8.hook_resid_post": [[0.5] * D] * 5, "token_ids": [1] * 5}
+    write_lines(tmp_path / "r.jsonl", record)
+    assert main(["import", "--inspect", str(tmp_path / name)]) == 0
+    assert f"--map '{mapped}'" in capsys.readouterr().out
+    _, store = made(tmp_path, name, mapped)
+    assert store.schema.columns[mapped.split("=")[0]].axis == "tokens"

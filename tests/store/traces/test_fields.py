@@ -76,6 +76,15 @@ def test_names_in_other_scripts_do_not_depend_on_their_order():
     assert names == {"field_a5e0cc09": "难度", "field_8f82f856": "语言", "Gr_e_b7256ba6": "Größe"}
 
 
+def test_names_that_would_be_alike_do_not_depend_on_their_order():
+    """Each has its digest, but for one that is a name of a column as it is."""
+    record = {"a b": 1, "a-b": 2, "a_b": 3, "A.b": 4}
+    names = find_fields([record]).names
+    assert find_fields([dict(reversed(record.items()))]).names == names
+    assert names["a_b"] == "a_b"
+    assert sorted(names.values()) == sorted(record)
+
+
 def test_too_many_fields_are_refused():
     """With what to write; those that are named come in."""
     records = [{f"f{i}": i for i in range(2000)}]

@@ -409,6 +409,11 @@ def test_squad_of_the_hub(tmp_path):
             {"question": "Q", "correct_answers": 3, "incorrect_answers": []},
             "correct_answers: expected a list, found 3",
         ),
+        (
+            {"question": "Q", "choices": ["a", "b"], "answer": 2},
+            "answer: expected the index of one of .* found 2",
+        ),
+        ({"question": "Q", "possible_answers": "a"}, "expected a record of PopQA as published"),
     ],
 )
 def test_malformed_benchmarks_name_their_line(tmp_path, record, message):
