@@ -210,7 +210,7 @@ class MapSource(FileSource):
         looked_at = [item for item in own if _may_widen(item, columns[item.column])]
         widths = {item: PLAIN.index(columns[item.column].dtype) for item in looked_at}
         keys = [item.key for item in looked_at]
-        files = self._names if keys else ()
+        files = list(self._names) if keys else []
         for record in self._each(files, lambda contents: contents.records(keys, self._by_row)):
             for item in looked_at:
                 widths[item] = max(widths[item], plain_width(record.get(item.key)))
