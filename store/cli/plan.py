@@ -1,4 +1,4 @@
-"""`python -m store plan`: what an extraction or a training will need, before it runs.
+"""`python -m store plan`: what an extraction will need, before it runs.
 
 transformers and torch are imported when it runs.
 """
@@ -11,28 +11,23 @@ from typing import TYPE_CHECKING
 
 from store.cli import options
 from store.cli.arguments import as_called, path, positive
-from store.cli.command import argument, flag, option, optional
+from store.cli.command import argument, option
 from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked, settings
-from store.errors import IncompleteError, SchemaError
+from store.errors import SchemaError
 from store.extras import needs_extra
-from store.read.store import TraceStore
 from store.reports import LeftOut, count, say
-from store.write.build import check_new, unfinished
+from store.write.build import check_new
 
 if TYPE_CHECKING:
     from store.sources.plan.extraction import ExtractionPlan
     from store.sources.plan.measures import Sample
-    from store.sources.plan.training import TrainingPlan
     from store.sources.questions import Question
 
 __all__ = ["Plan"]
 
-EXTRACT_BATCH = 16  # of `extract`
-TRAIN_BATCH = 32  # of `train`
 WEIGHTS = ("*.safetensors", "*.bin")
-TRAIN_OPTIONS = {"--train", "--workers", "--columns", "--batch-size", "--json"}
 EXAMPLES = """\
-an extraction: give the options that python -m store extract will get. Nothing is written, and no
+Give the options that python -m store extract will get. Nothing is written, and no
 weights are needed: the model's configuration and its tokenizer are read, from a directory, a
 config.json, or the cache of Hugging Face. Nothing is downloaded. Bytes are those of the files, to
 1% where lengths are known: where answers are given, or as long as in a sample (--sample). Without
@@ -42,10 +37,6 @@ either, every answer counts as --max-new-tokens, so that all numbers are upper b
   a question on this machine, and how long answers are.
   --workers N are so many parts (extract --part K/N) at once, each with a device of its own.
 
-a training (--train): PATH is a store. --columns are those that are read, --batch-size the traces in
-a batch of all processes together (default: 32), --workers the processes on this machine. For up to
-3 seconds the store is read at random places, as fast as the disk gives it, past what is in memory.
-
 Exit status 0: the disk of PATH has room; 1: it has not; 2: a mistake.
 
 examples:
@@ -54,44 +45,24 @@ examples:
   python -m store plan traces.zarr --model ./model/config.json --questions nq.jsonl \\
       --columns hs_last,label
   python -m store plan traces.zarr --model ./model --questions nq.jsonl --sample 8 --json
-  python -m store plan traces.zarr --train --columns hidden_states,label
 """
 
 
 class Plan(ExtractOptions):
-    """Say what an extraction will need before it runs, or how to read a store in a training."""
+    """Say what an extraction will need before it runs."""
 
     epilog = EXAMPLES
-    store_path: Path = argument("the store to make; with --train the store to read", "PATH", path)
-    train: bool = flag("plan a training (default: an extraction)")
-    workers: int = option(
-        "parts that are extracted at the same time, or processes that train", "N", positive, 1
-    )
+    store_path: Path = argument("the store to make", "PATH", path)
+    workers: int = option("parts that are extracted at the same time", "N", positive, 1)
     sample: int | None = option(
         "ask the model N questions and measure (default: none, and the time is not known)",
         "N",
         positive,
     )
     json: bool = options.JSON
-    model = optional(ExtractOptions.model)
-    questions = optional(ExtractOptions.questions)
-    # which options were given has to be seen: a training has another default
-    batch_size = optional(ExtractOptions.batch_size, default=None)
 
     def run(self) -> int:
         """Print a plan; return 1 if the disk has no room for it."""
-        if self.train:
-            plan = _plan_training(self)
-            say(json.dumps(plan.to_json()) if self.json else as_called(plan.text()))
-            return 0
-        missing = [f"--{name}" for name in ("model", "questions") if getattr(self, name) is None]
-        if missing:
-            raise SchemaError(
-                f"expected {' and '.join(missing)}, as extract takes them, or --train for a "
-                "training; found none"
-            )
-        if self.batch_size is None:
-            self.batch_size = EXTRACT_BATCH
         check_new(self.store_path)
         found = _plan_extraction(self)
         say(json.dumps(found.to_json()) if self.json else as_called(found.text()))
@@ -203,46 +174,3 @@ def _ask_sample(
             f"{traces} of the sample left out: {source.left_out.messages[0]}; {source.advice}"
         )
     return sample
-
-
-def _plan_training(args: Plan) -> "TrainingPlan":
-    from store.sources.plan.machine import read_cold, read_machine
-    from store.sources.plan.training import Reading, TrainingPlan
-
-    surplus = sorted({*args.given()} - TRAIN_OPTIONS)
-    if surplus:
-        raise SchemaError(
-            "--train: expected --columns, --batch-size, --workers and --json alone, found "
-            f"{surplus[0]}"
-        )
-    message = unfinished(args.store_path)
-    if message is not None:
-        raise IncompleteError(message)
-    store = TraceStore.open(args.store_path)
-    batch_size = args.batch_size or TRAIN_BATCH
-    if batch_size % args.workers:
-        raise SchemaError(
-            f"--batch-size: expected a multiple of the {args.workers} processes that share each "
-            f"batch, found {batch_size}"
-        )
-    readings: list[Reading] = []
-    shards: list[Path] = []
-    for name in args.columns or store.schema.columns:
-        column = store.schema.column(name, store.path)
-        folder = store.path / store.schema.layout(name).path / "c"
-        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-        decoded = n_bytes = store.n_items(name) * column.item_bytes
-        if column.codec is not None:
-            n_bytes = sum(file.stat().st_size for file in files)
-        readings.append(Reading(name, n_bytes, decoded, column.codec is not None))
-        shards += files
-    row_bytes = sum(reading.decoded_bytes for reading in readings) // max(1, len(store))
-    return TrainingPlan(
-        str(args.store_path),
-        readings,
-        len(store),
-        batch_size,
-        args.workers,
-        read_machine(),
-        read_cold(shards, row_bytes),
-    )

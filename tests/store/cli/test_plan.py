@@ -135,27 +135,9 @@ def test_a_disk_that_is_too_small(folder, capsys, monkeypatch):
     assert main(["plan", *arguments, "--ignore-space"]) == 0
 
 
-def test_a_training_of_a_store(folder, capsys):
-    """What is read of it, and how; without a question for the model."""
-    arguments = [folder / "made.zarr", "--train", "--columns", "hs_last,attn_edges"]
-    found, status = plan(capsys, *arguments)
-    assert status == 0
-    assert found["columns"]["hs_last"]["n_bytes"] == N * 512
-    assert found["columns"]["attn_edges"]["is_compressed"]
-    assert found["batch_size"] == 32
-    assert found["advice"]["num_workers"] == 0
-    assert main(["plan", *map(str, arguments)]) == 0
-    assert "recommended: python -m train --num-workers 0" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected --model and --questions, as extract takes them"),
-        (["--model", "m"], "expected --questions, as extract takes them"),
-        (["--train", "--sample", "3"], "alone, found --sample"),
-        (["--train", "--model", "m"], "alone, found --model"),
-        (["--train"], "expected a trace store"),
         ([*EXAMPLE, "--questions", "nowhere"], "expected a file of questions"),
         ([*EXAMPLE, "--model", "./nowhere", "--questions", "{asked}"], "found no such directory"),
         ([*EXAMPLE, "--layers", "9", "--questions", "{asked}"], "there is no layer 9"),
