@@ -19,19 +19,18 @@ from store.reports import LeftOut, count, say
 from store.write.build import check_new
 
 if TYPE_CHECKING:
-    from store.sources.plan.extraction import ExtractionPlan
-    from store.sources.plan.measures import Sample
+    from store.sources.plan import ExtractionPlan, Sample
     from store.sources.questions import Question
 
 __all__ = ["Plan"]
 
 WEIGHTS = ("*.safetensors", "*.bin")
 EXAMPLES = """\
-Give the options that python -m store extract will get. Nothing is written, and no
-weights are needed: the model's configuration and its tokenizer are read, from a directory, a
-config.json, or the cache of Hugging Face. Nothing is downloaded. Bytes are those of the files, to
-1% where lengths are known: where answers are given, or as long as in a sample (--sample). Without
-either, every answer counts as --max-new-tokens, so that all numbers are upper bounds.
+Give the options that python -m store extract will get. Nothing is written, and no weights are
+needed: the model's configuration and its tokenizer are read, from a directory or the cache of
+Hugging Face. Nothing is downloaded. Bytes are those of the values; compressed columns take less. If
+answers are not given, each counts as --max-new-tokens, so that all numbers are upper bounds, or
+with --sample as those of a sample.
 
   --sample N asks the model N questions, spread over FILE, and writes nothing: it tells the time of
   a question on this machine, and how long answers are.
@@ -42,8 +41,6 @@ Exit status 0: the disk of PATH has room; 1: it has not; 2: a mistake.
 examples:
   python -m store plan traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\
       --questions triviaqa.jsonl --chat-template --workers 8
-  python -m store plan traces.zarr --model ./model/config.json --questions nq.jsonl \\
-      --columns hs_last,label
   python -m store plan traces.zarr --model ./model --questions nq.jsonl --sample 8 --json
 """
 
@@ -72,59 +69,47 @@ class Plan(ExtractOptions):
 def _plan_extraction(args: Plan) -> "ExtractionPlan":
     """Plan from the model's configuration and its tokenizer, and from a sample if one is wanted."""
     with needs_extra("extract"):
+        from torch import cuda
+
         from store.sources.huggingface.kept import check_model, check_questions
         from store.sources.huggingface.load import load_outline, weight_bytes
     from store.labels.grading import rule_columns
     from store.sources.huggingface.prompts import encode_questions
-    from store.sources.plan.extraction import ExtractionPlan
-    from store.sources.plan.machine import read_machine
-    from store.sources.plan.measures import guess_questions, measure_lengths
+    from store.sources.plan import ExtractionPlan, measure_lengths
     from store.write.space import free_bytes
 
     asked = read_asked(args)
     try:
         decoding, kept = settings(args, asked)
-        model, found = load_outline(args.model, args.dtype, maps=kept.needs_maps)
+        model, tokenizer = load_outline(args.model, args.dtype, maps=kept.needs_maps)
         check_model(model, kept.needs_maps)
         config = model.config.get_text_config()
         schema = kept.choose(config, model.dtype, rule_columns(asked.rules)).schema
-        tokenizer = None if isinstance(found, str) else found  # a text says why there is none
-        if tokenizer is None:
-            encoded = guess_questions(asked.questions, asked.template, asked.few_shot)
-        else:
-            prompts = make_prompts(args, asked, model, tokenizer)
-            encoded = encode_questions(asked.questions, prompts)
+        encoded = encode_questions(asked.questions, make_prompts(args, asked, model, tokenizer))
         sizes = (args.max_new_tokens, args.num_samples, asked.fields)
         lengths = measure_lengths(encoded.questions, tokenizer, *sizes)
         questions = [one.question for one in encoded.questions]
         check_questions(questions, decoding)
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    notes = list(asked.remarks)
-    if isinstance(found, str):
-        notes.append(
-            f"{args.model}: {found}; four bytes count as a token, and a chat template as none"
-        )
-    notes += _notes(args, asked, encoded.skipped)
+    notes = [*asked.remarks, *_notes(args, asked, encoded.skipped)]
     if getattr(model.config, "quantization_config", None):
         notes.append("the checkpoint is quantized: it needs less memory than its whole weights")
     sample = _ask_sample(args, asked, questions, notes)
-    machine = read_machine()
-    device = args.device or ("cuda" if machine.gpus else "cpu")
+    device = args.device or ("cuda" if cuda.is_available() else "cpu")
     return ExtractionPlan(
         out=str(args.store_path),
         n_questions=len(questions),
         n_left_out=encoded.skipped.n,
         schema=schema,
-        has_maps=kept.needs_maps,
         lengths=sample.refine(lengths) if sample else lengths,
+        max_answer=int(lengths.answers.max(initial=0)),
         sample=sample,
         weight_bytes=weight_bytes(model, args.quantize),
         batch_size=min(args.batch_size, lengths.n_rows),
         device=device.partition(":")[0],
         n_workers=args.workers,
         free_bytes=free_bytes(args.store_path),
-        machine=machine,
         notes=notes,
     )
 
@@ -150,7 +135,7 @@ def _ask_sample(
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.load import local_folder
-    from store.sources.plan.measures import SAMPLED, choose_sample, measure_sample
+    from store.sources.plan import SAMPLED, choose_sample, measure_sample
 
     folder = local_folder(args.model)
     if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
@@ -162,7 +147,7 @@ def _ask_sample(
     try:
         chosen = asked._replace(questions=choose_sample(questions, args.sample))
         source, _ = load_source(changed, chosen, None)
-        sample = measure_sample(source, args.batch_size, time.perf_counter() - began)
+        sample = measure_sample(source, time.perf_counter() - began)
     except OutOfMemoryError as error:
         raise SchemaError(
             "--sample: out of memory: one trace does not fit on the device; choose another "

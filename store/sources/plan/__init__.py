@@ -1,1 +1,0 @@
-"""What an extraction will need, from its schema and a few measured traces."""
