@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -26,11 +26,9 @@ __all__ = [
     "describe",
     "digest_given",
     "find_given",
-    "find_older",
     "given_files",
     "kind_of",
-    "match_pattern",
-    "old_suffix",
+    "of_older_formats",
     "short_names",
 ]
 
@@ -57,6 +55,11 @@ OLD_SUFFIXES = {  # and the kind of a file that is called so, whatever is in it
 OLD_MAGICS = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
 PICKLES = ("pickle", "gzip pickle", "torch")
+FOR_OTHERS = {  # kind -> what is to be done with its files
+    "text": "see python -m store label for scores, python -m store extract for questions",
+    "JSON lines": "python -m store import --inspect {} proposes a --map",
+    "store": "see python -m store merge and subset",
+}
 STATE = "state.json"
 DATASET = (STATE, "dataset_info.json")  # files of a folder of Dataset.save_to_disk
 MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
@@ -85,33 +88,34 @@ def find_given(sources: Sequence[str]) -> list[Given]:
     Raises NotFoundError for a source that names nothing, CorruptError where the state of a saved
     dataset does not name its files.
     """
-    return _find(sources, _given_at, "files, a folder or a pattern")
-
-
-def find_older(sources: Sequence[str]) -> list[Given]:
-    """Return the files that sources name, sorted; of folders all in them that may be older traces.
-
-    Raises NotFoundError for a source that names nothing, SchemaError for a store.
-    """
-    return _find(sources, _older_at, "a file, folder or pattern of files with traces")
-
-
-def _find(
-    sources: Sequence[str], given_at: Callable[[Path], list[Given]], expected: str
-) -> list[Given]:
     found: dict[Path, Given] = {}  # by resolved path: a file named twice is read once
     for source in sources:
         path = Path(source)
-        paths = [path] if source and path.exists() else match_pattern(source)
-        given = [item for path in paths for item in given_at(path)]
+        paths = [path] if source and path.exists() else _match_pattern(source)
+        given = [item for path in paths for item in _given_at(path)]
         if not given:
-            raise NotFoundError(f"{source}: expected {expected}, found none")
+            raise NotFoundError(f"{source}: expected files, a folder or a pattern, found none")
         for item in given:
             found.setdefault(item.path.resolve(), item)
     return sorted(found.values(), key=lambda item: item.path.absolute())
 
 
-def match_pattern(pattern: str) -> list[Path]:
+def of_older_formats(given: Sequence[Given], sources: Sequence[str]) -> list[Given]:
+    """Return the files that may be older traces: pickles, and what the sources name themselves.
+
+    Raises SchemaError for a named file that is for another command, or where there is no pickle.
+    """
+    named = set(map(Path, sources))
+    pickles = [item for item in given if item.kind in PICKLES]
+    for item in given:
+        if item.kind in FOR_OTHERS and (item.path in named or not pickles):
+            advice = FOR_OTHERS[item.kind].format(item.path)
+            found = describe(item.kind)
+            raise SchemaError(f"{item.path}: expected traces, found {found}; {advice}")
+    return [item for item in given if item.kind in PICKLES or item.path in named]
+
+
+def _match_pattern(pattern: str) -> list[Path]:
     """Return what a pattern names, sorted; nothing for a path without a name."""
     path = Path(pattern)
     if not path.name:
@@ -125,17 +129,6 @@ def match_pattern(pattern: str) -> list[Path]:
 def given_files(paths: Iterable[Path]) -> list[Given]:
     """Return files as they are given, each by itself."""
     return [Given(path, kind_of(path), (path,)) for path in paths]
-
-
-def _older_at(path: Path) -> list[Given]:
-    given = _given_at(path)
-    if path.is_file():
-        return given
-    if given == [Given(path, "store")]:
-        raise SchemaError(
-            f"{path}: expected older files, found a store; see python -m store merge and subset"
-        )
-    return [item for item in given if item.kind in PICKLES]
 
 
 def _given_at(path: Path) -> list[Given]:
@@ -213,7 +206,7 @@ def _given_in(folder: Path) -> list[Given]:
 
 def _kind_in_folder(path: Path) -> str:
     kind = kind_of(path)
-    if kind in PICKLES and not old_suffix(path):
+    if kind in PICKLES and not _old_suffix(path):
         with path.open("rb") as file:
             return kind if file.read(4).startswith(OLD_MAGICS) else "unknown"
     return kind
@@ -230,7 +223,7 @@ def kind_of(path: Path) -> str:
             return kind
     if first[8:9] == b"{" and not _is_text(first):
         return "safetensors"
-    suffix = old_suffix(path)
+    suffix = _old_suffix(path)
     if path.name.lower().endswith(TEXT_SUFFIXES) or (not suffix and _is_text(first)):
         return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"
     try:
@@ -250,7 +243,7 @@ def _is_npz(path: Path) -> bool:
     return bool(names) and all(name.endswith(NPY) for name in names)
 
 
-def old_suffix(path: Path) -> str:
+def _old_suffix(path: Path) -> str:
     """Return the suffix of a file that is called like one of older traces, else ''."""
     name = path.name.lower()
     return next((suffix for suffix in OLD_SUFFIXES if name.endswith(suffix)), "")
@@ -269,7 +262,8 @@ def _is_text(first: bytes) -> bool:
 
 
 def describe(kind: str) -> str:
-    return {"text": "a text file", "unknown": "none of these"}.get(kind, f"a {kind} file")
+    others = {"text": "a text file", "store": "a store", "unknown": "none of these"}
+    return others.get(kind, f"a {kind} file")
 
 
 def short_names(files: Sequence[Path]) -> list[str]:
@@ -302,7 +296,7 @@ def check_apart(out: Path, sources: Sequence[str]) -> None:
     """
     place = out.resolve()
     for source in sources:
-        folders = [path for path in (Path(source), *match_pattern(source)) if path.is_dir()]
+        folders = [path for path in (Path(source), *_match_pattern(source)) if path.is_dir()]
         is_within = any(place.is_relative_to(folder.resolve()) for folder in folders)
         if is_within or out.absolute().match(str(Path(source).absolute())):
             raise SchemaError(

@@ -102,7 +102,7 @@ def _describe(item: Given, max_bytes: int) -> Iterator[str]:
 def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
     """Yield what a file of an older format, or of arrays, holds, as an import reads it."""
     try:
-        traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item)
+        traces = FileReader(keep_attention=False, max_bytes=max_bytes).read(item)
     except SchemaError:
         yield from _describe_arrays(item, open_contents(item, max_bytes))
         return

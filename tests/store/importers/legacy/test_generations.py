@@ -19,8 +19,6 @@ from raw_generations import (
     write_pickle,
 )
 
-from store.cli.main import main
-from store.read.store import TraceStore
 from store.transform.merge import merge_stores
 
 SLOW = pytest.mark.slow
@@ -178,29 +176,20 @@ def test_no_position_is_guessed_behind_a_file_that_cannot_be_read(tmp_path):
     files[1].write_bytes(files[1].read_bytes()[:-40])
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["0", "1"]
-    reason = report.refused[str(files[2])]
+    reason = report.skipped.messages[1]
+    assert reason.startswith(str(files[2]))
     assert f"{files[1]} before it cannot be read; restore that file" in reason
 
 
-def test_a_folder_of_all_generations_gives_a_command_for_each(tmp_path, monkeypatch, capsys):
-    """Copied, each makes a store of its own, and in the end every record is in one."""
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_of_all_generations_makes_a_store_of_the_first(tmp_path):
+    """Each other file is left out, named with its generation."""
     for letter in GENERATIONS:
-        write_files(f"in/{letter}", letter, made(10, letter), per_file=2)
-    assert main(["import", "first.zarr", "in"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    names = ", ".join(f"in/A/batch_000{i}.pkl" for i in range(3))
-    assert f"  imported: 5 raw A without ids files ({names}, ...)" in lines
-    commands = [line.split() for line in lines if line.startswith("python -m store import")]
-    assert len(commands) == 5
-    stores = ["first.zarr"]
-    for command in commands:
-        arguments = [argument.strip("'") for argument in command[3:]]
-        assert main(arguments) == 0
-        stores.append(arguments[1])
-    for letter, path in zip(GENERATIONS, stores, strict=True):
-        for trace, found in zip(made(10, letter), TraceStore.open(path), strict=True):
-            assert_same(found, trace, letter)
+        write_files(tmp_path / "in" / letter, letter, made(4, letter), per_file=2)
+    store, report = imported(tmp_path / "first.zarr", tmp_path / "in")
+    for trace, found in zip(made(4, "A"), store, strict=True):
+        assert_same(found, trace, "A")
+    found = [text.partition("found ")[2].partition(";")[0] for text in report.skipped.messages]
+    assert found == [f"raw {letter}" for letter in "BBCCDDEEFF"]
 
 
 NEIGHBOURS = list(zip(GENERATIONS, "BCDEFA", strict=True))
