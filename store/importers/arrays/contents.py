@@ -129,11 +129,6 @@ class Contents(ABC):
         bytes are missing or contradict what the file says of itself.
         """
 
-    def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
-        """Yield key -> sizes of its first two axes, record by record; () of single values."""
-        for record in self.records(keys, by_row):
-            yield {key: _sizes_of(value) for key, value in record.items()}
-
 
 class Table(Contents):
     """A file whose `rows(keys)` yields the values of these keys, of None all, line by line.
@@ -185,12 +180,6 @@ class Arrays(Contents):
             records = (record_of(partial(self._checked, record)) for record in records)
         yield from records
 
-    def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
-        """Yield them once, for all records: the file says how long they are."""
-        if LIST in {self.keys[key].dtype for key in keys}:
-            return super().sizes(keys, by_row)
-        return iter([{key: self.keys[key].shape[by_row:][:2] for key in keys}])
-
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""
         shapes = {key: self.keys[key].shape for key in keys}
@@ -199,12 +188,6 @@ class Arrays(Contents):
             shown = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
             raise SchemaError(f"expected arrays with one row for each record, found {shown:.300}")
         return lengths.pop()[0]
-
-
-def _sizes_of(value: object) -> Shape:
-    if isinstance(value, list):
-        return (len(value), *_sizes_of(value[0])[:1]) if value else (0,)
-    return tuple(getattr(value, "shape", ()))[:2]
 
 
 def _check_size(array: Any, key: str) -> None:
