@@ -9,7 +9,6 @@ itself; nothing of a file is ever executed.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,20 +149,13 @@ class Table(Contents):
 
 
 class Arrays(Contents):
-    """A file with one whole array for each key; each record is passed through `checked`."""
+    """A file with one whole array for each key."""
 
     is_table = False
 
-    def __init__(
-        self,
-        path: Path,
-        kind: str,
-        arrays: Mapping[str, StoredArray],
-        checked: Callable[[Record], Record] | None = None,
-    ) -> None:
+    def __init__(self, path: Path, kind: str, arrays: Mapping[str, StoredArray]) -> None:
         super().__init__(path, kind, {name: array.key for name, array in arrays.items()})
         self._arrays = arrays
-        self._checked = checked
 
     def read(self, key: str) -> Any:
         return self._arrays[key].read()
@@ -173,12 +165,10 @@ class Arrays(Contents):
         arrays = {key: self.read(key) for key in keys}
         for key, array in arrays.items():
             _check_size(array, key)
-        records: Iterable[Record] = [arrays]
-        if by_row:
-            records = ({key: array[i] for key, array in arrays.items()} for i in range(n_rows))
-        if self._checked is not None:
-            records = (record_of(partial(self._checked, record)) for record in records)
-        yield from records
+        if not by_row:
+            yield arrays
+        for i in range(n_rows):
+            yield {key: array[i] for key, array in arrays.items()}
 
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""

@@ -1,7 +1,6 @@
 """What files of the older formats hold, decided by their content, never by their names."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -24,13 +23,10 @@ Traces = RawTraces | PreprocessedTraces  # of one file
 
 
 class FileReader:
-    """Reads files, of which it holds the last one.
-
-    Neither a file nor the arrays of a record have more than `max_bytes`.
-    """
+    """Reads files of at most `max_bytes`, of which it holds the last one."""
 
     def __init__(self, keep_attention: bool, max_bytes: int) -> None:
-        self._raw_traces = partial(RawTraces, keep_attention=keep_attention, max_bytes=max_bytes)
+        self._keep_attention = keep_attention
         self._max_bytes = max_bytes
         self._last: tuple[Given, Traces] | None = None
 
@@ -59,7 +55,7 @@ class FileReader:
             isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
             for record in content
         ):
-            return self._raw_traces(content)
+            return RawTraces(content, self._keep_attention)
         elif isinstance(content[0], Mapping):
             found = f"a list of {shown_keys(content[0])}"
         else:

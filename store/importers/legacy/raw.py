@@ -143,24 +143,19 @@ class RawTraces:
 
     records: list
     keep_attention: bool  # whether the rows hold the full attention maps
-    max_bytes: int  # of the arrays of one record, at most
 
     def __post_init__(self) -> None:
-        self._first: dict[int, int] = {}
-        distinct = {id(record): record for record in self.records}
-        # one that is there a million times is looked at once
-        facts = {key: Facts.of(record) for key, record in distinct.items()}
-        self._facts = [facts[id(record)] for record in self.records]
+        self._facts = list(map(Facts.of, self.records))
         self._generation = _most_common((one.generation for one in self._facts), UNCLEAR)
         self._common_sizes = _most_common((one.sizes for one in self._facts), None)
-        own = [key for key, one in facts.items() if one.generation == self._generation]
-        own_texts = (facts[key].has_text_of_each_token for key in own)
+        own = [i for i, one in enumerate(self._facts) if one.generation == self._generation]
+        own_texts = (self._facts[i].has_text_of_each_token for i in own)
         self._have_text_of_each_token = _most_common(own_texts, None)
         # what a record of the file may be expected to have: some other has it
-        self._keys = frozenset(chain.from_iterable(distinct[key] for key in own))
+        self._keys = frozenset(chain.from_iterable(self.records[i] for i in own))
         # the version that read B alone looked for ids in this order, and stores that it began go on
         order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
-        id_keys = (name for key in own for name in order if name in distinct[key])
+        id_keys = (name for i in own for name in order if name in self.records[i])
         self._id_key = _most_common(id_keys, None)
 
     def __len__(self) -> int:
@@ -190,7 +185,7 @@ class RawTraces:
         """
         record = self.records[i]
         self._check_record(record, i)
-        raw = read_states(record, self.max_bytes)
+        raw = read_states(record)
         n_states = len(raw.states[0])
         tokens, span = _align(record, raw, n_states)
         row: Row = {"question_id": self._question_id(record), "tokens": tokens}
@@ -208,9 +203,6 @@ class RawTraces:
 
     def _check_record(self, record: object, i: int) -> None:
         """Raise SchemaError for what is no record, or not like most of its file."""
-        first = self._first.setdefault(id(record), i)
-        if first != i:
-            raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
             raise SchemaError(f"expected a dict, found {type(record).__name__}")
         facts = self._facts[i]

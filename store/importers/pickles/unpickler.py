@@ -90,14 +90,13 @@ class Unpickler(pickle._Unpickler):
         self._names = BUILDERS | more_names
         self._storage_of = storage_of
         self._n_copied = 0
-        self._n_tensor_bytes = 0
 
     def load(self) -> Any:
         """Return what the next pickle holds."""
         self.memo = {}
         self._hashes: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by container
         value = self._run()
-        check_tree(value, self._parts, self._reader.n_read)
+        check_tree(value, self._parts, self._reader.n_read, self._reader.max_bytes)
         return value
 
     def _run(self) -> Any:
@@ -181,13 +180,7 @@ class Unpickler(pickle._Unpickler):
         if type(function) is not FunctionType or type(arguments) is not tuple:
             raise refused("a call of what is no function")
         self._count_copies(arguments)
-        value = function(*arguments)
-        if isinstance(value, np.ndarray):  # a copy of a view takes all that it shows
-            self._n_tensor_bytes += value.nbytes
-            max_bytes = self._reader.max_bytes
-            if self._n_tensor_bytes > max_bytes:
-                raise too_much(f"tensors of {self._n_tensor_bytes} bytes", max_bytes)
-        self.append(value)
+        self.append(function(*arguments))
 
     def load_build(self) -> None:
         """Set the state of an array, of a dtype or of a graph."""

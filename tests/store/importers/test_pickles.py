@@ -431,6 +431,26 @@ def test_copies_are_counted(written):
     assert "copy" in refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
 
 
+def tenfold(value, n):
+    for _ in range(n):
+        value = [value] * 10
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([np.ones(10_000)] * 100_000, "found arrays of 8000000000 bytes"),
+        (["x" * 1000] * 30_000, "items and characters by references"),
+        (tenfold(1.0, 30), "items and characters by references"),
+    ],
+    ids=["arrays", "texts", "lists"],
+)
+def test_what_is_shown_again_and_again_is_refused(written, value, said):
+    """It would fill the memory of whoever copies it."""
+    assert said in refusal(written(pickle.dumps([{"h": value}])), max_bytes=10**9)
+
+
 def test_endless_values(written):
     """A value that would be endless when shown is not shown."""
     # three times the one before
@@ -607,7 +627,7 @@ def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
     value = [torch.ones(1).expand(1000, 1000) for _ in range(5)]
     path = save({"x": value}, tmp_path / "file.pt", is_zip)
     message = refusal(path, read=read_torch, max_bytes=16_000_000)
-    assert "expected at most 16000000 bytes, found tensors of 20000000 bytes" in message
+    assert "expected at most 16000000 bytes, found arrays of 20000000 bytes" in message
     assert len(read_torch(path, max_bytes=20_000_000)["x"]) == 5
 
 
