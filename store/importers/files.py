@@ -10,11 +10,12 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
 
-from store.errors import CorruptError, NotFoundError, SchemaError
-from store.importers.pickles import kind_of_file
+from store.errors import NotFoundError, SchemaError
+from store.importers.damage import damage
+from store.importers.pickles import GZIP_MAGIC
+from store.importers.pickles.torch_files import LEGACY_MAGIC, ZIP_MAGIC
 
 __all__ = [
     "ARRAYS",
@@ -51,8 +52,12 @@ OLD_SUFFIXES = {  # and the kind of a file that is called so, whatever is in it
     ".pt": "torch",
     ".pth": "torch",
 }
-# of files in folders that are not called so: other pickles begin like texts
-OLD_MAGICS = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+OLD_MAGICS = {  # of files that may be called otherwise: other pickles begin like texts
+    GZIP_MAGIC: "gzip pickle",
+    ZIP_MAGIC: "torch",
+    LEGACY_MAGIC: "torch",
+    **{bytes([0x80, protocol]): "pickle" for protocol in range(2, 6)},
+}
 ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
 PICKLES = ("pickle", "gzip pickle", "torch")
 FOR_OTHERS = {  # kind -> what is to be done with its files
@@ -148,39 +153,17 @@ def _dataset_files(folder: Path) -> tuple[Path, ...]:
 
     The library datasets leaves others there: what it computed (cache-*), shards of older saves.
     """
-    listed = _state_of(folder).get("_data_files")
-    if listed is None:
-        files = sorted(folder.glob("*.arrow"))
-        return tuple(file for file in files if not file.name.startswith("cache-"))
-    entries = listed if isinstance(listed, list) else [listed]
-    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries]
-    return tuple(_data_file(folder, name) for name in names)
-
-
-def _state_of(folder: Path) -> dict[str, Any]:
     path = folder / STATE
-    with path.open("rb") as file:
-        text = file.read(MAX_STATE_BYTES + 1)
-    if len(text) > MAX_STATE_BYTES:
-        raise CorruptError(f"{path}: expected at most {MAX_STATE_BYTES:,} bytes, found more")
-    try:
-        state = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{path}: expected JSON, found {error}; save it again") from error
-    if not isinstance(state, dict):
-        raise CorruptError(f"{path}: expected a JSON object, found {type(state).__name__}")
-    return state
-
-
-def _data_file(folder: Path, name: object) -> Path:
-    """Return a file that the state names, which is in the folder itself."""
-    is_plain = isinstance(name, str) and name == PurePath(name).name and "\\" not in name
-    if is_plain and (folder / str(name)).is_file():
-        return folder / str(name)
-    raise CorruptError(
-        f"{folder / STATE}: expected names of files in its folder, found {name!r:.100}; "
-        "copy the folder again"
-    )
+    with damage(f"names of files in the folder of {path}"), path.open("rb") as file:
+        listed = json.loads(file.read(MAX_STATE_BYTES)).get("_data_files")
+        if listed is None:
+            found = sorted(folder.glob("*.arrow"))
+            return tuple(one for one in found if not one.name.startswith("cache-"))
+        files = [folder / entry["filename"] for entry in listed]
+        others = [one.name for one in files if one.parent != folder or not one.is_file()]
+        if others:
+            raise ValueError(others[0])
+        return tuple(files)
 
 
 def _given_in(folder: Path) -> list[Given]:
@@ -192,7 +175,7 @@ def _given_in(folder: Path) -> list[Given]:
         if path.is_dir():
             given += _given_at(path) if not path.is_symlink() else []
             continue
-        kind = _kind_in_folder(path) if path.is_file() else "unknown"  # a pipe, a link to nothing
+        kind = kind_of(path) if path.is_file() else "unknown"  # a pipe, a link to nothing
         if kind == "npy":
             arrays.append(path)
         elif kind == "JSON lines":
@@ -202,14 +185,6 @@ def _given_in(folder: Path) -> list[Given]:
     if arrays:
         given.append(Given(folder, "npy", tuple(arrays)))
     return given or tables
-
-
-def _kind_in_folder(path: Path) -> str:
-    kind = kind_of(path)
-    if kind in PICKLES and not _old_suffix(path):
-        with path.open("rb") as file:
-            return kind if file.read(4).startswith(OLD_MAGICS) else "unknown"
-    return kind
 
 
 def kind_of(path: Path) -> str:
@@ -226,10 +201,8 @@ def kind_of(path: Path) -> str:
     suffix = _old_suffix(path)
     if path.name.lower().endswith(TEXT_SUFFIXES) or (not suffix and _is_text(first)):
         return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"
-    try:
-        kind = kind_of_file(path)
-    except CorruptError:
-        return OLD_SUFFIXES.get(suffix, "unknown")
+    named = OLD_SUFFIXES.get(suffix, "unknown")
+    kind = next((OLD_MAGICS[magic] for magic in OLD_MAGICS if first.startswith(magic)), named)
     may_be_npz = kind == "torch" and not suffix
     return "npz" if may_be_npz and _is_npz(path) else kind
 

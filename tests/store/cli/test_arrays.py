@@ -184,7 +184,11 @@ def test_rows_of_an_npz_become_traces(run, features):
     status, out, _ = run(
         "o.zarr", "f.npz", "--map", "hs_last=layers,label=y,question_id=qid,extra=extra"
     )
-    assert (status, out) == (0, "o.zarr: 7 traces\n  labels: 3 hallucinations, 4 right\n")
+    repeated = "  3 of a question that had one before\n"
+    assert (status, out) == (
+        0,
+        f"o.zarr: 7 traces\n{repeated}  labels: 3 hallucinations, 4 right\n",
+    )
     store = TraceStore.open("o.zarr")
     assert list(store.ids[:3]) == ["q0", "q0#2", "q1"]
     assert store.schema.columns["hs_last"].axis_names == ("layers", "hidden")
@@ -1024,4 +1028,4 @@ def test_a_saved_dataset_is_the_files_that_its_state_names(saved, state, names):
 def test_a_state_that_names_other_files_is_refused(run, saved, state):
     """In one line, and nothing outside the folder is read."""
     (saved / "state.json").write_text(state)
-    assert "state.json: expected" in run.refused("o.zarr", "ds", "--map", "trace_id=id")
+    assert "ds/state.json" in run.refused("o.zarr", "ds", "--map", "trace_id=id")
