@@ -6,7 +6,7 @@ from importlib.metadata import version
 from store.errors import SchemaError
 from store.format.schema import Column
 from store.importers.arrays.mapping import Mapped, column_of
-from store.importers.damage import DAMAGE, one_line
+from store.importers.damage import DAMAGE
 from store.importers.files import Given
 from store.importers.legacy.contents import FileReader, Traces, survey_files
 from store.importers.legacy.preprocessed import GraphTraces, Partners, PreprocessedTraces
@@ -135,18 +135,7 @@ class ImportSource(FileSource):
         place = (item, i)
         if place in self._partners.joined and self._kind:
             return None
-        try:
-            row = traces.row(i)
-        except DAMAGE as error:
-            if place not in self._partners.sequence_of or not self._kind:
-                raise
-            sequence, _ = self._partners.sequence_of[place]
-            self._leave_out(
-                f"{item.path}, record {i}: {one_line(error)}; its sequence in {sequence.path} is "
-                "kept without graphs"
-            )
-            row = {}
-        row = self._partners.join(row, place)
+        row = self._partners.join(traces.row(i), place)
         if self._kind.endswith(WITHOUT_IDS):
             _set_position(row, self._first_position + i)
         if row["question_id"] is None:

@@ -59,21 +59,15 @@ class Sizes(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a record shows of itself; each is None where its parts do not fit together.
-
-    Records of one version of the extractor have texts of the same part: a list that happens to have
-    the length of another part is damaged.
-    """
+    """What a record shows of itself; each is None where its parts do not fit together."""
 
     generation: str | None  # "raw A" to "raw F"
     sizes: Sizes | None
-    has_text_of_each_token: bool | None  # of each id that it holds
 
     @classmethod
     def of(cls, record: object) -> "Facts":
         """Return what a record shows, whatever it is."""
-        texts = _attempt(_has_text_of_each_token, record)
-        return cls(_attempt(_generation_of, record), _attempt(_sizes_of, record), texts)
+        return cls(_attempt(_generation_of, record), _attempt(_sizes_of, record))
 
 
 def _attempt(function: Callable[[Any], T], record: Any) -> T | None:
@@ -109,11 +103,7 @@ def _per_layer(record: Mapping) -> str | None:
         return "raw E" if n_tokens else None
     if n_tokens > n_states:
         return None
-    n_texts = n_states
-    if "tokens_decoded" in record:
-        n_texts = len(fields.texts(record, "tokens_decoded"))
-    is_prompt_known = "prompt_length" in record or n_texts < n_states
-    return "raw F with prompt lengths" if is_prompt_known else "raw F"
+    return "raw F"
 
 
 def _sizes_of(record: Mapping) -> Sizes | None:
@@ -125,10 +115,6 @@ def _sizes_of(record: Mapping) -> Sizes | None:
     if n_more not in (0, 1):  # 1: the embedding's
         return None
     return Sizes(n_layers, array.shape[-1], str(array.dtype))
-
-
-def _has_text_of_each_token(record: Mapping) -> bool:
-    return len(record["tokens_decoded"]) == len(record["tokens"])
 
 
 def _most_common(items: Iterable[T | None], default: U) -> T | U:
@@ -149,13 +135,9 @@ class RawTraces:
         self._generation = _most_common((one.generation for one in self._facts), UNCLEAR)
         self._common_sizes = _most_common((one.sizes for one in self._facts), None)
         own = [i for i, one in enumerate(self._facts) if one.generation == self._generation]
-        own_texts = (self._facts[i].has_text_of_each_token for i in own)
-        self._have_text_of_each_token = _most_common(own_texts, None)
         # what a record of the file may be expected to have: some other has it
         self._keys = frozenset(chain.from_iterable(self.records[i] for i in own))
-        # the version that read B alone looked for ids in this order, and stores that it began go on
-        order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
-        id_keys = (name for i in own for name in order if name in self.records[i])
+        id_keys = (name for i in own for name in ID_KEYS if name in self.records[i])
         self._id_key = _most_common(id_keys, None)
 
     def __len__(self) -> int:
@@ -191,7 +173,7 @@ class RawTraces:
         row: Row = {"question_id": self._question_id(record), "tokens": tokens}
         row |= self._texts(record)
         if "tokens_decoded" in self._keys:
-            row["token_texts"], span = _token_texts(record, span)
+            row["token_texts"] = _token_texts(record, span)
         if span.prompt_len is not None:
             row["prompt_len"] = np.int32(span.prompt_len)
             row["answer_len"] = np.int32(n_states - span.prompt_len)
@@ -216,11 +198,6 @@ class RawTraces:
             raise SchemaError(
                 "expected {} layers of hidden_states and {} of attentions like most of its file, "
                 "found {} and {}".format(*common.n_layers, *facts.sizes.n_layers)
-            )
-        if facts.has_text_of_each_token not in (None, self._have_text_of_each_token):
-            raise SchemaError(
-                "tokens_decoded: expected texts of the same tokens as in most of its file, "
-                f"found {len(record['tokens_decoded'])} beside {len(record['tokens'])} tokens"
             )
 
     def _question_id(self, record: Mapping) -> str | None:
@@ -280,10 +257,12 @@ def _optional(record: Mapping, key: str) -> int | None:
     return fields.integer(record, key) if key in record else None
 
 
-def _token_texts(record: Mapping, span: Span) -> tuple[str, Span]:
-    """Return a JSON list of T texts, and the span with the prompt's length if they tell it."""
+def _token_texts(record: Mapping, span: Span) -> str:
+    """Return a JSON list of T texts: one of each token that has an id, empty ones of others."""
     texts = fields.texts(record, "tokens_decoded")
-    n_before = span.n_whole - len(texts)
-    if span.prompt_len is None and 0 < n_before < span.n_whole:
-        span = Span(span.n_states, span.n_whole, n_before)
-    return json.dumps(span.align_texts(texts), ensure_ascii=False), span
+    n_tokens = len(fields.integers(record, "tokens"))
+    if len(texts) != n_tokens:
+        raise SchemaError(
+            f"tokens_decoded: expected a text of each of {n_tokens} tokens, found {len(texts)}"
+        )
+    return json.dumps(span.align_texts(texts), ensure_ascii=False)

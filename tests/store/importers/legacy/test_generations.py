@@ -225,20 +225,3 @@ def test_the_reason_is_told_wherever_the_record_stands(tmp_path, i):
     assert len(store) == 2
     [message] = report.skipped.messages
     assert f"a.pkl, record {i}: expected the key 'attentions', found ['generated_answer" in message
-
-
-def test_texts_of_the_answer_alone_tell_where_it_begins(tmp_path):
-    """Also beside the ids of the whole sequence."""
-    traces = made(4, "F")
-    records = [trace.record("F") for trace in traces]
-    for trace, record in zip(traces, records, strict=True):
-        del record["tokens_decoded"][: trace.prompt_len]
-    write_pickle(tmp_path / "a.pkl", records)
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert report.whole
-    for trace, found in zip(traces, store, strict=True):
-        p = trace.prompt_len
-        assert (int(found["prompt_len"]), int(found["answer_len"])) == (p, trace.n_kept)
-        kept = trace.texts[p : p + trace.n_kept]
-        assert json.loads(found["token_texts"]) == [""] * p + kept
-        assert np.array_equal(found["tokens"], trace.expected("F")["tokens"])
