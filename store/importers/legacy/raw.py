@@ -35,7 +35,7 @@ WITHOUT_IDS = " without ids"  # the end of a kind whose records are known by the
 ID_KEYS = ("question_id", "global_example_id")  # example_id is that of a batch: others have it too
 ANSWER_KEYS = ("generated_answer_clean", "generated_answer")
 WITH_QUESTIONS = ("raw A", "raw B", "raw C")
-CUT_KEYS = ("tokens_before_cutoff", "tokens_after_cutoff")
+CUT_KEYS = ("tokens_full", "cutoff_method", "tokens_before_cutoff", "tokens_after_cutoff")
 NUMBERED_KEYS = ("question", "prompt_length", "global_example_id")  # of generation C
 
 T = TypeVar("T")
@@ -85,11 +85,9 @@ def _by_step(record: Mapping) -> str | None:
     steps = [np.shape(step) for step in record["hidden_states"][0]]
     prompt_len = steps[0][1]
     n_states = sum(shape[1] for shape in steps)
-    if "tokens_full" in record:
-        return "raw B"
     n_tokens = len(fields.integers(record, "tokens"))
     if n_tokens == n_states + 1:
-        is_cut = not record.keys().isdisjoint(("cutoff_method", *CUT_KEYS))
+        is_cut = not record.keys().isdisjoint(CUT_KEYS)
         return "raw B" if is_cut else "raw A"
     if n_tokens != n_states + 1 - prompt_len:
         return None
@@ -231,26 +229,9 @@ def _align(record: Mapping, raw: RawStates, n_states: int) -> tuple[np.ndarray, 
         span = Span.per_layer(n_states, len(tokens), _optional(record, "prompt_length"))
         return span.align_tokens(tokens), span
     span = Span.by_step(n_states, raw.prompt_len)
-    n_kept, n_cut = _cut(record)
-    span.check_cut(n_kept)
-    if "tokens_full" not in record:
-        return span.align_tokens(fields.integers(record, "tokens")), span
-    tokens_or_none = fields.integers(record, "tokens") if "tokens" in record else None
-    full = fields.integers(record, "tokens_full")
-    return span.align_uncut(full, tokens_or_none, n_cut), span
-
-
-def _cut(record: Mapping) -> tuple[int | None, int | None]:
-    """Return the answer's tokens that were kept and that were cut off, None where not given.
-
-    Without a cut the two numbers say nothing.
-    """
-    if record.get("cutoff_method") == "none":
-        return None, None
-    n_kept, n_cut = (_optional(record, key) for key in CUT_KEYS)
-    if n_cut is not None and n_cut < 0:
-        raise SchemaError(f"tokens_after_cutoff: expected no negative number, found {n_cut}")
-    return n_kept, n_cut
+    if record.get("cutoff_method") != "none":  # without a cut the number says nothing
+        span.check_cut(_optional(record, "tokens_before_cutoff"))
+    return span.align_tokens(fields.integers(record, "tokens")), span
 
 
 def _optional(record: Mapping, key: str) -> int | None:

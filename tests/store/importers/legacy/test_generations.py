@@ -89,19 +89,6 @@ def test_full_maps_come_in_as_well(tmp_path, letter):
     assert np.array_equal(found.reshape(maps.shape), maps)
 
 
-@pytest.mark.parametrize("number", range(1, 8))
-def test_tokens_of_the_answer_alone_beside_all_that_were_made(tmp_path, number):
-    """The sequence with what was cut off has the prompt's; without a cut its two numbers say
-    nothing."""
-    trace = Generated(number, numbered=True)
-    answer = trace.record("B")["tokens"][trace.prompt_len :]
-    numbers = {"tokens_before_cutoff": 9, "tokens_after_cutoff": 9}
-    record = trace.record("B") | {"tokens": answer, "cutoff_method": "none"} | numbers
-    write_pickle(tmp_path / "a.pkl", [record])
-    store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert_same(store[0], trace, "B")
-
-
 def test_later_files_of_the_first_generation_have_ids(tmp_path):
     traces = made(5, "A", numbered=True)
     write_files(tmp_path / "in", "A", traces[2:])

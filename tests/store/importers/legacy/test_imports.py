@@ -187,7 +187,7 @@ CHANGES = {  # letter of the generation, what is changed, and what is said of it
         *("E", {"prompt_length": lambda v: 9}),
         "prompt_length: expected 2, the 3 states before the 1 tokens of the answer, found 9",
     ),
-    "a negative cut": ("B", {"tokens_after_cutoff": lambda v: -1}, "expected no negative number"),
+    "another cut": ("B", {"tokens_before_cutoff": lambda v: -1}, "tokens_before_cutoff: expected"),
     "maps that see less": (
         *("B", {"attentions": lambda v: [[x[..., :-1] for x in steps] for steps in v]}),
         "attentions: expected 2 heads that see 2 tokens of 2, in float16, found shape (2, 2, 1)",
