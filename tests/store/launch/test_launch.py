@@ -194,6 +194,7 @@ def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
         ("-- merge o.zarr x", "expected import or extract behind --, found 'merge'"),
         ("-- import o.zarr x --part 1/2", "expected none behind --"),
         ("-- import --inspect x", "--inspect makes no store"),
+        ("-- import --map y=y o.zarr x", "expected OUT right behind import, found '--map'"),
         ("-- import s.zarr/o.zarr x --map y=y", "s.zarr is one; choose another"),
         ("--address a:1 -- import o.zarr x", "--address is for --engine ray and dask"),
         ("--print -- import o.zarr x", "--print is for --engine slurm"),
