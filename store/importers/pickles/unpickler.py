@@ -7,7 +7,7 @@ dicts, sets, arrays and dtypes only.
 """
 
 import pickle
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import chain
 from types import FunctionType
@@ -94,7 +94,6 @@ class Unpickler(pickle._Unpickler):
     def load(self) -> Any:
         """Return what the next pickle holds."""
         self.memo = {}
-        self._hashes: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by container
         value = self._run()
         check_tree(value, self._parts, self._reader.n_read, self._reader.max_bytes)
         return value
@@ -215,7 +214,7 @@ class Unpickler(pickle._Unpickler):
 
     def _set_items(self, keys: list, values: list) -> None:
         container = self._container(dict)
-        check_keys(keys, self._hashes[id(container)])
+        check_keys(keys)
         container.update(zip(keys, values, strict=True))
 
     def load_dict(self) -> None:
@@ -226,12 +225,12 @@ class Unpickler(pickle._Unpickler):
     def load_additems(self) -> None:
         items = self.pop_mark()
         container = self._container(set)
-        check_keys(items, self._hashes[id(container)])
+        check_keys(items)
         container.update(items)
 
     def load_frozenset(self) -> None:
         items = self.pop_mark()
-        check_keys(items, Counter())
+        check_keys(items)
         self.append(frozenset(items))
 
     def load_put(self) -> None:
