@@ -10,7 +10,7 @@ from store.cli.arguments import as_called, path
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
-from store.labels.report import one_class_warning, stored_counts
+from store.labels.report import label_lines
 from store.launch.completed_parts import find_parts, numbers_text, read_record, record_path
 from store.read.store import TraceStore
 from store.reports import count, say, size_text
@@ -107,9 +107,7 @@ class Merge(Command):
             what = "columns left out that" if self.shared else "fields that"
             lines.append(f"  {what} some of the stores lack: {', '.join(lacking):.500}")
         if self.parts:
-            counts = stored_counts(store)
-            lines += [] if counts is None else [*counts.lines, *one_class_warning(counts)]
-            lines += _left_out_lines(sources)
+            lines += [*label_lines(store), *_left_out_lines(sources)]
         for line in lines:
             say(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
         return 0

@@ -21,7 +21,6 @@ class FileReport:
     """What became of an import."""
 
     rows: int = 0  # traces written
-    unlabelled: int = 0  # of them
     not_finite: int = 0  # of them, with a NaN or an infinity in an array
     repeated: int = 0  # of them, of a question that had one before
     skipped: LeftOut = field(default_factory=LeftOut)  # files, records and requests in no row
@@ -38,7 +37,6 @@ class FileReport:
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
         numbers = [
-            (self.unlabelled, "without a label"),
             (self.repeated, "of a question that had one before"),
             (self.not_finite, "with a NaN or an infinity (kept)"),
         ]
@@ -55,7 +53,6 @@ class FileReport:
 
     def count_row(self, row: Mapping[str, Any]) -> None:
         self.rows += 1
-        self.unlabelled += bool(row.get("label", 0) < 0)
         # nothing predicted the first token: its log-probability is NaN
         numbers = [value[1:] if name == "logprob" else value for name, value in row.items()]
         self.not_finite += not all(map(_is_finite, numbers))
@@ -86,7 +83,7 @@ class FileReport:
         """Count again, from so many rows on that are there."""
         self.rows = n_rows
         self.skipped = LeftOut()
-        self.bytes_done = self.unlabelled = self.not_finite = 0
+        self.bytes_done = self.not_finite = 0
 
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""

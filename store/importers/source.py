@@ -265,9 +265,6 @@ class FileSource(Source):
         for name, question_id, trace_id in ids:
             if name != names[-1]:  # the last file is read again, and gives its ids again
                 self._numbers.add(question_id, trace_id)
-        if "label" in self.schema.columns:
-            labels = begun.read_arrays(range(start), ["label"]).numbers("label")
-            self.report.unlabelled = int((labels < 0).sum())
         return names
 
     def _rows_of(self, item: Given, n_committed: int) -> Iterator[tuple[str, Row]]:

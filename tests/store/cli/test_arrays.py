@@ -338,7 +338,8 @@ def test_json_lines_become_traces(run, tmp_path):
     status, out, _ = run("o.zarr", "t.jsonl", "--map", mapped)
     assert status == 1
     lines = out.splitlines()
-    assert lines[:3] == ["o.zarr: 2 traces", "  1 without a label", "  4 files or records left out"]
+    assert lines[:2] == ["o.zarr: 2 traces", "  4 files or records left out"]
+    assert "  1 without a label" in lines
     assert "t.jsonl, record 2: trace_id: expected a new id, found 'b' again" in lines
     assert any("record 3" in line and "expected shape (2, 8)" in line for line in lines)
     assert any("record 4" in line and "found none" in line for line in lines)

@@ -110,7 +110,7 @@ def test_files_of_any_name_are_read_and_labelled_by_scores(tmp_path):
         Trace(i).assert_in(found)
     assert [int(found["label"]) for found in store] == [1, 0, -1, -1, -1, -1, -1]
     assert [found["source_file"] for found in store] == ["a.dat"] * 4 + ["b.pkl.gz"] * 3
-    assert (report.rows, report.unlabelled, report.scores_unused, report.whole) == (7, 5, 1, True)
+    assert (report.rows, report.scores_unused, report.whole) == (7, 1, True)
 
 
 def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
@@ -125,7 +125,7 @@ def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
     assert store["only"]["hidden_states"].shape == (0, L, D)
     assert [int(found["label"]) for found in store] == [1, 0, -1, -1, 1, 1]
     assert store.provenance["attn_threshold"] == 0
-    assert (report.rows, report.repeated, report.unlabelled) == (6, 1, 2)
+    assert (report.rows, report.repeated) == (6, 1)
 
 
 def test_a_threshold_is_found_on_the_safe_side(tmp_path):
@@ -301,7 +301,7 @@ def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop)
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == list(whole.ids)
     assert bytes_of(store) == bytes_of(whole)
-    for name in ("rows", "repeated", "unlabelled"):
+    for name in ("rows", "repeated"):
         assert getattr(report, name) == getattr(wanted, name)
 
 
