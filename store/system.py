@@ -16,7 +16,6 @@ __all__ = [
     "SYNC_THREADS",
     "available_cores",
     "copy_threads",
-    "drop_from_cache",
     "end_with_parent",
     "read_at_random",
     "read_in_order",
@@ -65,13 +64,6 @@ def read_in_order(fd: int) -> None:
     """Expect reads as of any file."""
     if _has_advice:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
-
-
-def drop_from_cache(fd: int, start: int, n_bytes: int) -> bool:
-    """Have bytes of an open file leave the page cache; return whether the system can."""
-    if _has_advice:
-        os.posix_fadvise(fd, start, n_bytes, os.POSIX_FADV_DONTNEED)
-    return _has_advice
 
 
 def end_with_parent(parent: int, by: int = signal.SIGTERM) -> None:

@@ -35,7 +35,6 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "store/cli/test_plan.py",
     "store/sources/huggingface",
     "store/importers/legacy",
-    "store/sources/plan/test_sample.py",
     "store/transform/test_merge.py",
     "store/labels/test_relabel.py",
     "store/transform/test_subset.py",

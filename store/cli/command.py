@@ -14,12 +14,12 @@ a wrong argument.
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from store.errors import SchemaError
 
-__all__ = ["Command", "Heading", "argument", "flag", "option", "optional"]
+__all__ = ["Command", "Heading", "argument", "flag", "option"]
 
 
 class Heading(str):
@@ -84,11 +84,6 @@ def flag(text: str, *, name: str = "", either: str = "", **settings: Any) -> Any
     return Option({"action": "store_true", "help": text, **settings}, name, either)
 
 
-def optional(given: Any, **settings: Any) -> Any:
-    """An option of another command that need not be given here."""
-    return replace(given, required=False, settings=given.settings | settings)
-
-
 class Command(argparse.Namespace):
     """What a command was asked for; `run` does it."""
 
@@ -102,13 +97,13 @@ class Command(argparse.Namespace):
         raise NotImplementedError
 
     def given(self, *attributes: str) -> list[str]:
-        """Those of some options, or of all, that have another value than by default, as typed."""
+        """Those of some options that have another value than by default, as typed."""
         return [
             found.typed(attribute)
             for attribute, found in self._declared().items()
             if isinstance(found, Option)
             and found.name is not None
-            and attribute in (attributes or vars(self))
+            and attribute in attributes
             and getattr(self, attribute) != found.default
         ]
 

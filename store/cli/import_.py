@@ -19,7 +19,7 @@ from store.importers.files import (
     check_apart,
     describe,
     find_given,
-    find_older,
+    of_older_formats,
 )
 from store.importers.legacy import ImportSource
 from store.importers.openhaldet import OpenHalDetSource, is_openhaldet
@@ -50,8 +50,7 @@ question_id. Numbers and texts of other keys, one a trace, come along (--fields)
 Raw traces of six generations, A to F (docs/import.md), are read: states by step or per layer,
 tokens of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1.
 Files without question ids are numbered: the position over all files, sorted by name. Each
-generation makes a store of its own; of a folder with several, the commands for the others are
-printed.
+generation makes a store of its own; of a folder with several, files of others are left out.
 
 Stopped, the same command continues where it stopped. Exit status 0: all read; 1: some files or
 records were left out; 75: a part (--part) failed that may succeed if it is tried again, e.g. on a
@@ -130,7 +129,7 @@ class Import(Command):
         space = SpaceCheck(self.store, share, LOOK_AFTER, ignore=self.ignore_space)
         with Progress(share) as progress:
             store = build_store(self.store, source, progress, command=self.typed, space=space)
-        options.publish_part(self, store, report.n_left_out)
+        options.publish_part(self, store, report.skipped.n)
         lines = [report.summary(self.store), *source.fields.remarks(), *label_lines(store)]
         say(as_called("\n".join(lines)))
         return int(not report.whole)
@@ -155,13 +154,10 @@ def find_sources(args: Command) -> tuple[list[Given], bool]:
     if args.map is not None or args.requests is not None:
         return given, False
     arrays = [item for item in given if item.kind in ARRAYS]
-    older = [item for item in given if item.kind in PICKLES]
-    if older or not arrays:
-        if not older:
-            _check_older(given)
+    if not arrays or any(item.kind in PICKLES for item in given):
         if args.layers is not None:
             raise SchemaError("--layers: expected --map or files of vLLM; leave it out")
-        return find_older(args.sources), True
+        return of_older_formats(given, args.sources), True
     if len(arrays) == len(given) and (_is_vllm(arrays[0]) or all(map(is_openhaldet, arrays))):
         return given, False
     raise SchemaError(
@@ -175,18 +171,6 @@ def _is_vllm(item: Given) -> bool:
         return is_vllm(item)
     except DAMAGE:  # it is reported as the file is read
         return item.kind == "safetensors"
-
-
-def _check_older(given: Sequence[Given]) -> None:
-    """Raise SchemaError for a text file and others that hold no older traces."""
-    for item in given:
-        if item.kind == "text":
-            advice = "see python -m store label for scores, python -m store extract for questions"
-        elif item.kind == "JSON lines":
-            advice = f"python -m store import --inspect {item.path} proposes a --map"
-        else:
-            continue
-        raise SchemaError(f"{item.path}: expected traces, found {describe(item.kind)}; {advice}")
 
 
 def import_source(args: Command) -> FileSource:

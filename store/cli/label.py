@@ -14,8 +14,7 @@ from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
 from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.rule import ScoreTable
-from store.labels.score_file import read_scores
-from store.read.notes import notes_path
+from store.read.notes import notes_path, read_notes
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
 from store.traces.label_keys import LABEL_NAMES_KEY
@@ -167,9 +166,9 @@ def _read_table(args: Label) -> ScoreTable | None:
         args.refuse(
             "says how a file of scores is read: give it with --scores", *options.COLUMN_OPTIONS
         )
-        table: ScoreTable | None = read_scores(
-            notes_path(args.store), label_column="label", last_counts=True
-        )
+        file = notes_path(args.store)
+        noted = {name: float(note.label) for name, note in read_notes(file).items() if note.label}
+        table: ScoreTable | None = ScoreTable(str(file), "label", "label", by_trace=noted)
     else:
         table = options.read_given_scores(args)
     if table is not None and table.kind == "label" and args.score_threshold is not None:

@@ -1,7 +1,6 @@
 """`python -m store launch`: an import or an extraction in parts, and the merge of them."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -32,9 +31,10 @@ IN_PARTS = ("import", "extract")
 
 
 EXAMPLES = """\
-COMMAND is an import or an extraction as it would be typed for one store, without --part. Its parts
-are made in OUT.parts, each with a log and, once it is whole, a completion record; then they are
-merged. Cut finer than there are workers, 4 to 16 parts for each: the last ones then end together.
+COMMAND is an import or an extraction as it would be typed for one store, without --part, with OUT
+right behind its name. Its parts are made in OUT.parts, each with a log and, once it is whole, a
+completion record; then they are merged. Cut finer than there are workers, 4 to 16 parts for each:
+the last ones then end together.
 
   processes   this machine; the cores are shared out, and with --gpus-per-part the GPUs
   ray, dask   the cluster at --address, or one on this machine that ends with the command
@@ -150,6 +150,8 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         raise SchemaError("--part: expected none behind --, the launch numbers the parts itself")
     if getattr(args, "inspect", False):
         raise SchemaError("--inspect makes no store; run it without launch")
+    if path(arguments[1]) != args.store:
+        raise SchemaError(f"expected OUT right behind {args.command}, found {arguments[1]!r:.80}")
     arguments_sha256 = arguments_digest(args)
     if args.command == "import":
         check_apart(args.store, args.sources)
@@ -159,10 +161,8 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
             f"--parts: expected at most {n_inputs:,}, as many as there are {noun}, found "
             f"{n_parts:,}"
         )
-    out = _out_index(arguments, args)
     return Job(
-        before=tuple(arguments[1:out]),
-        after=tuple(arguments[out + 1 :]),
+        arguments=tuple(arguments[2:]),
         out=args.store.absolute(),
         key=JobKey(args.command, arguments_sha256, inputs_sha256, n_parts),
         folder=Path.cwd(),
@@ -178,17 +178,6 @@ def _present_inputs(args: Command) -> tuple[str, int, str]:
         return file_digest(args.questions), len(read_asked(args).questions), "questions"
     given, _ = find_sources(args)
     return digest_given(given), len(given), "files"
-
-
-def _out_index(arguments: Sequence[str], args: Command) -> int:
-    """Which argument is OUT: the one that, replaced, changes it."""
-    other = Path("/") / os.urandom(8).hex()
-    for index, word in enumerate(arguments):
-        if path(word) == args.store:
-            replaced = [*arguments[:index], str(other), *arguments[index + 1 :]]
-            if parse(replaced).store == other:
-                return index
-    raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
 
 
 def _workers(args: Launch, n_left: int) -> Workers:
@@ -238,7 +227,7 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
 
 def _merge_arguments(job: Job) -> list[str]:
     arguments = ["merge", str(job.out), "--parts", str(parts_folder(job.out))]
-    return arguments + ["--ignore-space"] * ("--ignore-space" in job.before + job.after)
+    return arguments + ["--ignore-space"] * ("--ignore-space" in job.arguments)
 
 
 def _merge(job: Job) -> int:

@@ -36,7 +36,7 @@ COMMANDS = {
     "export": "write texts and numbers of traces to a CSV, JSON lines or Parquet file",
     "extract": "make a store of a model's answers",
     "record": "record traces of a model that vLLM serves",
-    "plan": "what an extraction or a training will need: bytes, files, memory, time",
+    "plan": "what an extraction will need: bytes, memory, time",
     "launch": "import or extract in parts, on many processes or machines",
     "push": "copy a store into a bucket, or append to the one that is there",
     "pull": "make a store of one in a bucket",

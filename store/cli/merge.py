@@ -1,7 +1,6 @@
 """`python -m store merge`."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +10,8 @@ from store.cli.arguments import as_called, path
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
-from store.labels.report import stored_counts
+from store.labels.report import label_lines
 from store.launch.completed_parts import find_parts, numbers_text, read_record, record_path
-from store.launch.task import last_lines
 from store.read.store import TraceStore
 from store.reports import count, say, size_text
 from store.transform.merge import merge_stores
@@ -23,7 +21,6 @@ from store.write.space import bytes_under, check_space, same_disk
 
 __all__ = ["Merge", "check_new_space"]
 
-NUMBER = re.compile(r"\d[\d.,]*")
 SMALL_SHARD_BYTES = 16 * 1024 * 1024
 EXAMPLES = """\
 The stores must have the same columns but for fields, which are empty (texts) or NaN where a store
@@ -110,9 +107,7 @@ class Merge(Command):
             what = "columns left out that" if self.shared else "fields that"
             lines.append(f"  {what} some of the stores lack: {', '.join(lacking):.500}")
         if self.parts:
-            counts = stored_counts(store)
-            lines += [] if counts is None else counts.lines
-            lines += [*_left_out_lines(sources), *_part_warnings(sources)]
+            lines += [*label_lines(store), *_left_out_lines(sources)]
         for line in lines:
             say(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
         return 0
@@ -142,18 +137,6 @@ def _choose_sources(args: Merge) -> list[Path] | None:
         if not args.partial:
             return None
     return [part.path for part in found.parts]
-
-
-def _part_warnings(parts: Sequence[Path]) -> list[str]:
-    """What the logs of parts warn of, each once whatever its numbers, with how many parts do."""
-    found: dict[str, list[str]] = {}
-    for part in parts:
-        lines = last_lines(part.with_suffix(".log"), sys.maxsize)
-        warned = {NUMBER.sub("0", line): line for line in lines if line.startswith("warning: ")}
-        for text, line in warned.items():
-            found.setdefault(text, []).append(line)
-    n_parts = count(len(parts), "part")
-    return [f"{lines[0]} (so in {len(lines):,} of {n_parts})" for lines in found.values()]
 
 
 def _left_out_lines(parts: Sequence[Path]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m store plan`: what an extraction or a training will need, before it runs.
+"""`python -m store plan`: what an extraction will need, before it runs.
 
 transformers and torch are imported when it runs.
 """
@@ -11,87 +11,55 @@ from typing import TYPE_CHECKING
 
 from store.cli import options
 from store.cli.arguments import as_called, path, positive
-from store.cli.command import argument, flag, option, optional
+from store.cli.command import argument, option
 from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked, settings
-from store.errors import IncompleteError, SchemaError
+from store.errors import SchemaError
 from store.extras import needs_extra
-from store.read.store import TraceStore
 from store.reports import LeftOut, count, say
-from store.write.build import check_new, unfinished
+from store.write.build import check_new
 
 if TYPE_CHECKING:
-    from store.sources.plan.extraction import ExtractionPlan
-    from store.sources.plan.measures import Sample
-    from store.sources.plan.training import TrainingPlan
+    from store.sources.plan import ExtractionPlan, Sample
     from store.sources.questions import Question
 
 __all__ = ["Plan"]
 
-EXTRACT_BATCH = 16  # of `extract`
-TRAIN_BATCH = 32  # of `train`
 WEIGHTS = ("*.safetensors", "*.bin")
-TRAIN_OPTIONS = {"--train", "--workers", "--columns", "--batch-size", "--json"}
 EXAMPLES = """\
-an extraction: give the options that python -m store extract will get. Nothing is written, and no
-weights are needed: the model's configuration and its tokenizer are read, from a directory, a
-config.json, or the cache of Hugging Face. Nothing is downloaded. Bytes are those of the files, to
-1% where lengths are known: where answers are given, or as long as in a sample (--sample). Without
-either, every answer counts as --max-new-tokens, so that all numbers are upper bounds.
+Give the options that python -m store extract will get. Nothing is written, and no weights are
+needed: the model's configuration and its tokenizer are read, from a directory or the cache of
+Hugging Face. Nothing is downloaded. Bytes are those of the values; compressed columns take less. If
+answers are not given, each counts as --max-new-tokens, so that all numbers are upper bounds, or
+with --sample as those of a sample.
 
   --sample N asks the model N questions, spread over FILE, and writes nothing: it tells the time of
   a question on this machine, and how long answers are.
   --workers N are so many parts (extract --part K/N) at once, each with a device of its own.
-
-a training (--train): PATH is a store. --columns are those that are read, --batch-size the traces in
-a batch of all processes together (default: 32), --workers the processes on this machine. For up to
-3 seconds the store is read at random places, as fast as the disk gives it, past what is in memory.
 
 Exit status 0: the disk of PATH has room; 1: it has not; 2: a mistake.
 
 examples:
   python -m store plan traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\
       --questions triviaqa.jsonl --chat-template --workers 8
-  python -m store plan traces.zarr --model ./model/config.json --questions nq.jsonl \\
-      --columns hs_last,label
   python -m store plan traces.zarr --model ./model --questions nq.jsonl --sample 8 --json
-  python -m store plan traces.zarr --train --columns hidden_states,label
 """
 
 
 class Plan(ExtractOptions):
-    """Say what an extraction will need before it runs, or how to read a store in a training."""
+    """Say what an extraction will need before it runs."""
 
     epilog = EXAMPLES
-    store_path: Path = argument("the store to make; with --train the store to read", "PATH", path)
-    train: bool = flag("plan a training (default: an extraction)")
-    workers: int = option(
-        "parts that are extracted at the same time, or processes that train", "N", positive, 1
-    )
+    store_path: Path = argument("the store to make", "PATH", path)
+    workers: int = option("parts that are extracted at the same time", "N", positive, 1)
     sample: int | None = option(
         "ask the model N questions and measure (default: none, and the time is not known)",
         "N",
         positive,
     )
     json: bool = options.JSON
-    model = optional(ExtractOptions.model)
-    questions = optional(ExtractOptions.questions)
-    # which options were given has to be seen: a training has another default
-    batch_size = optional(ExtractOptions.batch_size, default=None)
 
     def run(self) -> int:
         """Print a plan; return 1 if the disk has no room for it."""
-        if self.train:
-            plan = _plan_training(self)
-            say(json.dumps(plan.to_json()) if self.json else as_called(plan.text()))
-            return 0
-        missing = [f"--{name}" for name in ("model", "questions") if getattr(self, name) is None]
-        if missing:
-            raise SchemaError(
-                f"expected {' and '.join(missing)}, as extract takes them, or --train for a "
-                "training; found none"
-            )
-        if self.batch_size is None:
-            self.batch_size = EXTRACT_BATCH
         check_new(self.store_path)
         found = _plan_extraction(self)
         say(json.dumps(found.to_json()) if self.json else as_called(found.text()))
@@ -101,59 +69,47 @@ class Plan(ExtractOptions):
 def _plan_extraction(args: Plan) -> "ExtractionPlan":
     """Plan from the model's configuration and its tokenizer, and from a sample if one is wanted."""
     with needs_extra("extract"):
+        from torch import cuda
+
         from store.sources.huggingface.kept import check_model, check_questions
         from store.sources.huggingface.load import load_outline, weight_bytes
     from store.labels.grading import rule_columns
     from store.sources.huggingface.prompts import encode_questions
-    from store.sources.plan.extraction import ExtractionPlan
-    from store.sources.plan.machine import read_machine
-    from store.sources.plan.measures import guess_questions, measure_lengths
+    from store.sources.plan import ExtractionPlan, measure_lengths
     from store.write.space import free_bytes
 
     asked = read_asked(args)
     try:
         decoding, kept = settings(args, asked)
-        model, found = load_outline(args.model, args.dtype, maps=kept.needs_maps)
+        model, tokenizer = load_outline(args.model, args.dtype, maps=kept.needs_maps)
         check_model(model, kept.needs_maps)
         config = model.config.get_text_config()
         schema = kept.choose(config, model.dtype, rule_columns(asked.rules)).schema
-        tokenizer = None if isinstance(found, str) else found  # a text says why there is none
-        if tokenizer is None:
-            encoded = guess_questions(asked.questions, asked.template, asked.few_shot)
-        else:
-            prompts = make_prompts(args, asked, model, tokenizer)
-            encoded = encode_questions(asked.questions, prompts)
+        encoded = encode_questions(asked.questions, make_prompts(args, asked, model, tokenizer))
         sizes = (args.max_new_tokens, args.num_samples, asked.fields)
         lengths = measure_lengths(encoded.questions, tokenizer, *sizes)
         questions = [one.question for one in encoded.questions]
         check_questions(questions, decoding)
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    notes = list(asked.remarks)
-    if isinstance(found, str):
-        notes.append(
-            f"{args.model}: {found}; four bytes count as a token, and a chat template as none"
-        )
-    notes += _notes(args, asked, encoded.skipped)
+    notes = [*asked.remarks, *_notes(args, asked, encoded.skipped)]
     if getattr(model.config, "quantization_config", None):
         notes.append("the checkpoint is quantized: it needs less memory than its whole weights")
     sample = _ask_sample(args, asked, questions, notes)
-    machine = read_machine()
-    device = args.device or ("cuda" if machine.gpus else "cpu")
+    device = args.device or ("cuda" if cuda.is_available() else "cpu")
     return ExtractionPlan(
         out=str(args.store_path),
         n_questions=len(questions),
         n_left_out=encoded.skipped.n,
         schema=schema,
-        has_maps=kept.needs_maps,
         lengths=sample.refine(lengths) if sample else lengths,
+        max_answer=int(lengths.answers.max(initial=0)),
         sample=sample,
         weight_bytes=weight_bytes(model, args.quantize),
         batch_size=min(args.batch_size, lengths.n_rows),
         device=device.partition(":")[0],
         n_workers=args.workers,
         free_bytes=free_bytes(args.store_path),
-        machine=machine,
         notes=notes,
     )
 
@@ -179,7 +135,7 @@ def _ask_sample(
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.load import local_folder
-    from store.sources.plan.measures import SAMPLED, choose_sample, measure_sample
+    from store.sources.plan import SAMPLED, choose_sample, measure_sample
 
     folder = local_folder(args.model)
     if folder is None or not any(file for form in WEIGHTS for file in folder.glob(form)):
@@ -191,7 +147,7 @@ def _ask_sample(
     try:
         chosen = asked._replace(questions=choose_sample(questions, args.sample))
         source, _ = load_source(changed, chosen, None)
-        sample = measure_sample(source, args.batch_size, time.perf_counter() - began)
+        sample = measure_sample(source, time.perf_counter() - began)
     except OutOfMemoryError as error:
         raise SchemaError(
             "--sample: out of memory: one trace does not fit on the device; choose another "
@@ -203,46 +159,3 @@ def _ask_sample(
             f"{traces} of the sample left out: {source.left_out.messages[0]}; {source.advice}"
         )
     return sample
-
-
-def _plan_training(args: Plan) -> "TrainingPlan":
-    from store.sources.plan.machine import read_cold, read_machine
-    from store.sources.plan.training import Reading, TrainingPlan
-
-    surplus = sorted({*args.given()} - TRAIN_OPTIONS)
-    if surplus:
-        raise SchemaError(
-            "--train: expected --columns, --batch-size, --workers and --json alone, found "
-            f"{surplus[0]}"
-        )
-    message = unfinished(args.store_path)
-    if message is not None:
-        raise IncompleteError(message)
-    store = TraceStore.open(args.store_path)
-    batch_size = args.batch_size or TRAIN_BATCH
-    if batch_size % args.workers:
-        raise SchemaError(
-            f"--batch-size: expected a multiple of the {args.workers} processes that share each "
-            f"batch, found {batch_size}"
-        )
-    readings: list[Reading] = []
-    shards: list[Path] = []
-    for name in args.columns or store.schema.columns:
-        column = store.schema.column(name, store.path)
-        folder = store.path / store.schema.layout(name).path / "c"
-        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-        decoded = n_bytes = store.n_items(name) * column.item_bytes
-        if column.codec is not None:
-            n_bytes = sum(file.stat().st_size for file in files)
-        readings.append(Reading(name, n_bytes, decoded, column.codec is not None))
-        shards += files
-    row_bytes = sum(reading.decoded_bytes for reading in readings) // max(1, len(store))
-    return TrainingPlan(
-        str(args.store_path),
-        readings,
-        len(store),
-        batch_size,
-        args.workers,
-        read_machine(),
-        read_cold(shards, row_bytes),
-    )

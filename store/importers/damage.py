@@ -54,6 +54,8 @@ def damage(
     except StoreError:
         raise
     except errors as error:
+        if is_no_damage(error):
+            raise MemoryError(*error.args) from error
         # a damaged archive has a place before its beginning; other errors are those of the disk,
         # some of which zipfile takes for damage
         cause = error.__context__ if isinstance(error, zipfile.BadZipFile) else error

@@ -8,13 +8,14 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
 
-from store.errors import CorruptError, NotFoundError, SchemaError
-from store.importers.pickles import kind_of_file
+from store.errors import NotFoundError, SchemaError
+from store.importers.damage import damage
+from store.importers.pickles import GZIP_MAGIC
+from store.importers.pickles.torch_files import LEGACY_MAGIC, ZIP_MAGIC
 
 __all__ = [
     "ARRAYS",
@@ -26,11 +27,9 @@ __all__ = [
     "describe",
     "digest_given",
     "find_given",
-    "find_older",
     "given_files",
     "kind_of",
-    "match_pattern",
-    "old_suffix",
+    "of_older_formats",
     "short_names",
 ]
 
@@ -53,10 +52,19 @@ OLD_SUFFIXES = {  # and the kind of a file that is called so, whatever is in it
     ".pt": "torch",
     ".pth": "torch",
 }
-# of files in folders that are not called so: other pickles begin like texts
-OLD_MAGICS = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+OLD_MAGICS = {  # of files that may be called otherwise: other pickles begin like texts
+    GZIP_MAGIC: "gzip pickle",
+    ZIP_MAGIC: "torch",
+    LEGACY_MAGIC: "torch",
+    **{bytes([0x80, protocol]): "pickle" for protocol in range(2, 6)},
+}
 ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
 PICKLES = ("pickle", "gzip pickle", "torch")
+FOR_OTHERS = {  # kind -> what is to be done with its files
+    "text": "see python -m store label for scores, python -m store extract for questions",
+    "JSON lines": "python -m store import --inspect {} proposes a --map",
+    "store": "see python -m store merge and subset",
+}
 STATE = "state.json"
 DATASET = (STATE, "dataset_info.json")  # files of a folder of Dataset.save_to_disk
 MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
@@ -85,33 +93,34 @@ def find_given(sources: Sequence[str]) -> list[Given]:
     Raises NotFoundError for a source that names nothing, CorruptError where the state of a saved
     dataset does not name its files.
     """
-    return _find(sources, _given_at, "files, a folder or a pattern")
-
-
-def find_older(sources: Sequence[str]) -> list[Given]:
-    """Return the files that sources name, sorted; of folders all in them that may be older traces.
-
-    Raises NotFoundError for a source that names nothing, SchemaError for a store.
-    """
-    return _find(sources, _older_at, "a file, folder or pattern of files with traces")
-
-
-def _find(
-    sources: Sequence[str], given_at: Callable[[Path], list[Given]], expected: str
-) -> list[Given]:
     found: dict[Path, Given] = {}  # by resolved path: a file named twice is read once
     for source in sources:
         path = Path(source)
-        paths = [path] if source and path.exists() else match_pattern(source)
-        given = [item for path in paths for item in given_at(path)]
+        paths = [path] if source and path.exists() else _match_pattern(source)
+        given = [item for path in paths for item in _given_at(path)]
         if not given:
-            raise NotFoundError(f"{source}: expected {expected}, found none")
+            raise NotFoundError(f"{source}: expected files, a folder or a pattern, found none")
         for item in given:
             found.setdefault(item.path.resolve(), item)
     return sorted(found.values(), key=lambda item: item.path.absolute())
 
 
-def match_pattern(pattern: str) -> list[Path]:
+def of_older_formats(given: Sequence[Given], sources: Sequence[str]) -> list[Given]:
+    """Return the files that may be older traces: pickles, and what the sources name themselves.
+
+    Raises SchemaError for a named file that is for another command, or where there is no pickle.
+    """
+    named = set(map(Path, sources))
+    pickles = [item for item in given if item.kind in PICKLES]
+    for item in given:
+        if item.kind in FOR_OTHERS and (item.path in named or not pickles):
+            advice = FOR_OTHERS[item.kind].format(item.path)
+            found = describe(item.kind)
+            raise SchemaError(f"{item.path}: expected traces, found {found}; {advice}")
+    return [item for item in given if item.kind in PICKLES or item.path in named]
+
+
+def _match_pattern(pattern: str) -> list[Path]:
     """Return what a pattern names, sorted; nothing for a path without a name."""
     path = Path(pattern)
     if not path.name:
@@ -125,17 +134,6 @@ def match_pattern(pattern: str) -> list[Path]:
 def given_files(paths: Iterable[Path]) -> list[Given]:
     """Return files as they are given, each by itself."""
     return [Given(path, kind_of(path), (path,)) for path in paths]
-
-
-def _older_at(path: Path) -> list[Given]:
-    given = _given_at(path)
-    if path.is_file():
-        return given
-    if given == [Given(path, "store")]:
-        raise SchemaError(
-            f"{path}: expected older files, found a store; see python -m store merge and subset"
-        )
-    return [item for item in given if item.kind in PICKLES]
 
 
 def _given_at(path: Path) -> list[Given]:
@@ -155,39 +153,17 @@ def _dataset_files(folder: Path) -> tuple[Path, ...]:
 
     The library datasets leaves others there: what it computed (cache-*), shards of older saves.
     """
-    listed = _state_of(folder).get("_data_files")
-    if listed is None:
-        files = sorted(folder.glob("*.arrow"))
-        return tuple(file for file in files if not file.name.startswith("cache-"))
-    entries = listed if isinstance(listed, list) else [listed]
-    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries]
-    return tuple(_data_file(folder, name) for name in names)
-
-
-def _state_of(folder: Path) -> dict[str, Any]:
     path = folder / STATE
-    with path.open("rb") as file:
-        text = file.read(MAX_STATE_BYTES + 1)
-    if len(text) > MAX_STATE_BYTES:
-        raise CorruptError(f"{path}: expected at most {MAX_STATE_BYTES:,} bytes, found more")
-    try:
-        state = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{path}: expected JSON, found {error}; save it again") from error
-    if not isinstance(state, dict):
-        raise CorruptError(f"{path}: expected a JSON object, found {type(state).__name__}")
-    return state
-
-
-def _data_file(folder: Path, name: object) -> Path:
-    """Return a file that the state names, which is in the folder itself."""
-    is_plain = isinstance(name, str) and name == PurePath(name).name and "\\" not in name
-    if is_plain and (folder / str(name)).is_file():
-        return folder / str(name)
-    raise CorruptError(
-        f"{folder / STATE}: expected names of files in its folder, found {name!r:.100}; "
-        "copy the folder again"
-    )
+    with damage(f"names of files in the folder of {path}"), path.open("rb") as file:
+        listed = json.loads(file.read(MAX_STATE_BYTES)).get("_data_files")
+        if listed is None:
+            found = sorted(folder.glob("*.arrow"))
+            return tuple(one for one in found if not one.name.startswith("cache-"))
+        files = [folder / entry["filename"] for entry in listed]
+        others = [one.name for one in files if one.parent != folder or not one.is_file()]
+        if others:
+            raise ValueError(others[0])
+        return tuple(files)
 
 
 def _given_in(folder: Path) -> list[Given]:
@@ -199,7 +175,7 @@ def _given_in(folder: Path) -> list[Given]:
         if path.is_dir():
             given += _given_at(path) if not path.is_symlink() else []
             continue
-        kind = _kind_in_folder(path) if path.is_file() else "unknown"  # a pipe, a link to nothing
+        kind = kind_of(path) if path.is_file() else "unknown"  # a pipe, a link to nothing
         if kind == "npy":
             arrays.append(path)
         elif kind == "JSON lines":
@@ -209,14 +185,6 @@ def _given_in(folder: Path) -> list[Given]:
     if arrays:
         given.append(Given(folder, "npy", tuple(arrays)))
     return given or tables
-
-
-def _kind_in_folder(path: Path) -> str:
-    kind = kind_of(path)
-    if kind in PICKLES and not old_suffix(path):
-        with path.open("rb") as file:
-            return kind if file.read(4).startswith(OLD_MAGICS) else "unknown"
-    return kind
 
 
 def kind_of(path: Path) -> str:
@@ -230,13 +198,11 @@ def kind_of(path: Path) -> str:
             return kind
     if first[8:9] == b"{" and not _is_text(first):
         return "safetensors"
-    suffix = old_suffix(path)
+    suffix = _old_suffix(path)
     if path.name.lower().endswith(TEXT_SUFFIXES) or (not suffix and _is_text(first)):
         return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"
-    try:
-        kind = kind_of_file(path)
-    except CorruptError:
-        return OLD_SUFFIXES.get(suffix, "unknown")
+    named = OLD_SUFFIXES.get(suffix, "unknown")
+    kind = next((OLD_MAGICS[magic] for magic in OLD_MAGICS if first.startswith(magic)), named)
     may_be_npz = kind == "torch" and not suffix
     return "npz" if may_be_npz and _is_npz(path) else kind
 
@@ -250,7 +216,7 @@ def _is_npz(path: Path) -> bool:
     return bool(names) and all(name.endswith(NPY) for name in names)
 
 
-def old_suffix(path: Path) -> str:
+def _old_suffix(path: Path) -> str:
     """Return the suffix of a file that is called like one of older traces, else ''."""
     name = path.name.lower()
     return next((suffix for suffix in OLD_SUFFIXES if name.endswith(suffix)), "")
@@ -269,7 +235,8 @@ def _is_text(first: bytes) -> bool:
 
 
 def describe(kind: str) -> str:
-    return {"text": "a text file", "unknown": "none of these"}.get(kind, f"a {kind} file")
+    others = {"text": "a text file", "store": "a store", "unknown": "none of these"}
+    return others.get(kind, f"a {kind} file")
 
 
 def short_names(files: Sequence[Path]) -> list[str]:
@@ -302,7 +269,7 @@ def check_apart(out: Path, sources: Sequence[str]) -> None:
     """
     place = out.resolve()
     for source in sources:
-        folders = [path for path in (Path(source), *match_pattern(source)) if path.is_dir()]
+        folders = [path for path in (Path(source), *_match_pattern(source)) if path.is_dir()]
         is_within = any(place.is_relative_to(folder.resolve()) for folder in folders)
         if is_within or out.absolute().match(str(Path(source).absolute())):
             raise SchemaError(

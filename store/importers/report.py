@@ -1,6 +1,6 @@
 """What became of an import of files: counts, and what was left out with the reasons."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,9 @@ class FileReport:
     """What became of an import."""
 
     rows: int = 0  # traces written
-    unlabelled: int = 0  # of them
     not_finite: int = 0  # of them, with a NaN or an infinity in an array
     repeated: int = 0  # of them, of a question that had one before
     skipped: LeftOut = field(default_factory=LeftOut)  # files, records and requests in no row
-    refused: dict[str, str] = field(default_factory=dict)  # file -> why nothing of it was read
     bytes_done: int = 0
     bytes_all: int = 0
     scores_unused: int = 0  # of traces and questions that are not there
@@ -34,34 +32,27 @@ class FileReport:
     @property
     def whole(self) -> bool:
         """Whether everything was read, and scores, if given, fitted."""
-        return not self.n_left_out and not self.scores_misfit
-
-    @property
-    def n_left_out(self) -> int:
-        """Files, records and requests that are in no row."""
-        return len(self.refused) + self.skipped.n
+        return not self.skipped.n and not self.scores_misfit
 
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
-        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(self._counts())]
+        numbers = [
+            (self.repeated, "of a question that had one before"),
+            (self.not_finite, "with a NaN or an infinity (kept)"),
+        ]
+        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(numbers)]
         if self.scores_unused:
             unused = count(self.scores_unused, "score")
             lines.append(f"  {unused} of traces or questions that are not there")
         lines += filter(None, [self.scores_misfit])
-        return "\n".join([*lines, *self._left_out_lines()])
-
-    def _counts(self) -> Iterator[tuple[int, str]]:
-        yield self.unlabelled, "without a label"
-        yield self.not_finite, "with a NaN or an infinity (kept)"
-
-    def _left_out_lines(self) -> Iterator[str]:
         if self.skipped.n:
-            yield f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
-        yield from self.skipped.lines()
+            lines.append(
+                f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
+            )
+        return "\n".join([*lines, *self.skipped.lines()])
 
     def count_row(self, row: Mapping[str, Any]) -> None:
         self.rows += 1
-        self.unlabelled += bool(row.get("label", 0) < 0)
         # nothing predicted the first token: its log-probability is NaN
         numbers = [value[1:] if name == "logprob" else value for name, value in row.items()]
         self.not_finite += not all(map(_is_finite, numbers))
@@ -92,7 +83,7 @@ class FileReport:
         """Count again, from so many rows on that are there."""
         self.rows = n_rows
         self.skipped = LeftOut()
-        self.bytes_done = self.unlabelled = self.not_finite = 0
+        self.bytes_done = self.not_finite = 0
 
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""

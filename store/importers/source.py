@@ -87,15 +87,14 @@ class FileSource(Source):
         self,
         given: Sequence[Given],
         options: Options,
-        report: FileReport | None = None,
         ordered: Sequence[Given] | None = None,
     ) -> None:
         self._options = options
-        self.report = report or FileReport()
+        self.report = FileReport()
         self._names = dict(zip(given, short_names([item.path for item in given]), strict=True))
         readable = given if ordered is None else ordered
         self._files = readable[options.part[0] - 1 :: options.part[1]]
-        if given and not self._files and not self.report.refused:
+        if given and not self._files:
             raise NotFoundError(
                 f"part {options.part_text}: expected files in it, found {len(given)} in all"
             )
@@ -153,12 +152,10 @@ class FileSource(Source):
             for _, row in self._made(item, self._typical, self._row, reasons.add):
                 self._complete(row, "", item)
                 return row
-        refused = self.report.refused
-        shown = "; ".join([*refused.values(), *reasons.messages][:SHOWN_REASONS])
-        n_more = len(refused) + reasons.n - SHOWN_REASONS
-        looked_at = {*refused, *(str(item.path) for item in files)}
+        shown = "; ".join(reasons.messages[:SHOWN_REASONS])
+        n_more = reasons.n - SHOWN_REASONS
         raise SchemaError(
-            f"expected traces in {count(len(looked_at), 'file')}, found none: "
+            f"expected traces in {count(len(files), 'file')}, found none: "
             f"{shown or 'no record is in them'}{f'; and {n_more:,} more' if n_more > 0 else ''}"
         )
 
@@ -268,9 +265,6 @@ class FileSource(Source):
         for name, question_id, trace_id in ids:
             if name != names[-1]:  # the last file is read again, and gives its ids again
                 self._numbers.add(question_id, trace_id)
-        if "label" in self.schema.columns:
-            labels = begun.read_arrays(range(start), ["label"]).numbers("label")
-            self.report.unlabelled = int((labels < 0).sum())
         return names
 
     def _rows_of(self, item: Given, n_committed: int) -> Iterator[tuple[str, Row]]:

@@ -61,12 +61,12 @@ def stored_counts(store: TraceStore) -> LabelCounts | None:
 
 
 def label_lines(store: TraceStore) -> list[str]:
-    """Count the labels of a store in a line, and warn where nearly all are of one class.
+    """Count the labels of a store, and warn where nearly all are of one class.
 
     They were given: no rule made them. No line for a store without a column `label`.
     """
     counts = stored_counts(store)
-    return [] if counts is None else [counts.lines[-1], *one_class_warning(counts)]
+    return [] if counts is None else [*counts.lines, *one_class_warning(counts)]
 
 
 def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:

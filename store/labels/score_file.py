@@ -57,14 +57,12 @@ def read_scores(
     label_column: str | None = None,
     lower_is_better: bool | None = None,
     threshold: float = SCORE_THRESHOLD,
-    last_counts: bool = False,
 ) -> ScoreTable:
     """Read the scores or labels of traces or questions, as `python -m store label --help` has them.
 
     `score_column` or `label_column`, one at most, is read instead of a column of a known name.
     `lower_is_better`: whether a low score means a right answer; None: a high one does. `threshold`:
-    of the scores, as the file has them. `last_counts`: of several lines of a trace the last one
-    alone is read, as of notes.
+    of the scores, as the file has them.
 
     Raises NotFoundError: there is no such file; SchemaError: not exactly one column of a known name
     is there, or not the one that was named; FormatError: a line has no id or too many cells, its
@@ -84,10 +82,6 @@ def read_scores(
                 if n > 1:
                     raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
             table = ScoreTable(str(path), column, kind, bool(lower_is_better), threshold)
-            if last_counts:
-                records = {
-                    record.get(TRACE_COLUMN): (line, record) for line, record in records
-                }.values()
             return _read_values(table, records)
     except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from error

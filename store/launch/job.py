@@ -46,8 +46,7 @@ class Task:
 class Job:
     """One import or extraction in parts."""
 
-    before: tuple[str, ...]  # its arguments in front of OUT, but for the command
-    after: tuple[str, ...]  # those behind it
+    arguments: tuple[str, ...]  # behind its OUT
     out: Path  # the store to make, absolute
     key: JobKey  # what its parts have in common
     folder: Path  # where the command was typed: relative paths in the arguments are of it
@@ -66,7 +65,7 @@ class Job:
     def task(self, part: int) -> Task:
         store = self.part_path(part)
         numbered = (self.key.command, "--part", f"{part}/{self.n_parts}")
-        arguments = (*numbered, *self.before, str(store), *self.after)
+        arguments = (*numbered, str(store), *self.arguments)
         return Task(arguments, store, self.folder, version_text())
 
 

@@ -78,7 +78,7 @@ def write_scripts(
     python = shlex.join([sys.executable, "-P", "-m", "store"])
     number = "$SLURM_ARRAY_TASK_ID"
     words = [python, job.key.command, "--part", f'"{number}/{job.n_parts}"']
-    words += [*map(shlex.quote, job.before), '"$part"', *map(shlex.quote, job.after)]
+    words += ['"$part"', *map(shlex.quote, job.arguments)]
     name = f"$(printf {job.part_name('%04d')}.zarr {number})"
     attempts = ATTEMPTS.format(
         part=f'{shlex.quote(str(parts_folder(job.out)))}/"{name}"',

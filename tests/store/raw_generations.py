@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from store.importers.files import find_older
+from store.importers.files import find_given, of_older_formats
 from store.importers.legacy import ImportSource
 from store.importers.pickles import MAX_BYTES
 from store.importers.source import Options
@@ -235,6 +235,11 @@ def write_pickle(file, content):
     file.parent.mkdir(parents=True, exist_ok=True)
     with (gzip.open if file.suffix == ".gz" else open)(file, "wb") as opened:
         pickle.dump(content, opened)
+
+
+def find_older(sources):
+    """The older files that files, folders and patterns name."""
+    return of_older_formats(find_given(sources), sources)
 
 
 def open_older(*sources, keep_attention=False, attn_threshold=None, max_bytes=MAX_BYTES, **options):

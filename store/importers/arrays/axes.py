@@ -3,17 +3,14 @@
 Nothing is guessed: where an array may be read in several ways, all of them are named.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 from store.errors import SchemaError
-from store.importers.arrays.contents import LIST, Key, Shape
+from store.importers.arrays.contents import LIST, Key
 from store.importers.arrays.mapping import LISTS, RECORDS, Mapped
 from store.traces.layers import LAYERS_AXIS
 
-__all__ = ["LOOKED_AT", "advice", "has_rows", "readings", "untold"]
-
-LOOKED_AT = 100  # records
+__all__ = ["check_named", "has_rows", "has_tokens_and_layers", "readings"]
 
 
 def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
@@ -59,43 +56,22 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     return next(iter(found.values()), True)
 
 
-def untold(mapped: Sequence[Mapped], sizes: Iterable[Mapping[str, Shape]]) -> list[Mapped]:
-    """Return the columns of which nothing tells the axis of tokens from that of layers.
+def check_named(mapped: Sequence[Mapped], keys: Mapping[str, Key], by_row: bool | None) -> None:
+    """Raise SchemaError for states of tokens and layers whose axes the map does not name.
 
-    The first axis of a record is that of tokens if its length (`sizes`: of the first two axes, by
-    key, of each record) differs from record to record, or is always that of a column with one
-    number for each token, and not always that of the second axis too. Only the first records are
-    looked at: reading lengths may take as long as reading the states.
+    Nothing tells the two apart: both may be as long in every record.
     """
-    found = [
-        item
-        for item in mapped
-        if item.names is None and item.axes and item.axes[0] and LAYERS_AXIS in item.axes[1]
-    ]
-    first: dict[str, int] = {}
-    seen: set[str] = set()  # keys of states
-    apart: set[str] = set()  # those with records that are not as long as their tokens
-    told: set[str] = set()  # those with a record that is, and has another number of layers
-    for record in islice(sizes, LOOKED_AT) if found else ():
-        for item in list(found):
-            n, *others = record.get(item.key) or (0,)
-            if not n:  # a record without states tells nothing
-                continue
-            seen.add(item.key)
-            if {record.get(one.key, ())[:1] for one in mapped if _counts(one, item)} != {(n,)}:
-                apart.add(item.key)
-            elif others != [n]:
-                told.add(item.key)
-            if first.setdefault(item.key, n) != n:
-                found.remove(item)
-        if not found:
-            break
-    return [item for item in found if item.key in apart | (seen - told)]
+    for item in mapped:
+        if item.names is None and has_tokens_and_layers(item):
+            shape = keys[item.key].shape
+            raise SchemaError(
+                f"{item.key!r:.80} {shape}: expected its axes, of which nothing tells tokens from "
+                f"layers; {advice(item, shape, by_row)}"
+            )
 
 
-def _counts(one: Mapped, item: Mapped) -> bool:
-    """Return whether a column has one number for each token, or pair of tokens, of another."""
-    return one.axes is not None and item.axes is not None and one.axes == (item.axes[0], ())
+def has_tokens_and_layers(item: Mapped) -> bool:
+    return item.axes is not None and item.axes[0] is not None and LAYERS_AXIS in item.axes[1]
 
 
 def readings(item: Mapped, shape: tuple[int, ...], by_row: bool | None) -> list[str]:
@@ -122,4 +98,5 @@ def readings(item: Mapped, shape: tuple[int, ...], by_row: bool | None) -> list[
 
 def advice(item: Mapped, shape: tuple[int, ...], by_row: bool | None) -> str:
     """Return how to name the axes of a key, in every way that it can be read."""
-    return f"name its axes, --map {' or '.join(map(repr, readings(item, shape, by_row)))}"
+    ways = readings(item, shape, by_row) or [f"{item.column}={item.key}[tokens,layers,hidden]"]
+    return f"name its axes, --map {' or '.join(map(repr, ways))}"

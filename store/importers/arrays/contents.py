@@ -9,7 +9,6 @@ itself; nothing of a file is ever executed.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,11 +128,6 @@ class Contents(ABC):
         bytes are missing or contradict what the file says of itself.
         """
 
-    def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
-        """Yield key -> sizes of its first two axes, record by record; () of single values."""
-        for record in self.records(keys, by_row):
-            yield {key: _sizes_of(value) for key, value in record.items()}
-
 
 class Table(Contents):
     """A file whose `rows(keys)` yields the values of these keys, of None all, line by line.
@@ -155,20 +149,13 @@ class Table(Contents):
 
 
 class Arrays(Contents):
-    """A file with one whole array for each key; each record is passed through `checked`."""
+    """A file with one whole array for each key."""
 
     is_table = False
 
-    def __init__(
-        self,
-        path: Path,
-        kind: str,
-        arrays: Mapping[str, StoredArray],
-        checked: Callable[[Record], Record] | None = None,
-    ) -> None:
+    def __init__(self, path: Path, kind: str, arrays: Mapping[str, StoredArray]) -> None:
         super().__init__(path, kind, {name: array.key for name, array in arrays.items()})
         self._arrays = arrays
-        self._checked = checked
 
     def read(self, key: str) -> Any:
         return self._arrays[key].read()
@@ -178,18 +165,10 @@ class Arrays(Contents):
         arrays = {key: self.read(key) for key in keys}
         for key, array in arrays.items():
             _check_size(array, key)
-        records: Iterable[Record] = [arrays]
-        if by_row:
-            records = ({key: array[i] for key, array in arrays.items()} for i in range(n_rows))
-        if self._checked is not None:
-            records = (record_of(partial(self._checked, record)) for record in records)
-        yield from records
-
-    def sizes(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Shape]]:
-        """Yield them once, for all records: the file says how long they are."""
-        if LIST in {self.keys[key].dtype for key in keys}:
-            return super().sizes(keys, by_row)
-        return iter([{key: self.keys[key].shape[by_row:][:2] for key in keys}])
+        if not by_row:
+            yield arrays
+        for i in range(n_rows):
+            yield {key: array[i] for key, array in arrays.items()}
 
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""
@@ -199,12 +178,6 @@ class Arrays(Contents):
             shown = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
             raise SchemaError(f"expected arrays with one row for each record, found {shown:.300}")
         return lengths.pop()[0]
-
-
-def _sizes_of(value: object) -> Shape:
-    if isinstance(value, list):
-        return (len(value), *_sizes_of(value[0])[:1]) if value else (0,)
-    return tuple(getattr(value, "shape", ()))[:2]
 
 
 def _check_size(array: Any, key: str) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from store.errors import SchemaError, is_no_damage
 from store.format.schema import TRACE_ID, Column
 from store.importers.arrays import open_contents
-from store.importers.arrays.axes import advice, has_rows, untold
+from store.importers.arrays.axes import check_named, has_rows
 from store.importers.arrays.contents import BadRecord, Contents, Record, Shape, is_single
 from store.importers.arrays.mapping import (
     KNOWN,
@@ -31,6 +31,7 @@ __all__ = ["MapSource"]
 
 T = TypeVar("T")
 
+LOOKED_AT = 100  # records
 UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
 # columns of one value, which a key of this name is without being mapped
 IMPLIED = {name for name, axes in KNOWN.items() if axes == (None, ())} - {"source_file"}
@@ -80,25 +81,15 @@ class MapSource(FileSource):
         for item in given:
             try:
                 contents = self._open(item)
-                by_row = contents.is_table or has_rows(self._mapped, contents.keys)
+                if contents.is_table:
+                    check_named(self._mapped, contents.keys, by_row=False)
+                    return True
+                by_row = has_rows(self._mapped, contents.keys)
+                check_named(self._mapped, contents.keys, by_row)
+                return by_row
             except DAMAGE as error:
                 problem = problem or SchemaError(f"{item.path}: {one_line(error)}")
-                continue
-            self._check_axes(given, contents, by_row)
-            return by_row
         raise problem or SchemaError("expected files of arrays, found none")
-
-    def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
-        """Raise SchemaError for states of which nothing tells tokens from layers."""
-        keys = [item.key for item in self._mapped if item.axes and item.axes[0]]
-        sizes = self._each(given, lambda contents: contents.sizes(keys, by_row))
-        for item in untold(self._mapped, sizes):
-            shape = first.keys[item.key].shape
-            ways = advice(item, shape, by_row and not first.is_table)
-            raise SchemaError(
-                f"{first.path}: {item.key!r:.80} {shape}: the first records are all equally long, "
-                f"or have as many layers as tokens, so nothing tells one from the other; {ways}"
-            )
 
     def _implied(self, given: Sequence[Given]) -> list[Mapped]:
         """Return the keys of the first file that are called like a column of a single value."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.importers.arrays import READ, open_contents
-from store.importers.arrays.axes import has_rows, readings, untold
+from store.importers.arrays.axes import has_rows, has_tokens_and_layers, readings
 from store.importers.arrays.contents import (
     LIST,
     TEXT,
@@ -105,7 +105,7 @@ def _describe(item: Given, max_bytes: int) -> Iterator[str]:
 def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
     """Yield what a file of an older format, or of arrays, holds, as an import reads it."""
     try:
-        traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item)
+        traces = FileReader(keep_attention=False, max_bytes=max_bytes).read(item)
     except SchemaError:
         yield from _describe_arrays(item, open_contents(item, max_bytes))
         return
@@ -165,9 +165,9 @@ def _ways(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> 
     """Return the pieces of each map that the file can be read by."""
     unclear = [item for item in mapped if item.axes and LAYERS_AXIS in item.axes[1]]
     if by_row is not None:
-        keys = [item.key for item in mapped if item.axes and item.axes[0]]
-        found = untold(mapped, contents.sizes(keys, by_row))
-        unclear = [item for item in unclear if item in found or _may_be_of_tokens(item)]
+        unclear = [
+            item for item in unclear if has_tokens_and_layers(item) or _may_be_of_tokens(item)
+        ]
     pieces = {item: [_piece(item)] for item in mapped}
     for item in unclear:
         shape = contents.keys[item.key].shape

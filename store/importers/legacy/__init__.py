@@ -1,81 +1,24 @@
 """Import of the older formats: raw traces of six generations, and preprocessed ones."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import version
-from itertools import chain
-from pathlib import Path
-from typing import Any
 
 from store.errors import SchemaError
 from store.format.schema import Column
 from store.importers.arrays.mapping import Mapped, column_of
-from store.importers.damage import DAMAGE, one_line
+from store.importers.damage import DAMAGE
 from store.importers.files import Given
-from store.importers.legacy.contents import (
-    FileReader,
-    Traces,
-    describe_files,
-    import_command,
-    survey_files,
-)
+from store.importers.legacy.contents import FileReader, Traces, survey_files
 from store.importers.legacy.preprocessed import GraphTraces, Partners, PreprocessedTraces
 from store.importers.legacy.raw import UNCLEAR, WITHOUT_IDS, belongs_to
 from store.importers.pickles import MAX_BYTES
-from store.importers.report import FileReport
 from store.importers.source import FileSource, Options, Row, check_scores_of_part
-from store.reports import count
 from store.traces.columns import columns_of
 
 __all__ = ["ImportSource"]
 
 BY_STEP = ("raw A", "raw B", "raw C", "raw D")
 COLUMNS = columns_of(command="import")
-
-
-@dataclass
-class ImportReport(FileReport):
-    """What became of an import: besides what any says, files of other kinds.
-
-    They are whole, but belong into another store: they are refused.
-    """
-
-    kind: str = ""  # of the files that the traces come from
-    other_kinds: dict[str, list[str]] = field(default_factory=dict)  # kind -> its files
-    read: list[Path] = field(default_factory=list)
-
-    def _counts(self) -> Iterator[tuple[int, str]]:
-        yield self.unlabelled, "without a label"
-        yield self.repeated, "of a question that had one before"
-        yield self.not_finite, "with a NaN or an infinity (kept)"
-
-    def _left_out_lines(self) -> Iterator[str]:
-        """Yield how many records and files, why, and the commands for files of other kinds."""
-        for n, noun in ((self.skipped.n, "record"), (len(self.refused), "file")):
-            if n:
-                yield f"  {count(n, noun)} left out"
-        yield from self.skipped.lines()
-        of_other_kinds = set(chain.from_iterable(self.other_kinds.values()))
-        yield from (self.refused[name] for name in self.refused if name not in of_other_kinds)
-        if self.other_kinds:
-            own = [file for file in self.read if str(file) not in self.refused]
-            yield f"  imported: {describe_files(self.kind, own)}"
-        for kind, names in self.other_kinds.items():
-            files = list(map(Path, names))
-            others = [file for file in self.read if file not in files]
-            yield f"  of another kind: {describe_files(kind, files)}; import them with"
-            yield import_command(kind, files, others)
-
-    def left_out(self, place: Sequence[int]) -> dict[str, Any]:
-        """Return what was left out up to a place, with the refused files and their kinds."""
-        files = {"files": dict(self.refused), "kinds": self.other_kinds}
-        return super().left_out(place) | files
-
-    def resume(self, left_out: dict[str, Any]) -> None:
-        """Go on from what a stopped import had left out."""
-        super().resume(left_out)
-        self.refused |= left_out["files"]
-        self.other_kinds |= {kind: list(files) for kind, files in left_out["kinds"].items()}
 
 
 class ImportSource(FileSource):
@@ -91,8 +34,6 @@ class ImportSource(FileSource):
     and scores do not belong together.
     """
 
-    report: ImportReport
-
     def __init__(
         self,
         given: Sequence[Given],
@@ -103,23 +44,21 @@ class ImportSource(FileSource):
         max_bytes: int = MAX_BYTES,
     ) -> None:
         check_scores_of_part(options, "leave out --scores")
-        report = ImportReport()
-        self._reader = FileReader(keep_attention, max_bytes, report.refused)
+        self._reader = FileReader(keep_attention, max_bytes)
         self._survey = survey_files(given, self._reader)
-        sequences = FileReader(keep_attention, max_bytes, report.refused)
+        sequences = FileReader(keep_attention, max_bytes)
         self._partners = Partners(
             self._survey.question_ids, lambda item, i: sequences.read(item).row(i)
         )
         self._n_records: dict[Given, int] = {}  # of files whose records are known by position
         self._kind = ""  # not known until a record is whole
         self._attn_threshold = attn_threshold
-        super().__init__(given, options, report, self._survey.files)
-        report.read = [item.path for item in self._files]
+        super().__init__(given, options, self._survey.files)
 
     def _first_row(self, files: Sequence[Given]) -> Row:
         # every part of preprocessed files has the columns of the first graphs
         row = super()._first_row(self._survey.files if self._survey.is_preprocessed else files)
-        self._kind = self.report.kind = self._reader.last_kind
+        self._kind = self._reader.last_kind
         return row
 
     def _describe(self) -> dict[str, object]:
@@ -143,15 +82,14 @@ class ImportSource(FileSource):
         return {name: column_of(Mapped(name, name), row[name]) for name in COLUMNS if name in row}
 
     def _typical(self, item: Given) -> Iterator[tuple[int, Traces]]:
-        traces = self._reader.open(item)
+        traces = self._reader.read(item)
         return ((i, traces) for i in traces.typical_first)
 
     def _records(self, item: Given) -> Iterator[tuple[int, Traces]]:
         if self._kind.endswith(WITHOUT_IDS):
             self._find_position(item)
-        traces = self._reader.open(item)
-        if not self._is_of_kind(traces, item):
-            return
+        traces = self._reader.read(item)
+        self._check_kind(traces)
         bytes_before = self.report.bytes_done
         n_bytes = item.n_bytes
         for i in range(len(traces)):
@@ -159,16 +97,13 @@ class ImportSource(FileSource):
             yield i, traces
 
     def _find_position(self, item: Given) -> None:
-        """Find the position of a file's first record; refuse the file if it is not known.
+        """Find the position of a file's first record; raise SchemaError if it is not known.
 
         It counts the records of all files before, in the order of the whole import: it is the same
         in every part, and in an import that goes on. None is guessed.
         """
         files = self._survey.files
-        try:
-            self._first_position = sum(map(self._count, files[: files.index(item)]))
-        except SchemaError as error:
-            self._reader.refuse(item, error)
+        self._first_position = sum(map(self._count, files[: files.index(item)]))
 
     def _count(self, item: Given) -> int:
         """Return the records of a file that go into this store; raises where nothing tells."""
@@ -183,39 +118,24 @@ class ImportSource(FileSource):
             self._n_records[item] = len(traces) if is_own else 0
         return self._n_records[item]
 
-    def _is_of_kind(self, traces: Traces, item: Given) -> bool:
-        """Return whether a file belongs to those before it; refuse it if not."""
+    def _check_kind(self, traces: Traces) -> None:
+        """Raise SchemaError unless a file belongs to those before it."""
         kind = traces.kind
         # the survey has refused preprocessed files beside raw ones
         if isinstance(traces, PreprocessedTraces) or kind in ("empty", UNCLEAR):
-            return True
-        if belongs_to(kind, self._kind):
-            return True
-        self.report.other_kinds.setdefault(kind, []).append(str(item.path))
-        error = SchemaError(
-            f"expected {self._kind} traces like the files before it, found {kind}; "
-            "import it into another store"
-        )
-        self._reader.refuse(item, error)
-        return False
+            return
+        if not belongs_to(kind, self._kind):
+            raise SchemaError(
+                f"expected {self._kind} traces like the files before it, found {kind}; import it "
+                "into another store"
+            )
 
     def _row(self, item: Given, traces: Traces, i: int) -> tuple[None, Row] | None:
         """Return the row of a record, with the states of its sequence if it has one."""
         place = (item, i)
         if place in self._partners.joined and self._kind:
             return None
-        try:
-            row = traces.row(i)
-        except DAMAGE as error:
-            if place not in self._partners.sequence_of or not self._kind:
-                raise
-            sequence, _ = self._partners.sequence_of[place]
-            self._leave_out(
-                f"{item.path}, record {i}: {one_line(error)}; its sequence in {sequence.path} is "
-                "kept without graphs"
-            )
-            row = {}
-        row = self._partners.join(row, place)
+        row = self._partners.join(traces.row(i), place)
         if self._kind.endswith(WITHOUT_IDS):
             _set_position(row, self._first_position + i)
         if row["question_id"] is None:

@@ -75,35 +75,6 @@ class Span:
         unknown = np.full(start, UNKNOWN, np.int32)
         return np.concatenate([unknown, tokens])[: self.n_states]
 
-    def align_uncut(
-        self, full: np.ndarray, tokens: np.ndarray | None, n_cut: int | None
-    ) -> np.ndarray:
-        """Return the id of each token that has a state, int32 `(T,)`, a view of `full`.
-
-        That is prompt, answer, and the tokens that were cut off behind it: `n_cut` if known.
-        `tokens` are of the kept part, whole or the answer alone, and must be in it; None if not
-        given.
-        """
-        expected = [self.n_states, self.n_whole]
-        if n_cut is not None:
-            expected = [self.n_whole + n_cut]
-        is_confirmed = n_cut is None and tokens is not None and len(full) > self.n_whole
-        if len(full) not in expected and not is_confirmed:
-            numbers = " or ".join(map(str, expected))
-            raise SchemaError(
-                f"tokens_full: expected {numbers} tokens, for {self.n_states} in hidden_states, "
-                f"found {len(full)}"
-            )
-        if tokens is not None and not any(
-            np.array_equal(full[start : start + len(tokens)], tokens)
-            for start in self._starts_in_full(len(tokens))
-        ):
-            raise SchemaError(
-                "tokens: expected the kept part of tokens_full, whole or the answer alone, "
-                f"found {len(tokens)} others"
-            )
-        return full[: self.n_states]
-
     def align_texts(self, texts: Sequence[str]) -> list[str]:
         """Return T texts, empty ones for the prompt's tokens where the answer's are all."""
         start = self._start(len(texts), "tokens_decoded")
@@ -128,10 +99,3 @@ class Span:
             f"{key}: expected {self.n_whole} of the whole sequence{answer}, "
             f"for {self.n_states} in hidden_states, found {n}"
         )
-
-    def _starts_in_full(self, n: int) -> list[int]:
-        """Return where n kept tokens may begin; the one without a state may be missing."""
-        n_missing = self.n_whole - n
-        n_without_state = self.n_whole - self.n_states
-        possible = {0, self.prompt_len or 0}
-        return [start for start in possible if 0 <= n_missing - start <= n_without_state]

@@ -1,16 +1,12 @@
 """What files of the older formats hold, decided by their content, never by their names."""
 
-import glob
-import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import SchemaError
-from store.importers.damage import DAMAGE, one_line
-from store.importers.files import Given, match_pattern, old_suffix
+from store.importers.damage import DAMAGE
+from store.importers.files import Given
 from store.importers.legacy.fields import shown_keys
 from store.importers.legacy.preprocessed import (
     GraphTraces,
@@ -20,25 +16,18 @@ from store.importers.legacy.preprocessed import (
 )
 from store.importers.legacy.raw import RawTraces
 from store.importers.pickles import read_content
-from store.reports import count
 
-__all__ = ["FileReader", "Traces", "describe_files", "import_command", "survey_files"]
-
-NAMED = 3  # files of a kind that are shown
+__all__ = ["FileReader", "Traces", "survey_files"]
 
 Traces = RawTraces | PreprocessedTraces  # of one file
 
 
 class FileReader:
-    """Reads files, of which it holds the last one; fills `refused`: file -> why it is not read.
+    """Reads files of at most `max_bytes`, of which it holds the last one."""
 
-    Neither a file nor the arrays of a record have more than `max_bytes`.
-    """
-
-    def __init__(self, keep_attention: bool, max_bytes: int, refused: dict[str, str]) -> None:
-        self._raw_traces = partial(RawTraces, keep_attention=keep_attention, max_bytes=max_bytes)
+    def __init__(self, keep_attention: bool, max_bytes: int) -> None:
+        self._keep_attention = keep_attention
         self._max_bytes = max_bytes
-        self._refused = refused
         self._last: tuple[Given, Traces] | None = None
 
     def read(self, item: Given) -> Traces:
@@ -53,23 +42,6 @@ class FileReader:
     def last_kind(self) -> str:
         return self._last[1].kind if self._last else ""
 
-    def open(self, item: Given) -> Traces:
-        """Return the traces of a file, none if it is refused."""
-        if str(item.path) not in self._refused:
-            try:
-                return self.read(item)
-            except DAMAGE as error:
-                self.refuse(item, error)
-        return self._raw_traces([])
-
-    def refuse(self, item: Given, error: Exception) -> None:
-        """Leave a file out, with the reason in one line."""
-        name = str(item.path)
-        reason = one_line(error)
-        if not reason.startswith(name):
-            reason = f"{name}: {reason}"
-        self._refused[name] = reason
-
     def _understand(self, content: object) -> Traces:
         """Return the traces in a file's content; raise SchemaError with what it is not."""
         if isinstance(content, Mapping):
@@ -83,7 +55,7 @@ class FileReader:
             isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
             for record in content
         ):
-            return self._raw_traces(content)
+            return RawTraces(content, self._keep_attention)
         elif isinstance(content[0], Mapping):
             found = f"a list of {shown_keys(content[0])}"
         else:
@@ -108,76 +80,30 @@ class Survey(NamedTuple):
 
 
 def survey_files(files: Sequence[Given], reader: FileReader) -> Survey:
-    """Look into the torch files, which are mapped; damaged ones are refused.
+    """Look into the torch files, which are mapped; damaged ones are reported as they are read.
 
     Raises SchemaError where there are raw and preprocessed files.
     """
     question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
-    raw = []
+    damaged, raw = [], []
     smallest_edge = 0.0
     for item in files:
-        if item.kind != "torch":
-            raw.append(item)
-            continue
         try:
-            traces = reader.read(item)
-            if isinstance(traces, GraphTraces):
-                smallest_edge = max(smallest_edge, traces.smallest_edge())
-        except DAMAGE as error:
-            reader.refuse(item, error)
+            traces = reader.read(item) if item.kind == "torch" else None
+        except DAMAGE:
+            damaged.append(item)
             continue
-        if isinstance(traces, RawTraces):
-            raw.append(item)
-        else:
+        if isinstance(traces, GraphTraces):
+            smallest_edge = max(smallest_edge, traces.smallest_edge())
+        if isinstance(traces, PreprocessedTraces):
             question_ids[traces.kind][item] = traces.question_ids
+        else:
+            raw.append(item)
     preprocessed = list(chain.from_iterable(question_ids.values()))
     if raw and preprocessed:
-        paths = [item.path for item in raw]
-        others = [item.path for item in preprocessed]
         raise SchemaError(
-            f"expected files of one kind, found {describe_kind('raw', paths, others)} and "
-            f"{describe_kind('preprocessed', others, paths)}; "
-            "import the two kinds into two stores"
+            f"expected files of one kind, found raw traces in {raw[0].path} and preprocessed ones "
+            f"in {preprocessed[0].path}; import the two kinds into two stores"
         )
-    return Survey(preprocessed or raw, question_ids, smallest_edge)
-
-
-def describe_kind(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
-    """Return which files are of a kind, and the command that imports them without the others."""
-    return f"{describe_files(kind, files)}: {import_command(kind, files, others)}"
-
-
-def describe_files(kind: str, files: Sequence[Path]) -> str:
-    """Return how many files are of a kind, and the first of them."""
-    more = ["..."] if len(files) > NAMED else []
-    shown = ", ".join([*map(str, files[:NAMED]), *more])
-    return f"{count(len(files), f'{kind} file')} ({shown})"
-
-
-def import_command(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
-    """Return a command to copy, which imports files of a kind without the others.
-
-    It names every file where no pattern tells them from the others.
-    """
-    slug = kind.replace(" ", "-")
-    patterns = _patterns_of(files, others) if len(files) > NAMED else []
-    sources = shlex.join(patterns or list(map(str, files)))
-    return f"python -m store import OUT-{slug}.zarr {sources}"
-
-
-def _patterns_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
-    """Return a few patterns that match these files and no others, [] if there are none."""
-    patterns = list(dict.fromkeys(map(_pattern_of, files)))
-    matched = chain.from_iterable(map(match_pattern, patterns))
-    if len(patterns) > NAMED or not set(others).isdisjoint(matched):
-        return []
-    return patterns
-
-
-def _pattern_of(file: Path) -> str:
-    """Return the pattern of the files in its folder with its suffix; itself if it has none."""
-    suffix = old_suffix(file)
-    if not suffix:
-        return str(file)
-    folder = glob.escape(str(file.parent))
-    return f"{folder}/*{file.name[-len(suffix) :]}"
+    in_order = [*preprocessed, *damaged] if preprocessed else list(files)
+    return Survey(in_order, question_ids, smallest_edge)

@@ -20,9 +20,6 @@ __all__ = [
     "value",
 ]
 
-# of a list of texts: one text, repeated by reference, would fill the memory
-MAX_CHARACTERS = 16_000_000
-
 
 def value(record: Mapping, key: str) -> object:
     """Return the value of a key that must be there."""
@@ -47,11 +44,6 @@ def texts(record: Mapping, key: str) -> list[str]:
     items = value(record, key)
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise SchemaError(f"{key}: expected a list of texts, found something else")
-    n_characters = sum(map(len, items))
-    if n_characters > MAX_CHARACTERS:
-        raise SchemaError(
-            f"{key}: expected at most {MAX_CHARACTERS} characters, found {n_characters}"
-        )
     return items
 
 

@@ -163,7 +163,7 @@ class Partners:
         self.joined = set(self.sequence_of.values())
 
     def join(self, row: Row, place: Place) -> Row:
-        """Return the row of the graphs at a place, {} if they are damaged, with their sequence's.
+        """Return the row of the graphs at a place with that of their sequence.
 
         Raises SchemaError if the two have other states.
         """
@@ -172,7 +172,7 @@ class Partners:
         item, i = self.sequence_of[place]
         sequence = self._row_of(item, i)
         states = sequence["hs_last"]
-        if row and not _are_close(states, row["hs_last"]):
+        if not _are_close(states, row["hs_last"]):
             raise SchemaError(
                 f"expected the states of the last token as in {item.path}, record {i}, of the same "
                 "question, found others; import the two kinds into two stores"

@@ -35,7 +35,7 @@ WITHOUT_IDS = " without ids"  # the end of a kind whose records are known by the
 ID_KEYS = ("question_id", "global_example_id")  # example_id is that of a batch: others have it too
 ANSWER_KEYS = ("generated_answer_clean", "generated_answer")
 WITH_QUESTIONS = ("raw A", "raw B", "raw C")
-CUT_KEYS = ("tokens_before_cutoff", "tokens_after_cutoff")
+CUT_KEYS = ("tokens_full", "cutoff_method", "tokens_before_cutoff", "tokens_after_cutoff")
 NUMBERED_KEYS = ("question", "prompt_length", "global_example_id")  # of generation C
 
 T = TypeVar("T")
@@ -59,21 +59,15 @@ class Sizes(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a record shows of itself; each is None where its parts do not fit together.
-
-    Records of one version of the extractor have texts of the same part: a list that happens to have
-    the length of another part is damaged.
-    """
+    """What a record shows of itself; each is None where its parts do not fit together."""
 
     generation: str | None  # "raw A" to "raw F"
     sizes: Sizes | None
-    has_text_of_each_token: bool | None  # of each id that it holds
 
     @classmethod
     def of(cls, record: object) -> "Facts":
         """Return what a record shows, whatever it is."""
-        texts = _attempt(_has_text_of_each_token, record)
-        return cls(_attempt(_generation_of, record), _attempt(_sizes_of, record), texts)
+        return cls(_attempt(_generation_of, record), _attempt(_sizes_of, record))
 
 
 def _attempt(function: Callable[[Any], T], record: Any) -> T | None:
@@ -91,11 +85,9 @@ def _by_step(record: Mapping) -> str | None:
     steps = [np.shape(step) for step in record["hidden_states"][0]]
     prompt_len = steps[0][1]
     n_states = sum(shape[1] for shape in steps)
-    if "tokens_full" in record:
-        return "raw B"
     n_tokens = len(fields.integers(record, "tokens"))
     if n_tokens == n_states + 1:
-        is_cut = not record.keys().isdisjoint(("cutoff_method", *CUT_KEYS))
+        is_cut = not record.keys().isdisjoint(CUT_KEYS)
         return "raw B" if is_cut else "raw A"
     if n_tokens != n_states + 1 - prompt_len:
         return None
@@ -109,11 +101,7 @@ def _per_layer(record: Mapping) -> str | None:
         return "raw E" if n_tokens else None
     if n_tokens > n_states:
         return None
-    n_texts = n_states
-    if "tokens_decoded" in record:
-        n_texts = len(fields.texts(record, "tokens_decoded"))
-    is_prompt_known = "prompt_length" in record or n_texts < n_states
-    return "raw F with prompt lengths" if is_prompt_known else "raw F"
+    return "raw F"
 
 
 def _sizes_of(record: Mapping) -> Sizes | None:
@@ -125,10 +113,6 @@ def _sizes_of(record: Mapping) -> Sizes | None:
     if n_more not in (0, 1):  # 1: the embedding's
         return None
     return Sizes(n_layers, array.shape[-1], str(array.dtype))
-
-
-def _has_text_of_each_token(record: Mapping) -> bool:
-    return len(record["tokens_decoded"]) == len(record["tokens"])
 
 
 def _most_common(items: Iterable[T | None], default: U) -> T | U:
@@ -143,24 +127,15 @@ class RawTraces:
 
     records: list
     keep_attention: bool  # whether the rows hold the full attention maps
-    max_bytes: int  # of the arrays of one record, at most
 
     def __post_init__(self) -> None:
-        self._first: dict[int, int] = {}
-        distinct = {id(record): record for record in self.records}
-        # one that is there a million times is looked at once
-        facts = {key: Facts.of(record) for key, record in distinct.items()}
-        self._facts = [facts[id(record)] for record in self.records]
+        self._facts = list(map(Facts.of, self.records))
         self._generation = _most_common((one.generation for one in self._facts), UNCLEAR)
         self._common_sizes = _most_common((one.sizes for one in self._facts), None)
-        own = [key for key, one in facts.items() if one.generation == self._generation]
-        own_texts = (facts[key].has_text_of_each_token for key in own)
-        self._have_text_of_each_token = _most_common(own_texts, None)
+        own = [i for i, one in enumerate(self._facts) if one.generation == self._generation]
         # what a record of the file may be expected to have: some other has it
-        self._keys = frozenset(chain.from_iterable(distinct[key] for key in own))
-        # the version that read B alone looked for ids in this order, and stores that it began go on
-        order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
-        id_keys = (name for key in own for name in order if name in distinct[key])
+        self._keys = frozenset(chain.from_iterable(self.records[i] for i in own))
+        id_keys = (name for i in own for name in ID_KEYS if name in self.records[i])
         self._id_key = _most_common(id_keys, None)
 
     def __len__(self) -> int:
@@ -190,13 +165,13 @@ class RawTraces:
         """
         record = self.records[i]
         self._check_record(record, i)
-        raw = read_states(record, self.max_bytes)
+        raw = read_states(record)
         n_states = len(raw.states[0])
         tokens, span = _align(record, raw, n_states)
         row: Row = {"question_id": self._question_id(record), "tokens": tokens}
         row |= self._texts(record)
         if "tokens_decoded" in self._keys:
-            row["token_texts"], span = _token_texts(record, span)
+            row["token_texts"] = _token_texts(record, span)
         if span.prompt_len is not None:
             row["prompt_len"] = np.int32(span.prompt_len)
             row["answer_len"] = np.int32(n_states - span.prompt_len)
@@ -208,9 +183,6 @@ class RawTraces:
 
     def _check_record(self, record: object, i: int) -> None:
         """Raise SchemaError for what is no record, or not like most of its file."""
-        first = self._first.setdefault(id(record), i)
-        if first != i:
-            raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
             raise SchemaError(f"expected a dict, found {type(record).__name__}")
         facts = self._facts[i]
@@ -224,11 +196,6 @@ class RawTraces:
             raise SchemaError(
                 "expected {} layers of hidden_states and {} of attentions like most of its file, "
                 "found {} and {}".format(*common.n_layers, *facts.sizes.n_layers)
-            )
-        if facts.has_text_of_each_token not in (None, self._have_text_of_each_token):
-            raise SchemaError(
-                "tokens_decoded: expected texts of the same tokens as in most of its file, "
-                f"found {len(record['tokens_decoded'])} beside {len(record['tokens'])} tokens"
             )
 
     def _question_id(self, record: Mapping) -> str | None:
@@ -262,36 +229,21 @@ def _align(record: Mapping, raw: RawStates, n_states: int) -> tuple[np.ndarray, 
         span = Span.per_layer(n_states, len(tokens), _optional(record, "prompt_length"))
         return span.align_tokens(tokens), span
     span = Span.by_step(n_states, raw.prompt_len)
-    n_kept, n_cut = _cut(record)
-    span.check_cut(n_kept)
-    if "tokens_full" not in record:
-        return span.align_tokens(fields.integers(record, "tokens")), span
-    tokens_or_none = fields.integers(record, "tokens") if "tokens" in record else None
-    full = fields.integers(record, "tokens_full")
-    return span.align_uncut(full, tokens_or_none, n_cut), span
-
-
-def _cut(record: Mapping) -> tuple[int | None, int | None]:
-    """Return the answer's tokens that were kept and that were cut off, None where not given.
-
-    Without a cut the two numbers say nothing.
-    """
-    if record.get("cutoff_method") == "none":
-        return None, None
-    n_kept, n_cut = (_optional(record, key) for key in CUT_KEYS)
-    if n_cut is not None and n_cut < 0:
-        raise SchemaError(f"tokens_after_cutoff: expected no negative number, found {n_cut}")
-    return n_kept, n_cut
+    if record.get("cutoff_method") != "none":  # without a cut the number says nothing
+        span.check_cut(_optional(record, "tokens_before_cutoff"))
+    return span.align_tokens(fields.integers(record, "tokens")), span
 
 
 def _optional(record: Mapping, key: str) -> int | None:
     return fields.integer(record, key) if key in record else None
 
 
-def _token_texts(record: Mapping, span: Span) -> tuple[str, Span]:
-    """Return a JSON list of T texts, and the span with the prompt's length if they tell it."""
+def _token_texts(record: Mapping, span: Span) -> str:
+    """Return a JSON list of T texts: one of each token that has an id, empty ones of others."""
     texts = fields.texts(record, "tokens_decoded")
-    n_before = span.n_whole - len(texts)
-    if span.prompt_len is None and 0 < n_before < span.n_whole:
-        span = Span(span.n_states, span.n_whole, n_before)
-    return json.dumps(span.align_texts(texts), ensure_ascii=False), span
+    n_tokens = len(fields.integers(record, "tokens"))
+    if len(texts) != n_tokens:
+        raise SchemaError(
+            f"tokens_decoded: expected a text of each of {n_tokens} tokens, found {len(texts)}"
+        )
+    return json.dumps(span.align_texts(texts), ensure_ascii=False)

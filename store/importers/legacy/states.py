@@ -3,8 +3,7 @@
 In a record they lie per layer or by step. Axes: L layers, H heads, T tokens, d hidden size.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,19 +30,18 @@ def is_by_step(record: Mapping) -> bool:
     return isinstance(first, list | tuple)
 
 
-def read_states(record: Mapping, max_bytes: int) -> RawStates:
+def read_states(record: Mapping) -> RawStates:
     """Return the arrays of a record; raise SchemaError if they contradict each other.
 
-    They have at most `max_bytes`: one array, repeated by reference, would fill the memory. The
-    output of the embedding, which transformers gives before that of the first layer, is left out.
+    The output of the embedding, which transformers gives before that of the first layer, is left
+    out.
     """
     prompt_len = None
     if is_by_step(record):
-        states, maps, prompt_len = _joined_steps(record, max_bytes)
+        states, maps, prompt_len = _joined_steps(record)
     else:
         states = _arrays(record, "hidden_states", 2)
         maps = _arrays(record, "attentions", 3)
-        _check_size(chain(states, maps), max_bytes)
     n_layers = len(maps)
     if len(states) not in (n_layers, n_layers + 1):
         raise SchemaError(
@@ -61,20 +59,9 @@ def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
     return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
 
 
-def _check_size(arrays: Iterable[np.ndarray], max_bytes: int) -> None:
-    n_bytes = sum(array.nbytes for array in arrays)
-    if n_bytes > max_bytes:
-        raise SchemaError(
-            f"hidden_states and attentions: expected at most {max_bytes} bytes, "
-            f"found {n_bytes} (see --max-file-gb)"
-        )
-
-
-def _joined_steps(record: Mapping, max_bytes: int) -> RawStates:
+def _joined_steps(record: Mapping) -> RawStates:
     states_by_step = _first_beams(record, "hidden_states", 3)
     maps_by_step = _first_beams(record, "attentions", 4)
-    steps_of_layers = chain(states_by_step, maps_by_step)
-    _check_size(chain.from_iterable(steps_of_layers), max_bytes)
     first_map = maps_by_step[0][0]
     prompt_len = len(states_by_step[0][0])
     _check_prompt(record, prompt_len, first_map.shape[1])

@@ -8,56 +8,27 @@ deep or in itself, and no key takes long to hash: a small file takes neither muc
 memory, here or in what walks through its value.
 """
 
-import errno
 import gzip
 import io
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.errors import CorruptError, RefusedError, StoreError, is_no_damage
-from store.importers.damage import DAMAGED_BYTES
+from store.errors import CorruptError, RefusedError
+from store.importers.damage import DAMAGED_BYTES, damage
 from store.importers.pickles.limits import CheckedReader, TooLargeError, too_much
-from store.importers.pickles.torch_files import (
-    LEGACY_MAGIC,
-    ZIP_MAGIC,
-    load_storage,
-    read_legacy,
-    read_zip,
-)
+from store.importers.pickles.torch_files import ZIP_MAGIC, load_storage, read_legacy, read_zip
 from store.importers.pickles.unpickler import Unpickler
 from store.memory_limits import read_memory
 
-__all__ = ["MAX_BYTES", "kind_of_file", "read_content"]
+__all__ = ["GZIP_MAGIC", "MAX_BYTES", "read_content"]
 
 MAX_BYTES = 16 << 30  # a thousand long traces with full attention maps
 DEFLATE_RATIO = 1032  # most bytes that one byte of gzip can hold (https://zlib.net/zlib_tech.html)
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_FIRST_OPCODES = b"\x80(]})cINFLVSKMJGXUTB"  # \x80 from protocol 2 on, the others before
+GZIP_MAGIC = b"\x1f\x8b"
 # what the unpickler raises for damaged bytes
-_DAMAGE = (pickle.UnpicklingError, MemoryError, SystemError, *DAMAGED_BYTES)
-
-
-def kind_of_file(path: Path) -> str:
-    """Return how to read a file, from its first bytes; raises CorruptError for what is neither.
-
-    It is "torch" for what `torch.save` writes (zip, and the older form), else "gzip pickle" or
-    "pickle".
-    """
-    with path.open("rb") as file:
-        first = file.read(len(LEGACY_MAGIC))
-    if first.startswith(_GZIP_MAGIC):
-        return "gzip pickle"
-    if first.startswith((ZIP_MAGIC, LEGACY_MAGIC)):
-        return "torch"
-    if first and first[0] in _FIRST_OPCODES:
-        return "pickle"
-    raise CorruptError(
-        f"{path}: expected a pickle, a gzip file or a torch file, found bytes {first[:4]!r}"
-    )
+_DAMAGE = (pickle.UnpicklingError, SystemError, *DAMAGED_BYTES)
 
 
 def read_content(path: Path, kind: str, max_bytes: int = MAX_BYTES) -> Any:
@@ -78,9 +49,9 @@ def read_content(path: Path, kind: str, max_bytes: int = MAX_BYTES) -> Any:
 
     Raises RefusedError: the file asks for a name, an opcode or an amount of memory that no trace
     needs; CorruptError: it is not one whole pickle or torch file; MemoryError: a pickle is larger
-    than the memory that is free now.
+    than the memory that is free now. No message but the last names the file.
     """
-    with path.open("rb") as file, _one_line(path):
+    with path.open("rb") as file, damage("a whole pickle", _DAMAGE):
         size = path.stat().st_size
         if kind != "torch":
             return _read_pickle(file, size, max_bytes)
@@ -91,7 +62,7 @@ def read_content(path: Path, kind: str, max_bytes: int = MAX_BYTES) -> Any:
 
 def _read_pickle(file: io.BufferedReader, n_stored: int, max_bytes: int) -> Any:
     available = read_memory().available
-    is_compressed = file.peek().startswith(_GZIP_MAGIC)
+    is_compressed = file.peek().startswith(GZIP_MAGIC)
     try:
         return _load(file, n_stored, is_compressed, min(max_bytes, available))
     except TooLargeError as error:
@@ -100,7 +71,7 @@ def _read_pickle(file: io.BufferedReader, n_stored: int, max_bytes: int) -> Any:
         shortage = f"it does not fit into the {available} bytes of free memory"
         if is_compressed:  # a few of its bytes may stand for any number
             raise RefusedError(f"{shortage}; import it on a larger machine") from error
-        raise MemoryError(shortage) from error
+        raise MemoryError(f"{file.name}: {shortage}") from error
 
 
 def _load(file: io.BufferedReader, n_stored: int, is_compressed: bool, max_bytes: int) -> Any:
@@ -117,24 +88,3 @@ def _load(file: io.BufferedReader, n_stored: int, is_compressed: bool, max_bytes
     if content.read(1):  # the checksum of a gzip file is compared here
         raise CorruptError("expected one pickle, found more bytes after its end; split the file")
     return value
-
-
-@contextmanager
-def _one_line(path: Path) -> Iterator[None]:
-    """Turn the errors of reading into one line that begins with the file."""
-    try:
-        yield
-    except StoreError as error:
-        raise type(error)(f"{path}: {error}") from error
-    except _DAMAGE as error:
-        # A damaged file has a place before its beginning (EINVAL) or a wrong checksum (None); the
-        # other errors are those of the disk, or of the memory.
-        if getattr(error, "errno", None) not in (None, errno.EINVAL):
-            raise
-        reason = " ".join(str(error).split())[:200] or "nothing more"
-        if is_no_damage(error):
-            raise MemoryError(f"{path}: {reason}") from error
-        raise CorruptError(
-            f"{path}: expected a whole pickle, found {type(error).__name__} ({reason}); "
-            "copy the file again"
-        ) from error

@@ -7,7 +7,7 @@ takes exactly as many bytes as its shape needs, and a tensor lies inside its sto
 import math
 import re
 import sys
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class Graph:
 def _set(items: object) -> set:
     if not isinstance(items, list):
         raise CorruptError(f"expected the items of a set in a list, found {_short(items)}")
-    check_keys(items, Counter())
+    check_keys(items)
     return set(items)
 
 

@@ -3,12 +3,11 @@
 A pickle announces strings and frames of up to 2**64 bytes: `CheckedReader` refuses a size that the
 rest of the file cannot hold or that is above the limit, before any memory is allocated for it. A
 few bytes can name a value that takes for ever to hash or to walk through: tuples that hold each
-other twice, level by level. So keys are measured before they are hashed, and values when they are
-whole. Nothing here recurses.
+other twice, level by level. So keys are of few types, and values are measured when they are whole.
+Nothing here recurses.
 """
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
 from typing import Any
@@ -28,12 +27,12 @@ __all__ = [
 MAX_OPCODES = 1_000_000  # of a small pickle
 OPCODES_PER_BYTE = 4  # of a compressed one
 OPCODE_BYTES = 256  # of memory that an opcode takes at most; an empty set has 216
-MAX_KEY = 1000  # parts of a key, and hundreds of bytes of them
-MAX_SAME = 100  # keys of one hash in one container: each is compared with all
 MAX_DIMENSIONS = 64
 MAX_DEPTH = 200
-MAX_ITEMS = 1_000_000  # that any pickle may show
+MAX_ITEMS = 16_000_000  # and characters, that any pickle may show
 ITEMS_PER_BYTE = 100  # by references to the same values
+_TEXTS = (str, bytes, bytearray)
+_KEYS = (str, bytes, int, float, bool, type(None))
 
 
 class TooLargeError(RefusedError):
@@ -88,25 +87,12 @@ class CheckedReader:
             raise too_much(f"{n} bytes at byte {self.n_read}", self.max_bytes)
 
 
-def check_keys(keys: Iterable[object], hashes: Counter[int]) -> None:
-    """Refuse keys that take long to hash, and many that were made to have one hash.
-
-    `hashes` counts those of the container's keys whose hashes a file can choose.
-    """
+def check_keys(keys: Iterable[object]) -> None:
+    """Refuse keys but texts and plain numbers: others may take long to hash, or have one hash."""
     for key in keys:
-        waiting, n = [key], 0
-        while waiting:
-            part = waiting.pop()
-            n += 1 + sys.getsizeof(part) // 100
-            if n > MAX_KEY:
-                raise refused("a key of that size")
-            if isinstance(part, tuple | frozenset):
-                waiting.extend(part)
-        if (type(key) is int and abs(key) < sys.hash_info.modulus) or type(key) in (str, bytes):
-            continue
-        hashes[hash(key)] += 1
-        if hashes[hash(key)] > MAX_SAME:
-            raise refused("so many keys of one hash")
+        is_huge = type(key) is int and abs(key) >= sys.hash_info.modulus
+        if type(key) not in _KEYS or is_huge:
+            raise refused(f"{'a huge number' if is_huge else f'a {type(key).__name__}'} as a key")
 
 
 def check_sizes(sizes: Any) -> None:
@@ -115,36 +101,47 @@ def check_sizes(sizes: Any) -> None:
         raise refused("an array of that shape")
 
 
-def check_tree(root: Any, parts_of: Callable[[Any], Iterable[Any] | None], n_bytes: int) -> None:
+def check_tree(
+    root: Any, parts_of: Callable[[Any], Iterable[Any] | None], n_bytes: int, max_bytes: int
+) -> None:
     """Refuse a value that is nested too deep, in itself, or shown too often by references.
 
-    `parts_of` gives what a value holds, None of a number or an array; `n_bytes` has the pickle.
+    `parts_of` gives what a value holds, None of a number, a text or an array; `n_bytes` has the
+    pickle. What is shown twice counts twice: each value, each character, and apart from them the
+    bytes of arrays, of which there may be `max_bytes`.
     """
     most = MAX_ITEMS + ITEMS_PER_BYTE * n_bytes
-    known: dict[int, int] = {}  # items in and below a container; those of the path are at -1
+    # items, and bytes of arrays, in and below a container; those of the path have -1
+    known: dict[int, tuple[int, int]] = {}
     path: list[tuple[int, Iterator[Any]]] = [(0, iter([root]))]
-    counts = [0]
+    counts = [[0, 0]]
     while path:
         number, rest = path[-1]
+        count = counts[-1]
         for value in rest:
-            counts[-1] += 1 + known.get(id(value), 0)
-            if id(value) in known:
-                if known[id(value)] < 0:
-                    raise refused("a value that holds itself")
-            elif (parts := parts_of(value)) is not None:
-                known[id(value)] = -1
+            n_items, n_shown = known.get(id(value), (0, 0))
+            if n_items < 0:
+                raise refused("a value that holds itself")
+            count[0] += 1 + n_items + (len(value) if isinstance(value, _TEXTS) else 0)
+            count[1] += n_shown + getattr(value, "nbytes", 0)
+            if id(value) not in known and (parts := parts_of(value)) is not None:
+                known[id(value)] = (-1, 0)
                 path.append((id(value), iter(parts)))
-                counts.append(0)
+                counts.append([0, 0])
                 break
         else:
             path.pop()
-            known[number] = counts.pop()
+            n_items, n_shown = counts.pop()
+            known[number] = n_items, n_shown
             if counts:
-                counts[-1] += known[number]
+                counts[-1][0] += n_items
+                counts[-1][1] += n_shown
         if len(path) > MAX_DEPTH:
             raise refused(f"values nested more than {MAX_DEPTH} deep")
-        if counts and counts[-1] > most:
-            raise refused(f"more than {most} items by references to the same")
+        if count[0] > most:
+            raise refused(f"more than {most} items and characters by references to the same")
+        if count[1] > max_bytes:
+            raise too_much(f"arrays of {count[1]} bytes, each as often as it is shown", max_bytes)
 
 
 def refused(asked: str) -> RefusedError:

@@ -7,7 +7,7 @@ dicts, sets, arrays and dtypes only.
 """
 
 import pickle
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import chain
 from types import FunctionType
@@ -90,14 +90,12 @@ class Unpickler(pickle._Unpickler):
         self._names = BUILDERS | more_names
         self._storage_of = storage_of
         self._n_copied = 0
-        self._n_tensor_bytes = 0
 
     def load(self) -> Any:
         """Return what the next pickle holds."""
         self.memo = {}
-        self._hashes: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by container
         value = self._run()
-        check_tree(value, self._parts, self._reader.n_read)
+        check_tree(value, self._parts, self._reader.n_read, self._reader.max_bytes)
         return value
 
     def _run(self) -> Any:
@@ -181,13 +179,7 @@ class Unpickler(pickle._Unpickler):
         if type(function) is not FunctionType or type(arguments) is not tuple:
             raise refused("a call of what is no function")
         self._count_copies(arguments)
-        value = function(*arguments)
-        if isinstance(value, np.ndarray):  # a copy of a view takes all that it shows
-            self._n_tensor_bytes += value.nbytes
-            max_bytes = self._reader.max_bytes
-            if self._n_tensor_bytes > max_bytes:
-                raise too_much(f"tensors of {self._n_tensor_bytes} bytes", max_bytes)
-        self.append(value)
+        self.append(function(*arguments))
 
     def load_build(self) -> None:
         """Set the state of an array, of a dtype or of a graph."""
@@ -222,7 +214,7 @@ class Unpickler(pickle._Unpickler):
 
     def _set_items(self, keys: list, values: list) -> None:
         container = self._container(dict)
-        check_keys(keys, self._hashes[id(container)])
+        check_keys(keys)
         container.update(zip(keys, values, strict=True))
 
     def load_dict(self) -> None:
@@ -233,12 +225,12 @@ class Unpickler(pickle._Unpickler):
     def load_additems(self) -> None:
         items = self.pop_mark()
         container = self._container(set)
-        check_keys(items, self._hashes[id(container)])
+        check_keys(items)
         container.update(items)
 
     def load_frozenset(self) -> None:
         items = self.pop_mark()
-        check_keys(items, Counter())
+        check_keys(items)
         self.append(frozenset(items))
 
     def load_put(self) -> None:

@@ -176,20 +176,18 @@ def load_classifier(
 
 def load_outline(
     name: str, dtype: str, *, maps: bool
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | str]:
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal model without its weights, on torch's device 'meta', and its tokenizer.
 
-    From a directory, a `config.json`, or the cache of the Hugging Face Hub: nothing is downloaded,
-    and no memory is needed for the parameters, which have shapes and dtypes alone. The dtype 'auto'
-    is that of the configuration, float32 where it has none. Where there is no tokenizer, a text
-    says why. Raises as `load_model` does.
+    From a directory, or the cache of the Hugging Face Hub: nothing is downloaded, and no memory is
+    needed for the parameters, which have shapes and dtypes alone. The dtype 'auto' is that of the
+    configuration, float32 where it has none. Raises as `load_model` does.
     """
-    path = Path(name)
-    _check_path(name, "a model's directory or its config.json", is_there=path.exists())
     expected = (
-        "a directory, a config.json, or a model in the cache of Hugging Face, where hf download "
-        "NAME --include '*.json' puts what a plan needs"
+        "a directory, or a model in the cache of Hugging Face, where hf download NAME --include "
+        "'*.json' puts what a plan needs"
     )
+    _check_path(name, expected, is_there=Path(name).is_dir())
     config = _read_config(name, expected, is_local=True)
     n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
     if not 0 <= n_layers <= MAX_LAYERS:
@@ -201,17 +199,13 @@ def load_outline(
         model = AutoModelForCausalLM.from_config(
             config, dtype=chosen, attn_implementation=EAGER if maps else None
         )
-    try:
-        folder = str(path.parent) if path.is_file() else name
-        return model.eval(), _read_tokenizer(folder, is_local=True)
-    except NotFoundError as error:
-        return model.eval(), f"no tokenizer, {str(error).partition('with it, ')[2].rstrip(': ')}"
+    return model.eval(), _read_tokenizer(name, is_local=True)
 
 
 def local_folder(name: str) -> Path | None:
-    """Where a model's files are: its directory, or that of the cache; None for a file alone."""
-    if Path(name).exists():
-        return Path(name) if Path(name).is_dir() else None
+    """Where a model's files are: its directory, or that of the cache; None where it is in none."""
+    if Path(name).is_dir():
+        return Path(name)
     found = try_to_load_from_cache(name, "config.json")
     return Path(found).parent if isinstance(found, str) else None
 

@@ -184,7 +184,11 @@ def test_rows_of_an_npz_become_traces(run, features):
     status, out, _ = run(
         "o.zarr", "f.npz", "--map", "hs_last=layers,label=y,question_id=qid,extra=extra"
     )
-    assert (status, out) == (0, "o.zarr: 7 traces\n  labels: 3 hallucinations, 4 right\n")
+    repeated = "  3 of a question that had one before\n"
+    assert (status, out) == (
+        0,
+        f"o.zarr: 7 traces\n{repeated}  labels: 3 hallucinations, 4 right\n",
+    )
     store = TraceStore.open("o.zarr")
     assert list(store.ids[:3]) == ["q0", "q0#2", "q1"]
     assert store.schema.columns["hs_last"].axis_names == ("layers", "hidden")
@@ -202,7 +206,8 @@ def test_files_of_one_trace_have_ragged_axes(run, tmp_path):
         (tmp_path / "per").mkdir(exist_ok=True)
         np.savez(f"per/t{i}.npz", s=states, t=tokens, y=i % 2, mine=tokens * 0.5, same=np.ones(2))
     status, _, _ = run(
-        "o.zarr", "per", "--map", "hidden_states=s,tokens=t,label=y,mine=mine,same=same"
+        *("o.zarr", "per", "--map"),
+        "hidden_states=s[tokens,layers,hidden],tokens=t,label=y,mine=mine,same=same",
     )
     assert status == 0
     store = TraceStore.open("o.zarr")
@@ -223,18 +228,18 @@ def states(tmp_path):
     return hidden
 
 
-@pytest.mark.parametrize("n_layers", [5, 6])
-def test_as_many_layers_as_tokens_are_not_told_apart(run, tmp_path, n_layers):
-    """By a column with a number for each token, which is as long as both."""
-    hidden = np.random.default_rng(0).normal(size=(4, n_layers, 6, 8)).astype("f4")
+def test_as_many_layers_as_tokens_are_not_told_apart(run, tmp_path):
+    """Nor others: nothing says which axis is which."""
+    hidden = np.random.default_rng(0).normal(size=(4, 5, 6, 8)).astype("f4")
     np.savez(tmp_path / "q.npz", hs=hidden, t=np.zeros((4, 6), "i4"))
     err = run.refused("o.zarr", "q.npz", "--map", "hidden_states=hs,tokens=t")
-    assert "as many layers as tokens, so nothing tells one from the other" in err
+    assert "nothing tells tokens from layers" in err
     ways = "[records,tokens,layers,hidden]' or 'hidden_states=hs[records,layers,tokens,hidden]'"
     assert ways in err
-    named = "hidden_states=hs[records,layers,tokens,hidden],tokens=t"
+    named = "hidden_states=hs[records, layers, tokens, hidden],tokens=t,mine=hs[records,a,b,c]"
     store = run.made("o.zarr", "q.npz", "--map", named)
     assert np.array_equal(store[1]["hidden_states"], hidden[1].swapaxes(0, 1))
+    assert store.schema.columns["mine"].axis_names == ("a", "b", "c")
 
 
 def test_scores_of_other_traces_are_counted(run, tmp_path):
@@ -257,7 +262,7 @@ MAPPED = "hidden_states=hidden_states,label=label"
 def test_layers_are_not_guessed_to_be_tokens(run, states, tmp_path, name):
     """Nothing is imported until the map names the axes, as --inspect proposes both ways."""
     err = run.refused("o.zarr", name, "--map", MAPPED)
-    assert "are all equally long, or have as many layers as tokens, so nothing tells one" in err
+    assert "nothing tells tokens from layers" in err
     assert not (tmp_path / "o.zarr").exists()
     _, out, _ = run("--inspect", name)
     commands = [shlex.split(line)[4:] for line in out.splitlines() if "python -m" in line]
@@ -273,29 +278,11 @@ def test_layers_are_not_guessed_to_be_tokens(run, states, tmp_path, name):
     assert np.array_equal(layers["7"]["hs_last"], states[7])
 
 
-def test_axes_in_another_order_are_named_too(run, tmp_path):
-    """Layers before tokens, as models give them: the shape alone would be taken as it is."""
-    hidden = np.random.default_rng(0).normal(size=(6, 3, 5, 2))
-    np.savez(tmp_path / "s.npz", h=hidden, y=np.arange(6) % 2)
-    err = run.refused("o.zarr", "s.npz", "--map", "hidden_states=h,label=y")
-    assert "'hidden_states=h[records,layers,tokens,hidden]'" in err
-    named = "hidden_states=h[records, layers, tokens, hidden],label=y,mine=h[records,a,b,c]"
-    store = run.made("o.zarr", "s.npz", "--map", named)
-    assert np.array_equal(store["2"]["hidden_states"], hidden[2].transpose(1, 0, 2))
-    assert store.schema.columns["mine"].axis_names == ("a", "b", "c")
-
-
-def test_lengths_that_differ_tell_tokens(run, tmp_path):
-    """So does a column with one number for each token; records without states tell nothing."""
-    states = [[[0.5] * 8] * n for n in (4, 4, 3)]
+def test_records_of_other_lengths_come_in(run, tmp_path):
+    states = [[[0.5] * 8] * n for n in (4, 3)]
     write_lines(tmp_path / "r.jsonl", [{"h": one} for one in states])
-    store = run.made("r.zarr", "r.jsonl", "--map", "hidden_states=h")
-    assert [len(trace["hidden_states"]) for trace in store] == [4, 4, 3]
-    np.savez(tmp_path / "t.npz", h=np.ones((9, 4, 8)), t=np.ones((9, 4), int), y=np.ones(9))
-    assert run("t.zarr", "t.npz", "--map", "hidden_states=h,tokens=t,label=y")[0] == 0
-    assert run("u.zarr", "t.npz", "--map", "hidden_states=h,label=y")[0] == 2
-    write_lines(tmp_path / "e.jsonl", [{"h": one} for one in (states[0], [], states[1])])
-    assert run("e.zarr", "e.jsonl", "--map", "hidden_states=h")[0] == 2
+    store = run.made("r.zarr", "r.jsonl", "--map", "hidden_states=h[tokens,hidden]")
+    assert [len(trace["hidden_states"]) for trace in store] == [4, 3]
 
 
 def test_inspect_asks_where_a_name_says_nothing_of_layers(run, tmp_path):
@@ -351,7 +338,8 @@ def test_json_lines_become_traces(run, tmp_path):
     status, out, _ = run("o.zarr", "t.jsonl", "--map", mapped)
     assert status == 1
     lines = out.splitlines()
-    assert lines[:3] == ["o.zarr: 2 traces", "  1 without a label", "  4 files or records left out"]
+    assert lines[:2] == ["o.zarr: 2 traces", "  4 files or records left out"]
+    assert "  1 without a label" in lines
     assert "t.jsonl, record 2: trace_id: expected a new id, found 'b' again" in lines
     assert any("record 3" in line and "expected shape (2, 8)" in line for line in lines)
     assert any("record 4" in line and "found none" in line for line in lines)
@@ -374,18 +362,13 @@ def test_a_line_that_is_no_record_is_left_out_alone(run, tmp_path, bad, at):
 
 
 def test_a_record_that_cannot_be_read_is_left_out_alone(run, tmp_path):
-    """Of Arrow and of pickles."""
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"id": ["a", "b", "c"], "h": [[1.0, 2.0], [None, 1.0], [3.0, 4.0]]})
     with pa.ipc.new_stream(str(tmp_path / "f.arrow"), table.schema) as writer:
         writer.write_table(table)
-    arrays = [[np.ones(2)], [np.ones(1_000_000)] * 100_000, [np.ones(2)]]
-    rows = [{"id": name, "h": one} for name, one in zip("abc", arrays, strict=True)]
-    (tmp_path / "f.pkl").write_bytes(pickle.dumps(rows))
-    for name in ("f.arrow", "f.pkl"):
-        status, out, _ = run(f"{name}.zarr", name, "--map", "trace_id=id,mine=h")
-        assert (status, f"{name}, record 1: " in out) == (1, True)
-        assert list(TraceStore.open(f"{name}.zarr").ids) == ["a", "c"]
+    status, out, _ = run("o.zarr", "f.arrow", "--map", "trace_id=id,mine=h")
+    assert (status, "f.arrow, record 1: " in out) == (1, True)
+    assert list(TraceStore.open("o.zarr").ids) == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -865,11 +848,10 @@ def test_a_file_whose_texts_are_no_utf8_is_named(run, tmp_path):
     assert "f.arrow: expected a whole trace, found UnicodeDecodeError" in err
 
 
-@pytest.mark.parametrize("mapped", ["hidden_states=h,tokens=t", "trace_id=id,label=y,score=s"])
-def test_too_little_memory_before_an_import_ends_it(run, tmp_path, monkeypatch, mapped):
-    """Where lengths and labels are looked at: what they say of the map would be passed over."""
-    record = {"id": "a", "h": [[1.0] * 4] * 2, "t": [1, 2], "y": 0, "s": 1}
-    write_lines(tmp_path / "f.jsonl", [record])
+def test_too_little_memory_before_an_import_ends_it(run, tmp_path, monkeypatch):
+    """Where labels are looked at: what they say of the map would be passed over."""
+    mapped = "trace_id=id,label=y,score=s"
+    write_lines(tmp_path / "f.jsonl", [{"id": "a", "y": 0, "s": 1}])
     assert run("o.zarr", "f.jsonl", "--map", mapped)[0] == 0
 
     records = Table.records
@@ -946,7 +928,8 @@ def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
     store = run.made("o.zarr", "hs.pt", "--map", "hs_last=hs[records,layers,hidden]")
     assert store.schema.columns["hs_last"].dtype == "bfloat16"
     torch.save([torch.ones(n, 2, 4) for n in (3, 5)], tmp_path / "states.pt")
-    store = run.made("p.zarr", "states.pt", "--map", "hidden_states=states")
+    named = "hidden_states=states[records,tokens,layers,hidden]"
+    store = run.made("p.zarr", "states.pt", "--map", named)
     assert [len(trace["hidden_states"]) for trace in store] == [3, 5]
     torch.save([torch.ones(4, 8) for _ in range(2)], tmp_path / "same.pt")
     err = run.refused("q.zarr", "same.pt", "--map", "hidden_states=same")
@@ -962,8 +945,7 @@ def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
         *[("references", "x", '["x"]'), ("references", [], "[]")],
     ],
 )
-@pytest.mark.parametrize("named", ["", "[tokens,layers,hidden]"])
-def test_a_pickled_trace_has_plain_values(run, tmp_path, column, value, kept, named):
+def test_a_pickled_trace_has_plain_values(run, tmp_path, column, value, kept):
     """Numbers, texts and lists beside its arrays are of the one trace."""
     (tmp_path / "d").mkdir()
     for i in range(2):
@@ -972,7 +954,8 @@ def test_a_pickled_trace_has_plain_values(run, tmp_path, column, value, kept, na
         if column == "tokens":
             content["v"] = list(range(n))
         (tmp_path / "d" / f"t{i}.pkl").write_bytes(pickle.dumps(content))
-    store = run.made("o.zarr", "d", "--map", f"hidden_states=hs{named},{column}=v")
+    mapped = f"hidden_states=hs[tokens,layers,hidden],{column}=v"
+    store = run.made("o.zarr", "d", "--map", mapped)
     assert [trace["hidden_states"].shape for trace in store] == [(3, 3, 8), (4, 3, 8)]
     assert np.array_equal(store["t1"][column], [0, 1, 2, 3] if column == "tokens" else kept)
 
@@ -1014,21 +997,6 @@ def test_lists_in_pickles_are_arrays(run, tmp_path):
     assert trace["hs_last"].shape == (4, 8)
     assert trace["mine"].tolist() == [[1, 2]] * 3
     assert json.loads(trace["token_texts"]) == ["x", "y"]
-
-
-def test_a_pickle_cannot_fill_the_memory_by_repeating(run, tmp_path):
-    """Lists in lists, texts and arrays again and again are no values of a column."""
-    nested = [1.0]
-    for _ in range(30):
-        nested = [nested] * 10
-    repeated = ["x" * 1_000_000] * 100_000
-    for value, column, inspected in ((nested, "mine=h", 1), (repeated, "token_texts=h", 0)):
-        (tmp_path / "f.pkl").write_bytes(pickle.dumps([{"id": "a", "h": value}]))
-        assert run("--inspect", "f.pkl")[0] == inspected
-        run.refused("o.zarr", "f.pkl", "--map", f"trace_id=id,{column}")
-    array = np.ones(1_000_000)
-    (tmp_path / "g.pkl").write_bytes(pickle.dumps([{"id": "a", "h": [array] * 100_000}]))
-    assert run("o.zarr", "g.pkl", "--map", "trace_id=id,mine=h")[0] == 2
 
 
 @pytest.fixture
@@ -1075,4 +1043,4 @@ def test_a_saved_dataset_is_the_files_that_its_state_names(saved, state, names):
 def test_a_state_that_names_other_files_is_refused(run, saved, state):
     """In one line, and nothing outside the folder is read."""
     (saved / "state.json").write_text(state)
-    assert "state.json: expected" in run.refused("o.zarr", "ds", "--map", "trace_id=id")
+    assert "ds/state.json" in run.refused("o.zarr", "ds", "--map", "trace_id=id")

@@ -1,7 +1,6 @@
 """`python -m store plan`, against what the extraction of the example writes."""
 
 import json
-import shutil
 
 import pytest
 
@@ -54,72 +53,55 @@ def plan(capsys, *arguments):
 
 
 def written(store):
-    """Column -> bytes of its array on disk."""
-    folders = {name: store.path / store.schema.layout(name).path for name in store.schema.stored}
-    return {name: bytes_of(path) for name, path in folders.items()}
-
-
-def bytes_of(path):
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
-def disk_bytes_of(path):
-    """Blocks of 4 KiB: those of the files, and one of each folder."""
-    places = [path, *path.rglob("*")]
-    sizes = [place.stat().st_size if place.is_file() else 1 for place in places]
-    return sum(-(-size // 4096) * 4096 for size in sizes)
+    """Column -> bytes of the values in a store."""
+    columns = store.schema.stored
+    return {name: store.n_items(name) * column.item_bytes for name, column in columns.items()}
 
 
 def test_bytes_with_given_answers_are_those_of_the_store(folder, capsys):
-    """Every raw column but that of the tokens' texts to the byte; all files within 2%."""
+    """Every column but that of the tokens' texts, and edges, which are bounded, to the byte."""
     store = TraceStore.open(folder / "made.zarr")
     found, status = plan(capsys, folder / "x.zarr", *EXAMPLE, "--questions", folder / "given.jsonl")
     assert status == 0
     assert found["certainty"] == "given"
     assert found["rows"] == N
     sizes = written(store)
-    for name, column in store.schema.stored.items():
-        if column.codec is None and name not in ("token_texts", "attn_edge_ends"):
-            assert found["columns"][name]["bytes"] == sizes[name], name
     assert found["columns"].keys() == sizes.keys()
-    assert found["files"] == sum(file.is_file() for file in store.path.rglob("*"))
-    assert found["disk_bytes"] == pytest.approx(disk_bytes_of(store.path), rel=0.02)
+    for name in ("attn_edges", "attn_edge_ends"):
+        assert found["columns"].pop(name) >= sizes.pop(name)
+    assert found["columns"].pop("token_texts") == pytest.approx(sizes.pop("token_texts"), rel=0.2)
+    assert found["columns"] == sizes
     assert found["seconds"] is None
-    assert found["memory"]["host"] is None
     weights = sum(file.stat().st_size for file in MODEL_DIR.glob("*.safetensors"))
     assert found["memory"]["weights"] == pytest.approx(weights, rel=0.05)
     assert not (folder / "x.zarr").exists()
 
 
 def test_a_sample_tells_bytes_and_time(folder, capsys):
-    """Of all questions here, so that only the compressed columns are not exact."""
+    """Of all questions here, so that answers are exact."""
     asked = ["--questions", folder / "asked.jsonl", "--sample", N, "--workers", 2]
     found, status = plan(capsys, folder / "x.zarr", *EXAMPLE, *asked)
     assert status == 0
     assert found["certainty"] == "sample"
-    alone, _ = plan(capsys, folder / "x.zarr", *EXAMPLE, *asked[:-1], 1)
-    assert alone["bytes"] == pytest.approx(bytes_of(folder / "made.zarr"), rel=0.02)
-    assert found["bytes"] > alone["bytes"]  # two parts have two tails
+    sizes = written(TraceStore.open(folder / "made.zarr"))
+    for name in ("tokens", "hidden_states", "answer"):
+        assert found["columns"][name] == sizes[name]
     speed = found["sample"]
     assert found["seconds"] == pytest.approx(speed["load_s"] + N / 2 * speed["question_s"])
-    assert speed["passes"].keys() == {"generation", "second pass"}
-    assert found["memory"]["host"] > found["memory"]["weights"] + found["memory"]["columns"] > 0
+    assert "standard error" in found["remarks"][-1]
 
 
-def test_without_either_numbers_are_upper_bounds(folder, capsys):
-    """From the configuration alone as well, which knows no tokens; no weights are needed."""
-    asked = ["--questions", folder / "asked.jsonl"]
-    made = bytes_of(folder / "made.zarr")
-    for model in (MODEL_DIR, folder / "config.json"):
-        if model != MODEL_DIR:
-            shutil.copy(MODEL_DIR / "config.json", model)
-        arguments = [folder / "x.zarr", *EXAMPLE, "--model", model, *asked, "--sample", 1]
-        found, status = plan(capsys, *arguments[: -2 if model == MODEL_DIR else None])
-        assert status == 0
-        assert found["certainty"] == "longest"
-        assert found["bytes"] > made
-        assert found["seconds"] is None
-    assert "four bytes count as a token" in found["remarks"][0]
+def test_without_either_numbers_are_upper_bounds(folder, tmp_path, capsys):
+    """No weights are needed; a sample of a model without them is left out, with a remark."""
+    for file in MODEL_DIR.glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    arguments = [*EXAMPLE, "--model", tmp_path, "--questions", folder / "asked.jsonl"]
+    found, status = plan(capsys, folder / "x.zarr", *arguments, "--sample", 1)
+    assert status == 0
+    assert found["certainty"] == "longest"
+    sizes = written(TraceStore.open(folder / "made.zarr"))
+    assert all(found["columns"][name] >= sizes[name] for name in sizes if name != "token_texts")
+    assert found["seconds"] is None
     assert "the weights" in found["remarks"][-1]
 
 
@@ -135,27 +117,9 @@ def test_a_disk_that_is_too_small(folder, capsys, monkeypatch):
     assert main(["plan", *arguments, "--ignore-space"]) == 0
 
 
-def test_a_training_of_a_store(folder, capsys):
-    """What is read of it, and how; without a question for the model."""
-    arguments = [folder / "made.zarr", "--train", "--columns", "hs_last,attn_edges"]
-    found, status = plan(capsys, *arguments)
-    assert status == 0
-    assert found["columns"]["hs_last"]["n_bytes"] == N * 512
-    assert found["columns"]["attn_edges"]["is_compressed"]
-    assert found["batch_size"] == 32
-    assert found["advice"]["num_workers"] == 0
-    assert main(["plan", *map(str, arguments)]) == 0
-    assert "recommended: python -m train --num-workers 0" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected --model and --questions, as extract takes them"),
-        (["--model", "m"], "expected --questions, as extract takes them"),
-        (["--train", "--sample", "3"], "alone, found --sample"),
-        (["--train", "--model", "m"], "alone, found --model"),
-        (["--train"], "expected a trace store"),
         ([*EXAMPLE, "--questions", "nowhere"], "expected a file of questions"),
         ([*EXAMPLE, "--model", "./nowhere", "--questions", "{asked}"], "found no such directory"),
         ([*EXAMPLE, "--layers", "9", "--questions", "{asked}"], "there is no layer 9"),
@@ -167,13 +131,13 @@ def test_a_training_of_a_store(folder, capsys):
 def test_a_mistake_is_one_line(arguments, message, folder, capsys):
     """And exit status 2."""
     config = json.loads((MODEL_DIR / "config.json").read_text())
-    (folder / "broken.json").write_text(json.dumps(config | {"num_hidden_layers": "four"}))
-    (folder / "deep.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
-    places = {
-        "{asked}": folder / "asked.jsonl",
-        "{broken}": folder / "broken.json",
-        "{deep}": folder / "deep.json",
-    }
+    places = {"{asked}": folder / "asked.jsonl"}
+    for name, n_layers in (("broken", "four"), ("deep", 10**9)):
+        places[f"{{{name}}}"] = folder / name
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "config.json").write_text(
+            json.dumps(config | {"num_hidden_layers": n_layers})
+        )
     typed = [str(places.get(argument, argument)) for argument in arguments]
     assert main(["plan", str(folder / "none.zarr"), *typed]) == 2
     error = capsys.readouterr().err

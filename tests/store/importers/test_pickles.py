@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 from store.errors import CorruptError, RefusedError, StoreError
-from store.importers.pickles import kind_of_file, read_content
+from store.importers.pickles import read_content
 from store.memory_limits import MemoryLimits
 
 read_pickle = partial(read_content, kind="pickle")
@@ -39,9 +39,7 @@ DTYPES = [
 ]
 NUMBERS = st.booleans() | st.integers() | st.floats() | st.complex_numbers()
 ATOMS = st.none() | NUMBERS | st.text(max_size=8) | st.binary(max_size=8)
-KEYS = st.one_of(
-    st.text(max_size=4), st.integers(), st.tuples(st.integers(), st.binary(max_size=3))
-)
+KEYS = st.text(max_size=4) | st.integers(-(2**60), 2**60) | st.binary(max_size=3) | st.booleans()
 ARRAYS = st.sampled_from(DTYPES).flatmap(
     lambda dtype: arrays.arrays(
         dtype, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
@@ -136,7 +134,6 @@ def refusal(path, error=RefusedError, read=read_pickle, **options):
         read(path, **options)
     message = str(caught.value)
     assert "\n" not in message
-    assert message.startswith(f"{path}: ")
     assert len(message) < 500
     assert message.isascii()
     return message
@@ -152,7 +149,6 @@ def test_round_trip(scratch, value, protocol, compress):
     """What was pickled in any protocol comes back with the same types, layouts and bits."""
     data = pickle.dumps(value, protocol)
     scratch.write_bytes(gzip.compress(data, 1) if compress else data)
-    assert kind_of_file(scratch) == ("gzip pickle" if compress else "pickle")
     assert_same(read_pickle(scratch), pickle.loads(data))  # noqa: S301 - made here
 
 
@@ -431,6 +427,26 @@ def test_copies_are_counted(written):
     assert "copy" in refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
 
 
+def tenfold(value, n):
+    for _ in range(n):
+        value = [value] * 10
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([np.ones(10_000)] * 100_000, "found arrays of 8000000000 bytes"),
+        (["x" * 1000] * 30_000, "items and characters by references"),
+        (tenfold(1.0, 30), "items and characters by references"),
+    ],
+    ids=["arrays", "texts", "lists"],
+)
+def test_what_is_shown_again_and_again_is_refused(written, value, said):
+    """It would fill the memory of whoever copies it."""
+    assert said in refusal(written(pickle.dumps([{"h": value}])), max_bytes=10**9)
+
+
 def test_endless_values(written):
     """A value that would be endless when shown is not shown."""
     # three times the one before
@@ -494,11 +510,9 @@ def test_more_than_one_pickle(written):
 
 
 def test_neither(written):
-    """Text, nothing and a zip file of other things are not taken for pickles."""
+    """Text and nothing are not taken for pickles."""
     for data in (b"", b"question_id,score\n", b"<html>", b"\x89PNG"):
-        with pytest.raises(CorruptError):
-            kind_of_file(written(data))
-    refusal(written(b""), CorruptError)
+        refusal(written(data), CorruptError)
     with pytest.raises(FileNotFoundError):
         read_pickle(Path("nowhere.pkl"))
 
@@ -569,7 +583,6 @@ def test_tensors_round_trip(tmp_path, is_zip):
         for d in (torch.bfloat16, torch.half, torch.int8, torch.long, torch.cfloat)
     ]
     path = save(value, tmp_path / "file.pt", is_zip)
-    assert kind_of_file(path) == "torch"
     assert_same(read_torch(path), value)
 
 
@@ -607,7 +620,7 @@ def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
     value = [torch.ones(1).expand(1000, 1000) for _ in range(5)]
     path = save({"x": value}, tmp_path / "file.pt", is_zip)
     message = refusal(path, read=read_torch, max_bytes=16_000_000)
-    assert "expected at most 16000000 bytes, found tensors of 20000000 bytes" in message
+    assert "expected at most 16000000 bytes, found arrays of 20000000 bytes" in message
     assert len(read_torch(path, max_bytes=20_000_000)["x"]) == 5
 
 

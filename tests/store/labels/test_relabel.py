@@ -581,9 +581,10 @@ def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, dir
     assert state(path)[1][:2] == expected
 
 
-def test_labels_are_counted_in_one_line(path, tmp_path):
+def test_labels_are_counted(path, tmp_path):
     """With a warning where nearly all are of one class; nothing where there are no labels."""
-    assert label_lines(TraceStore.open(path)) == ["  labels: 3 hallucinations, 2 right"]
+    lines = ["  1 without a label", "  labels: 3 hallucinations, 2 right"]
+    assert label_lines(TraceStore.open(path)) == lines
     wrong = one_column(tmp_path / "wrong.zarr", "label", "int8", [1] * 10)
     counts, warning = label_lines(wrong)
     assert counts == "  labels: 10 hallucinations, 0 right"

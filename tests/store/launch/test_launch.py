@@ -76,27 +76,9 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
     assert log.with_name("part-0001-of-0003.log").read_text().count("--- attempt") == 1
 
 
-def test_what_parts_say_of_their_labels_is_passed_on(launch, monkeypatch, capfd):
-    """The labels of all of them are counted; a warning comes once, whatever its numbers, with how
-    many parts give it."""
-    from store.cli import import_
-
-    build = import_.build_store
-
-    def warn(path, *arguments, **options):
-        part = int(path.name[5:9])
-        print(f"warning: {90 + part}% of 1,{part}00 labels are right: look at them")
-        print("warning: part 3 alone\n" if part == 3 else "")
-        return build(path, *arguments, **options)
-
-    monkeypatch.setattr(import_, "build_store", warn)
+def test_labels_of_all_parts_are_counted(launch, capfd):
     assert launch(n_parts=3) == 0
-    captured = capfd.readouterr()
-    assert "  labels: 4 hallucinations, 8 right\n" in captured.out
-    assert [line for line in captured.err.splitlines() if "so in" in line] == [
-        "warning: 91% of 1,100 labels are right: look at them (so in 3 of 3 parts)",
-        "warning: part 3 alone (so in 1 of 3 parts)",
-    ]
+    assert "  labels: 4 hallucinations, 8 right\n" in capfd.readouterr().out
 
 
 def test_a_mistake_is_not_tried_again(launch, tmp_path, monkeypatch, capfd):
@@ -212,6 +194,7 @@ def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
         ("-- merge o.zarr x", "expected import or extract behind --, found 'merge'"),
         ("-- import o.zarr x --part 1/2", "expected none behind --"),
         ("-- import --inspect x", "--inspect makes no store"),
+        ("-- import --map y=y o.zarr x", "expected OUT right behind import, found '--map'"),
         ("-- import s.zarr/o.zarr x --map y=y", "s.zarr is one; choose another"),
         ("--address a:1 -- import o.zarr x", "--address is for --engine ray and dask"),
         ("--print -- import o.zarr x", "--print is for --engine slurm"),

@@ -6,7 +6,7 @@ from ml_dtypes import bfloat16
 
 from store.errors import SchemaError
 from store.format.schema import Column
-from store.importers.arrays.axes import has_rows, untold
+from store.importers.arrays.axes import has_rows
 from store.importers.arrays.contents import Key
 from store.importers.arrays.mapping import Mapped, column_of, parse_map, references_of, value_of
 
@@ -72,18 +72,6 @@ def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
     keys = {name: Key("float32", shape) for name, shape in shapes.items()}
     with pytest.raises(SchemaError, match="add a key of ids or labels, or name its axes, --map"):
         has_rows(mapped, keys)
-
-
-def test_the_first_records_tell_tokens_from_layers():
-    """A data set in which all are equally long is not read twice."""
-    states, tokens = Mapped("hidden_states", "h"), Mapped("tokens", "t")
-    sizes = iter([{"h": (4, 2), "t": (4,)}] * 10_000)
-    assert untold([states, tokens], sizes) == []
-    assert len(list(sizes)) > 9_000
-    assert untold([states], iter([{"h": (4, 2)}] * 10_000)) == [states]
-    square = {"h": (4, 4), "t": (4,)}
-    assert untold([states, tokens], iter([square] * 10_000)) == [states]
-    assert untold([states, tokens], iter([square, {"h": (5, 4), "t": (5,)}])) == []
 
 
 def test_shapes_that_contradict_each_other_are_refused():

@@ -19,8 +19,6 @@ from raw_generations import (
     write_pickle,
 )
 
-from store.cli.main import main
-from store.read.store import TraceStore
 from store.transform.merge import merge_stores
 
 SLOW = pytest.mark.slow
@@ -89,19 +87,6 @@ def test_full_maps_come_in_as_well(tmp_path, letter):
     maps = trace.maps[:, :, :total, :total].transpose(2, 3, 0, 1)
     found = store[0]["attentions"]
     assert np.array_equal(found.reshape(maps.shape), maps)
-
-
-@pytest.mark.parametrize("number", range(1, 8))
-def test_tokens_of_the_answer_alone_beside_all_that_were_made(tmp_path, number):
-    """The sequence with what was cut off has the prompt's; without a cut its two numbers say
-    nothing."""
-    trace = Generated(number, numbered=True)
-    answer = trace.record("B")["tokens"][trace.prompt_len :]
-    numbers = {"tokens_before_cutoff": 9, "tokens_after_cutoff": 9}
-    record = trace.record("B") | {"tokens": answer, "cutoff_method": "none"} | numbers
-    write_pickle(tmp_path / "a.pkl", [record])
-    store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert_same(store[0], trace, "B")
 
 
 def test_later_files_of_the_first_generation_have_ids(tmp_path):
@@ -178,29 +163,20 @@ def test_no_position_is_guessed_behind_a_file_that_cannot_be_read(tmp_path):
     files[1].write_bytes(files[1].read_bytes()[:-40])
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["0", "1"]
-    reason = report.refused[str(files[2])]
+    reason = report.skipped.messages[1]
+    assert reason.startswith(str(files[2]))
     assert f"{files[1]} before it cannot be read; restore that file" in reason
 
 
-def test_a_folder_of_all_generations_gives_a_command_for_each(tmp_path, monkeypatch, capsys):
-    """Copied, each makes a store of its own, and in the end every record is in one."""
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_of_all_generations_makes_a_store_of_the_first(tmp_path):
+    """Each other file is left out, named with its generation."""
     for letter in GENERATIONS:
-        write_files(f"in/{letter}", letter, made(10, letter), per_file=2)
-    assert main(["import", "first.zarr", "in"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    names = ", ".join(f"in/A/batch_000{i}.pkl" for i in range(3))
-    assert f"  imported: 5 raw A without ids files ({names}, ...)" in lines
-    commands = [line.split() for line in lines if line.startswith("python -m store import")]
-    assert len(commands) == 5
-    stores = ["first.zarr"]
-    for command in commands:
-        arguments = [argument.strip("'") for argument in command[3:]]
-        assert main(arguments) == 0
-        stores.append(arguments[1])
-    for letter, path in zip(GENERATIONS, stores, strict=True):
-        for trace, found in zip(made(10, letter), TraceStore.open(path), strict=True):
-            assert_same(found, trace, letter)
+        write_files(tmp_path / "in" / letter, letter, made(4, letter), per_file=2)
+    store, report = imported(tmp_path / "first.zarr", tmp_path / "in")
+    for trace, found in zip(made(4, "A"), store, strict=True):
+        assert_same(found, trace, "A")
+    found = [text.partition("found ")[2].partition(";")[0] for text in report.skipped.messages]
+    assert found == [f"raw {letter}" for letter in "BBCCDDEEFF"]
 
 
 NEIGHBOURS = list(zip(GENERATIONS, "BCDEFA", strict=True))
@@ -236,20 +212,3 @@ def test_the_reason_is_told_wherever_the_record_stands(tmp_path, i):
     assert len(store) == 2
     [message] = report.skipped.messages
     assert f"a.pkl, record {i}: expected the key 'attentions', found ['generated_answer" in message
-
-
-def test_texts_of_the_answer_alone_tell_where_it_begins(tmp_path):
-    """Also beside the ids of the whole sequence."""
-    traces = made(4, "F")
-    records = [trace.record("F") for trace in traces]
-    for trace, record in zip(traces, records, strict=True):
-        del record["tokens_decoded"][: trace.prompt_len]
-    write_pickle(tmp_path / "a.pkl", records)
-    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert report.whole
-    for trace, found in zip(traces, store, strict=True):
-        p = trace.prompt_len
-        assert (int(found["prompt_len"]), int(found["answer_len"])) == (p, trace.n_kept)
-        kept = trace.texts[p : p + trace.n_kept]
-        assert json.loads(found["token_texts"]) == [""] * p + kept
-        assert np.array_equal(found["tokens"], trace.expected("F")["tokens"])
