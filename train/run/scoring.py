@@ -20,7 +20,7 @@ from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
 from train.config import Config, check_config, config_of_run
 from train.data.batches import TrainingData
-from train.data.in_memory import DataInMemory, data_in_memory
+from train.data.in_memory import ANSWER, DataInMemory, data_in_memory
 from train.data.requirements import (
     check_reader,
     columns_of,
@@ -189,6 +189,8 @@ def read_data(traces: object, names: Sequence[str], models: TrainedModels) -> Tr
         data = data_in_memory(some, models.results.layers, config)
     for name in [*names, *base_of(names, config)]:
         check_reader(name, data, "or leave it out with --models")
+        if isinstance(data, DataInMemory) and {*ANSWER}.issubset(columns_of(name, data)):
+            data.check_answers()
     return data
 
 

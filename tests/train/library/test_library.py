@@ -11,7 +11,7 @@ import torch
 from runs import call, predict, read_csv
 from safetensors import safe_open
 
-from store import Batch, TraceStore
+from store import Batch, Ragged, TraceStore
 from train import fit_detectors, load_run
 from train.errors import CheckpointError, ConfigError, DataError
 from train.records import as_json
@@ -193,6 +193,7 @@ def test_a_damaged_file_is_one_line(saved, tmp_path, change, message):
         ({"hs_last": np.zeros((3, 2, 9))}, ConfigError, "found {'hs_last': (2, 9)}"),
         ({"hs_last": np.zeros((3, 2))}, DataError, "with 2 item axes, found fixed with 1"),
         ({"hs_last": np.zeros((3, 2)), "a": np.zeros(2)}, DataError, "equally many traces, found"),
+        ({"hs_last": np.full((3, 2, 8), np.nan)}, DataError, "not finite in hs_last of these"),
         (3, TypeError, "a Batch, or arrays by column, found int"),
     ],
 )
@@ -200,6 +201,30 @@ def test_traces_that_do_not_fit_are_named(saved, traces, error, message):
     with pytest.raises(error) as found:
         load_run(saved, ["lstm_solo"]).score(traces)
     assert message in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "column, values, found",
+    [
+        ("hs_last", 3.0, "found a single number"),
+        ("hs_last", None, "found NoneType"),
+        ("hs_last", np.array([None, 1], dtype=object), "found NoneType"),
+        ("hs_last", np.array(["a", "b"]), "found text"),
+        ("hs_last", np.zeros((2, 2, 8), complex), "found 'complex128'"),
+        ("hs_last", [np.zeros((2, 8)), np.zeros((2, 7))], r"found \(2, 7\) and \(2, 8\)"),
+        ("logprob", [[0.1], "a"], "found str"),
+        ("logprob", [[0.1, [0.2]], [0.1]], "found list"),
+        ("logprob", [[0.1], [0.1]], "like the axis's other columns, found 1"),
+        ("logprob", Ragged(np.zeros(3), np.array([0, 5, 3])), "offsets that never fall"),
+        ("prompt_len", [1.5, np.nan], "of integers, found fixed with 0 item axes of float32"),
+        ("answer_len", np.array([-3, 1]), r"expected 0 to \d tokens, found -3"),
+        ("answer_len", np.array([2**62, 1]), r"expected 0 to \d tokens, found 4,611"),
+    ],
+)
+def test_odd_arrays_are_named_by_their_column(saved, store_path, column, values, found):
+    arrays = as_arrays(TraceStore.open(store_path).read(range(2))) | {column: values}
+    with pytest.raises(DataError, match=f"(?s){column}.*{found}"):
+        load_run(saved, ["logreg_pca", "drift", "mean_logprob"], force_cpu=True).score(arrays)
 
 
 def test_layers_of_traces_in_memory_are_those_that_the_run_read(tmp_path):
