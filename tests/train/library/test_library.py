@@ -10,12 +10,14 @@ import pytest
 import torch
 from runs import call, predict, read_csv
 from safetensors import safe_open
+from safetensors.torch import save
 
 from store import Batch, Ragged, TraceStore
 from train import fit_detectors, load_run
-from train.errors import CheckpointError, ConfigError, DataError
+from train.errors import CheckpointError, ConfigError, DataError, OutputError
 from train.records import as_json
 from train.run import scoring
+from train.run.export import FORMAT, checksum
 
 SETTINGS = {
     "epochs": 2,
@@ -297,6 +299,55 @@ def test_one_flipped_byte_of_an_exported_file_is_found(saved, tmp_path):
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=r"checksum .* export the run again"):
         load_run(path)
+
+
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        (lambda content: {}, "results: an object, found None"),
+        (lambda content: [content], "an object, found"),
+        (lambda content: content | {"names": [["x"]]}, r"names\[0\]: a text, found"),
+        (lambda content: content | {"checkpoints": {"a": 3}}, "checkpoints.a: an object, found 3"),
+        (lambda content: deep(content, "checkpoints", SEED_0, "owner", None), "not a checkpoint"),
+        (
+            lambda content: deep(content, "checkpoints", SEED_0, "shapes", {"a": 3}),
+            "shapes.a: a list",
+        ),
+        (lambda content: deep(content, "results", "config", "lstm_hidden", 65536), "do not fit"),
+        (lambda content: deep(content, "results", "layers", None), "layers: an object, found None"),
+    ],
+)
+def test_a_crafted_file_is_one_line(saved, store_path, tmp_path, change, found):
+    """Also with right checksums, and one that asks for 70 GB of weights."""
+    path = tmp_path / "guard.safetensors"
+    load_run(saved, ["lstm_solo"]).export(path)
+    with safe_open(path, "pt") as file:
+        text = json.dumps(change(json.loads(file.metadata()["content"])))
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    metadata = {"format": FORMAT, "content": text, "crc32c": checksum(text, tensors)}
+    path.write_bytes(save(tensors, metadata))
+    with pytest.raises(CheckpointError, match=found) as error:
+        load_run(path, force_cpu=True).score(store_path)
+    assert "\n" not in str(error.value)
+
+
+SEED_0 = "lstm_solo-seed0.pt"
+
+
+def deep(content, *path_and_value):
+    """The content with another value at a path."""
+    *path, last, value = path_and_value
+    inner = content
+    for key in path:
+        inner = inner[key]
+    inner[last] = value
+    return content
+
+
+def test_a_directory_is_no_place_for_a_file(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match="expected a file to write, found a directory; name a"):
+        load_run(saved, ["lstm_solo"]).export(".")
 
 
 def test_a_guard_is_short_in_a_notebook(saved):
