@@ -44,7 +44,8 @@ class MemoryStore:
         self.batch = batch
         columns = {name: one for name, one in batch.columns.items() if name != TRACE_ID}
         self.provenance: dict[str, object] = {}
-        self.ids = batch.columns.get(TRACE_ID, list(map(str, range(len(batch)))))
+        own = list(map(str, range(len(batch))))
+        self.ids = cast(list[str], batch.columns.get(TRACE_ID, own))
         self._layers = layers
         try:
             described = {
@@ -146,14 +147,15 @@ class DataInMemory(TrainingData):
 
     def check_answers(self) -> None:
         """Raise DataError for an answer that is not within the tokens of its trace."""
+        store = cast(MemoryStore, self.store)
         start, length = (
-            self.store.column_array(name).astype(np.int64) for name in self.names(ANSWER).values()
+            store.column_array(name).astype(np.int64) for name in self.names(ANSWER).values()
         )
-        n_tokens = cast(MemoryStore, self.store).axis_lengths.get("tokens", start + length)
+        n_tokens = store.axis_lengths.get("tokens", start + length)
         is_wrong = (start >= 0) & ((length < 0) | (length > n_tokens - start))
         for row in np.flatnonzero(is_wrong)[:1]:
             raise DataError(
-                f"{WHERE}: column {self.column('answer_len')!r}, trace {self.store.ids[row]!r}: "
+                f"{WHERE}: column {self.column('answer_len')!r}, trace {store.ids[row]!r}: "
                 f"expected 0 to {n_tokens[row] - start[row]:,} tokens, found {length[row]:,}"
             )
 

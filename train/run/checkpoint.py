@@ -76,11 +76,11 @@ def load_checkpoint(path: Path, owner: Owner | None = None) -> Checkpoint:
     return check_owner(path, checkpoint, owner)
 
 
-def check_owner(path: Path, checkpoint: object, owner: Owner | None) -> Checkpoint:
+def check_owner(path: Path, checkpoint: Any, owner: Owner | None) -> Checkpoint:
     """The checkpoint; raises CheckpointError if it has another owner than `owner`, or is none."""
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("owner"), dict):
+    found = checkpoint.get("owner") if isinstance(checkpoint, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(one, str | int) for one in found.values()):
         raise CheckpointError(f"{path}: the file is not a checkpoint; {AGAIN}")
-    found = checkpoint["owner"]
     if owner is not None and found != owner:
         raise CheckpointError(
             f"{path}: expected a checkpoint of {owner}, found one of {found}; {AGAIN}"

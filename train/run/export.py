@@ -55,7 +55,7 @@ def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> Non
                 "export the other methods, and give the run's directory with that file"
             )
     tensors: dict[str, torch.Tensor] = {}
-    checkpoints = {
+    checkpoints: Json = {
         file.name: take_tensors(content, file.name, tensors)
         for file, content in checkpoints_of(names, models).items()
     }

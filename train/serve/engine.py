@@ -75,7 +75,7 @@ class Engine:
     ) -> None:
         parts = guard.score, guard.names, guard.models, model, tokenizer
         self.watch = Watch(*parts, force=force, keeps_rows=keeping is not None)
-        self.keep = None if keeping is None else Keep(keeping, self.watch, guard.names)
+        self.keep = None if keeping is None else Keep(keeping, self.watch)
         self.thresholds = guard.thresholds
         self.model: Any = model
         self.tokenizer = tokenizer
