@@ -21,8 +21,10 @@ Json = dict[str, Any]  # an object in a JSON file, or what will be one
 def replace_file(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, which replaces `path` if the block succeeds.
 
-    Raises OutputError if the file cannot be written: no space, no permission.
+    Raises OutputError if the file cannot be written: no space, no permission, a directory.
     """
+    if path.is_dir():
+        raise OutputError(f"{path}: expected a file to write, found a directory; name a file in it")
     try:
         with replacing(path) as temporary:
             yield temporary

@@ -11,7 +11,7 @@ from functools import cache
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["Range", "WrongValueError", "as_json", "from_json", "json_text"]
+__all__ = ["Range", "WrongValueError", "as_json", "from_json", "json_text", "read_value"]
 
 Record = TypeVar("Record")
 Value = TypeVar("Value")
@@ -40,10 +40,9 @@ class WrongValueError(ValueError):
     """A value of JSON that is none of a record: its place, what was expected, what was found."""
 
     def __init__(self, place: str, expected: str, found: object) -> None:
-        shown = repr(found) if isinstance(found, str) else found
-        super().__init__(f"{place}: {expected}, found {shown}")
+        super().__init__(f"{place}: {expected}, found {' '.join(f'{found!r:.80}'.split())}")
         self.expected = f"{place}: {expected}"
-        self.found = shown
+        self.found = repr(found) if isinstance(found, str) else found
 
 
 def as_json(record: object) -> dict[str, object]:
@@ -88,7 +87,10 @@ def types_of(kind: object) -> dict[str, object]:
 
 
 def read_value(kind: object, value: object, place: str) -> object:
-    """A value of a field: a number, a text, a record, a list or an object of one kind."""
+    """A value of a field: a number, a text, a record, a list or an object of one kind.
+
+    Raises WrongValueError for another.
+    """
     origin, kinds = get_origin(kind), get_args(kind)
     if NoneType in kinds:
         return None if value is None else read_value(kinds[0], value, place)

@@ -39,8 +39,8 @@ WHOLE = "hidden_states"
 STATES = ("hs_prompt", "hs_last", "hs_mean", WHOLE)
 DEFAULT_STATES = ("hs_prompt", "hs_last", "hs_mean")
 ALWAYS = ("tokens", "prompt_len", "answer_len", "finish_reason")
-# in the provenance of all that is appended; an engine may not know its weights
-SAME = ("model", "weights_sha256", LAYERS)
+# in the provenance of all that is appended: a model is its weights, whatever path it came from
+WEIGHTS = ("weights_sha256", "weights_crc32c")
 # behind a client's id: 8 random characters; and before these the number of one of its prompts
 ADDED = (re.compile(r"-[0-9a-f]{8}$"), re.compile(r"(-\d+)?-[0-9a-f]{8}$"))
 MAX_WAITING = 4096  # requests that are served and not yet written
@@ -248,7 +248,8 @@ def _open(path: Path, schema: Schema, provenance: dict[str, Any], files: Files) 
             f"{path}: expected the columns {', '.join(schema.columns)} as this engine gives them, "
             f"found {', '.join(found)}; record into another store"
         )
-    for key in SAME:
+    knows_weights = provenance.get(WEIGHTS[0]) is not None  # an engine may not
+    for key in (*WEIGHTS, LAYERS) if knows_weights else ("model", *WEIGHTS, LAYERS):
         known = store.provenance.get(key)
         given = provenance.get(key)
         if known != given:

@@ -25,6 +25,7 @@ COMMANDS = {
         "extract",
         "transformers",
     ),
+    "serve": ("train.commands.main", ["serve", "--run", "r", "--model", "m"], "serve", "starlette"),
     "view": ("store.cli.main", ["view", "t.zarr"], "view", "uvicorn"),
 }
 
@@ -39,7 +40,10 @@ def config():
 
 @pytest.mark.parametrize(
     "name",
-    ["compare", "extract", *(pytest.param(n, marks=pytest.mark.slow) for n in ("train", "view"))],
+    [
+        *("compare", "extract", "serve"),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("train", "view")),
+    ],
 )
 def test_a_command_without_its_packages_says_what_to_install(name, tmp_path, config):
     """One line, exit status 2, and the extra that has the package."""

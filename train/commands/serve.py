@@ -9,6 +9,7 @@ from math import ceil
 from pathlib import Path
 
 from store.cli.arguments import finite, path, positive, program, seconds, whole
+from store.extras import needs_extra
 from store.reports import say
 from train.config import Parser
 from train.errors import ConfigError, store_errors
@@ -84,14 +85,14 @@ def main(argv: Sequence[str]) -> None:
     """Load run and model, and serve until a signal; mistakes of the user are TrainErrors."""
     options = build_parser().parse_args(argv)
     keeping = keeping_of(options)
-    import starlette  # noqa: F401 - before the model is loaded
-
-    from store.sources.huggingface.load import choose_device, load_model
-    from store.view.safety import HOSTS
-    from store.view.serve import Server, configure, open_listener
     from train.library.guard import open_guard
-    from train.serve.app import build_app
-    from train.serve.engine import Engine
+
+    with store_errors(), needs_extra("serve"):
+        from store.sources.huggingface.load import choose_device, load_model
+        from store.view.safety import HOSTS
+        from store.view.serve import Server, configure, open_listener
+        from train.serve.app import build_app
+        from train.serve.engine import Engine
 
     limits = Limits(**{one.name: getattr(options, one.name) for one in fields(Limits)})
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)

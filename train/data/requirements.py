@@ -51,7 +51,6 @@ __all__ = [
     "columns_of",
     "find_remarks",
     "has_numbers",
-    "kind_of",
     "missing_columns",
     "names_to_train",
     "open_data",
@@ -511,9 +510,12 @@ def missing_columns(data: TrainingData, roles: Iterable[str]) -> dict[str, str]:
             )
             continue
         column = columns[name]
-        found = kind_of(column.dtype, column.axis, len(column.item_shape))
         known = TRACE_COLUMNS.get(role)
-        expected = kind_of(known.dtype, known.axis, len(known.item_axes)) if known else found
+        counts = known is not None and "int" in known.dtype
+        found = kind_of(column.dtype, column.axis, len(column.item_shape), counts)
+        expected = found
+        if known is not None:
+            expected = kind_of(known.dtype, known.axis, len(known.item_axes), counts)
         if found != expected:
             missing[name] = (
                 f"expected column {name!r} to be {expected}, found {found}; {ways_to_make(role)}"
@@ -546,11 +548,14 @@ def ways_to_make(role: str) -> str:
     return f"{MAKE_AGAIN} (python -m store {' or '.join(ways)})"
 
 
-def kind_of(dtype: str, axis: str | None, n_item_axes: int) -> str:
-    """What a column is, in words."""
+def kind_of(dtype: str, axis: str | None, n_item_axes: int, counts: bool) -> str:
+    """What a column is, in words; of one of `counts` also its numbers."""
     if dtype == "utf8":
         return "text"
-    return f"{'ragged' if axis else 'fixed'} with {n_item_axes} item axes"
+    kind = f"{'ragged' if axis else 'fixed'} with {n_item_axes} item axes"
+    if not counts:
+        return kind
+    return f"{kind} of {'integers' if 'int' in dtype or dtype == 'bool' else dtype}"
 
 
 def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from transformers import StoppingCriteria
 from store import Batch, Ragged
 from store.sources.huggingface.watched_generation import WHOLE
 from train.errors import ConfigError
-from train.library.reading import TokenMethod, with_all_layers
+from train.library.live_methods import TokenMethod, with_all_layers
 
 __all__ = ["Stopping", "Token", "TokenStream"]
 

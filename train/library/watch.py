@@ -34,7 +34,7 @@ from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import format_layers
 from store.traces.origin import find_difference
 from train.errors import ConfigError, DataError
-from train.library.reading import KNOWN, Reading, TokenMethod, with_all_layers
+from train.library.live_methods import KNOWN, LiveMethods, TokenMethod, with_all_layers
 from train.library.token_scores import Stopping, Token, TokenStream
 from train.run.scoring import TrainedModels
 
@@ -83,13 +83,13 @@ class Watch:
         self.token_scores: list[dict[str, list[float]]] = []
         self.rows: list[Row] = []
         self._listeners: list[Callable[[Token], None]] = []
-        self._methods: dict[str, TokenMethod] = {}
+        self._by_token: dict[str, TokenMethod] = {}
         self._stream: TokenStream | None = None
         self._thread: int | None = None  # that is inside the block
         self._speaks = Lock()
         self.names = list(names)
-        self.reading = Reading(names, models)
-        self.columns, self.numbers = self.reading.columns, self.reading.numbers
+        self.methods = LiveMethods(names, models)
+        self.columns, self.numbers = self.methods.columns, self.methods.numbers
         self.needs_maps = not set(ATTENTION).isdisjoint(self.columns)
         if model.config.is_encoder_decoder:
             raise ConfigError("watch: expected a causal model, found an encoder with a decoder")
@@ -98,7 +98,7 @@ class Watch:
             check_live(model, tokenizer, models, self.numbers)
         find_places(model, maps=False)
         self.keeps_rows = keeps_rows
-        self.layers = self.reading.layers
+        self.layers = self.methods.layers
         if keeps_rows:
             self.layers = dict.fromkeys(self.layers, self.numbers)
 
@@ -148,10 +148,10 @@ class Watch:
         methods that need no other token; the scores are those of `predict --tokens`. Raises
         ConfigError if there is no such method.
         """
-        if not self._methods:
-            found = {name: self.reading.token_method(name) for name in self.names}
-            self._methods = {name: one for name, one in found.items() if one is not None}
-        if not self._methods:
+        if not self._by_token:
+            found = {name: self.methods.token_method(name) for name in self.names}
+            self._by_token = {name: one for name, one in found.items() if one is not None}
+        if not self._by_token:
             raise ConfigError(
                 "on_token: expected a method that scores a token without the others, found "
                 f"{', '.join(self.names)}; methods of one state a trace do, token_probe, "
@@ -170,7 +170,7 @@ class Watch:
         if not 0 < at <= 1:
             raise ConfigError(f"stopping: expected a probability above 0, found {at}")
         self.on_token()
-        known = [name for name, method in self._methods.items() if method.is_log_odds]
+        known = [name for name, method in self._by_token.items() if method.is_log_odds]
         chosen = models.split(",") if isinstance(models, str) else models
         names = known if chosen is None else list(chosen)
         if not names or not set(names).issubset(known):
@@ -209,7 +209,7 @@ class Watch:
         ids, mask = read_inputs(inputs, settings)
         states = {name: numbers for name, numbers in self.layers.items() if name in STATES}
         predictions = [name for name in self.columns if name in PREDICTIONS]
-        passes = Passes(self.model, states, predictions, self.reading.top_k)
+        passes = Passes(self.model, states, predictions, self.methods.top_k)
         with self._streaming(passes, ends), watch_passes(passes):
             out = self._own(inputs, config, **options)
             sequences = out if isinstance(out, Tensor) else out.sequences
@@ -228,14 +228,16 @@ class Watch:
     @contextmanager
     def _streaming(self, passes: Passes, ends: set[int]) -> Iterator[None]:
         """Score the tokens of a call of `generate` as they come, if somebody wants that."""
-        if not self._methods:
+        if not self._by_token:
             yield
             return
         dtype = torch.bfloat16 if self.model.dtype == torch.bfloat16 else torch.float16
         first = len(self.scores)
-        self._stream = TokenStream(self._methods, self.numbers, dtype, ends, first, self._listeners)
+        self._stream = TokenStream(
+            self._by_token, self.numbers, dtype, ends, first, self._listeners
+        )
         passes.on_token = self._stream.take
-        passes.layers_of_tokens = {i for one in self._methods.values() for i in one.layers}
+        passes.layers_of_tokens = {i for one in self._by_token.values() for i in one.layers}
         try:
             yield
         finally:
@@ -249,7 +251,7 @@ class Watch:
             return rows
         texts = spoken.traces, spoken.prompt_lens
         with attention(self.model, EAGER if self.needs_maps else None):
-            found = run_forward(self.model, *texts, self.numbers, self.reading.top_k, columns)
+            found = run_forward(self.model, *texts, self.numbers, self.methods.top_k, columns)
         for row, more in zip(rows, found, strict=True):
             if isinstance(more, HalfRangeError):
                 raise more

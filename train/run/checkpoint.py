@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from train.errors import CheckpointError
 from train.evaluate.results import TrainingFacts
 from train.files import make_directory, replace_file
-from train.records import WrongValueError, as_json, from_json
+from train.records import Range, WrongValueError, as_json, from_json, read_value
 
 __all__ = [
     "Checkpoint",
@@ -39,6 +39,7 @@ __all__ = [
 AGAIN = "remove it and train again"  # --resume begins anew what has no file
 Owner = Mapping[str, str | int]  # its "run", "detector" and "seed"
 Checkpoint = dict[str, Any]  # tensors and plain values, and their owner
+Size = Annotated[int, Range(1, 2**31 - 1, "a size above 0")]
 UNREADABLE = (
     RuntimeError,
     pickle.UnpicklingError,
@@ -72,14 +73,14 @@ def load_checkpoint(path: Path, owner: Owner | None = None) -> Checkpoint:
     except UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(f"{path}: unreadable checkpoint ({reason}); {AGAIN}") from error
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("owner"), dict):
-        raise CheckpointError(f"{path}: the file is not a checkpoint; {AGAIN}")
     return check_owner(path, checkpoint, owner)
 
 
-def check_owner(path: Path, checkpoint: Checkpoint, owner: Owner | None) -> Checkpoint:
-    """The checkpoint; raises CheckpointError if it has another owner than `owner`."""
-    found = checkpoint["owner"]
+def check_owner(path: Path, checkpoint: Any, owner: Owner | None) -> Checkpoint:
+    """The checkpoint; raises CheckpointError if it has another owner than `owner`, or is none."""
+    found = checkpoint.get("owner") if isinstance(checkpoint, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(one, str | int) for one in found.values()):
+        raise CheckpointError(f"{path}: the file is not a checkpoint; {AGAIN}")
     if owner is not None and found != owner:
         raise CheckpointError(
             f"{path}: expected a checkpoint of {owner}, found one of {found}; {AGAIN}"
@@ -95,10 +96,15 @@ def check_sums(path: Path) -> None:
         raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Load weights read from `path`; raises CheckpointError if they do not fit the module."""
+def load_weights(
+    module: nn.Module, weights: Mapping[str, Tensor], path: Path, *, assign: bool = False
+) -> None:
+    """Load weights read from `path`; raises CheckpointError if they do not fit the module.
+
+    With `assign` they take the place of its own, as in one on the device "meta".
+    """
     try:
-        module.load_state_dict(dict(weights))
+        module.load_state_dict(dict(weights), assign=assign)
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
@@ -250,6 +256,7 @@ class TrainingFiles:
         here = {"seed": self.seed, "checkpoint": path.name, "ms_per_trace": 0.0}
         try:
             facts = from_json(TrainingFacts, content | here)
+            read_value(dict[str, list[Size]], content["shapes"], "shapes")
         except WrongValueError as error:
             raise CheckpointError(f"{path}: expected {error}; train again") from error
         return FinishedTraining(**{key: content[key] for key in CONTENT}, facts=facts)

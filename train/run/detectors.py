@@ -82,8 +82,8 @@ def settings_of_training(config: Mapping[str, object]) -> dict[str, object]:
     for name, value in found.items():
         if not is_of_type(value, kinds[name]):
             raise CheckpointError(
-                f"checkpoint: {flag_of(name)}: expected {kinds[name]}, found {value!r:.80}; "
-                "train again"
+                f"checkpoint: {flag_of(name)}: expected {kinds[name]}, found "
+                f"{type(value).__name__}; train again"
             )
     return found
 

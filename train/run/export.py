@@ -5,7 +5,7 @@ Nothing in it is run. What it was made from may be gone, the run and its store.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -16,26 +16,34 @@ from safetensors.torch import save
 
 from train.errors import CheckpointError, ConfigError
 from train.evaluate.results import Results
-from train.files import replace_file
+from train.files import Json, replace_file
 from train.outside.methods import LOADED
-from train.records import WrongValueError, as_json, from_json
+from train.records import as_json, from_json
 from train.run.checkpoint import Checkpoint, RunDirectory
 from train.run.scoring import TrainedModels, checkpoints_of, needed_by, trained_models
 
 __all__ = ["read_export", "write_export"]
 
 FORMAT = "trace-guard 1"
+MAX_BYTES = 4 << 30  # of which safetensors takes 100 MB of JSON
 DAMAGE = (  # what reading any bytes may raise
     SafetensorError,
-    WrongValueError,
     ValueError,
     LookupError,
     TypeError,
-    AttributeError,
-    RecursionError,
+    RuntimeError,
     OSError,
 )
 TENSOR = "tensor"  # {TENSOR: name} stands for a tensor in the JSON
+
+
+@dataclass
+class Content:
+    """What is not a tensor."""
+
+    results: Results
+    checkpoints: dict[str, Json]  # by the names of their files
+    names: list[str] | None = None  # of the methods, as they were chosen
 
 
 def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> None:
@@ -47,13 +55,11 @@ def write_export(path: Path, models: TrainedModels, names: Sequence[str]) -> Non
                 "export the other methods, and give the run's directory with that file"
             )
     tensors: dict[str, torch.Tensor] = {}
-    checkpoints = {
+    checkpoints: Json = {
         file.name: take_tensors(content, file.name, tensors)
         for file, content in checkpoints_of(names, models).items()
     }
-    results = as_json(short_results(models, names))
-    content = {"results": results, "checkpoints": checkpoints, "names": list(names)}
-    text = json.dumps(content)
+    text = json.dumps(as_json(Content(short_results(models, names), checkpoints, list(names))))
     metadata = {"format": FORMAT, "content": text, "crc32c": checksum(text, tensors)}
     with replace_file(path) as temporary:
         temporary.write_bytes(save(tensors, metadata))
@@ -113,6 +119,9 @@ def put_tensors(value: object, tensors: Mapping[str, torch.Tensor]) -> object:
 def read_export(path: Path) -> TrainedModels:
     """Read what `write_export` wrote; raises CheckpointError for another file."""
     try:
+        n_bytes = path.stat().st_size
+        if n_bytes > MAX_BYTES:
+            raise ValueError(f"{n_bytes:,} bytes, of which {MAX_BYTES:,} are read at most")
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -122,16 +131,15 @@ def read_export(path: Path) -> TrainedModels:
         found = checksum(metadata["content"], tensors)
         if metadata["crc32c"] != found:
             raise ValueError(f"checksum {found} instead of {metadata['crc32c']!r:.80}")
-        content = json.loads(metadata["content"])
-        results = from_json(Results, content["results"])
+        content = from_json(Content, json.loads(metadata["content"]))
         checkpoints: dict[Path, Checkpoint] = {
             Path(name): cast(Checkpoint, put_tensors(one, tensors))
-            for name, one in content["checkpoints"].items()
+            for name, one in content.checkpoints.items()
         }
     except DAMAGE as error:
         raise CheckpointError(
             f"{path}: expected a file of {FORMAT}, as export writes it, found: {error!s:.200}; "
             "export the run again"
         ) from error
-    directory = RunDirectory(Path(), results.run, memory=checkpoints)
-    return replace(trained_models(results, directory, path), exported=content.get("names"))
+    directory = RunDirectory(Path(), content.results.run, memory=checkpoints)
+    return replace(trained_models(content.results, directory, path), exported=content.names)

@@ -20,7 +20,7 @@ from store.traces.layers import format_layers
 from store.traces.origin import find_difference, origins_of
 from train.config import Config, check_config, config_of_run
 from train.data.batches import TrainingData
-from train.data.in_memory import DataInMemory, data_in_memory
+from train.data.in_memory import ANSWER, DataInMemory, data_in_memory
 from train.data.requirements import (
     check_reader,
     columns_of,
@@ -43,7 +43,7 @@ from train.fit.device import (
 from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.fit.token_scores import detector_tokens, probe_tokens
-from train.outside.methods import load_chosen
+from train.outside.methods import LOADED, load_chosen
 from train.outside.records import record_of
 from train.run.checkpoint import Checkpoint, RunDirectory, load_weights
 from train.run.detectors import (
@@ -189,6 +189,8 @@ def read_data(traces: object, names: Sequence[str], models: TrainedModels) -> Tr
         data = data_in_memory(some, models.results.layers, config)
     for name in [*names, *base_of(names, config)]:
         check_reader(name, data, "or leave it out with --models")
+        if isinstance(data, DataInMemory) and {*ANSWER}.issubset(columns_of(name, data)):
+            data.check_answers()
     return data
 
 
@@ -401,7 +403,12 @@ def read_detector(
             f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
             f"found {shapes}; give traces of the same model, with the same layers"
         )
-    detector = build_detector(name, data.with_settings(**settings_of_training(trained.config)))
+    data = data.with_settings(**settings_of_training(trained.config))
+    if name not in LOADED:  # in a file from anywhere, settings may ask for any size: that is free
+        with torch.device("meta"):
+            unfilled = build_detector(name, data)
+        load_weights(unfilled, trained.weights, files.checkpoint, assign=True)
+    detector = build_detector(name, data)
     load_weights(detector, trained.weights, files.checkpoint)
     return detector
 
@@ -422,5 +429,5 @@ def read_probe(name: str, models: TrainedModels) -> AnyFitted:
         raise CheckpointError(
             f"{path}: expected a fitted probe, found a file without {error}; train again"
         ) from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"{path}: expected a fitted probe; {error}; train again") from error

@@ -100,10 +100,14 @@ def check(request: Request, token: str, hosts: Sequence[str] | None) -> Refused 
     found = check_sender(request.headers, hosts)
     if found is not None:
         return Refused(*found)
-    given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-    if request.url.path != "/health" and not hmac.compare_digest(given.encode(), token.encode()):
-        return Refused(401, "expected the token that was printed, as Authorization: Bearer TOKEN")
-    return None
+    if request.url.path == "/health":
+        return None
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    is_right = hmac.compare_digest(given.strip().encode(), token.encode())
+    if is_right and scheme.lower() == "bearer":
+        return None
+    text = "expected the token that was printed, as Authorization: Bearer TOKEN"
+    return Refused(401, text, code="invalid_api_key")
 
 
 def refusal_response(error: HTTPException) -> Response:
@@ -121,7 +125,7 @@ async def leave(*_: object) -> Response:
 
 async def answer(request: Request, engine: Engine, name: str, kind: Kind) -> Response:
     """Answer a request, at once or as a stream of events; raises Refused."""
-    asked = read_asked(await read_body(request, engine.limits.body_bytes), kind)
+    asked = read_asked(await read_body(request, engine.limits.body_bytes), kind, name)
     events = listen(request, engine.submit(asked))
     first = await anext(events)  # a refusal has a status of its own
     if asked.streams:

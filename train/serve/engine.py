@@ -75,7 +75,7 @@ class Engine:
     ) -> None:
         parts = guard.score, guard.names, guard.models, model, tokenizer
         self.watch = Watch(*parts, force=force, keeps_rows=keeping is not None)
-        self.keep = None if keeping is None else Keep(keeping, self.watch, guard.names)
+        self.keep = None if keeping is None else Keep(keeping, self.watch)
         self.thresholds = guard.thresholds
         self.model: Any = model
         self.tokenizer = tokenizer
@@ -130,8 +130,8 @@ class Engine:
         """Generate an answer, or take the one that is given, and score it."""
         asked = job.asked
         prompt, given = self._encoded(asked)
-        self.counts["prompt_tokens_total"] += len(prompt)
         longest = self._longest(asked, len(prompt), len(given))
+        self.counts["prompt_tokens_total"] += len(prompt)
         if asked.answer is None:
             scores, n_answer, finish = self._speak(job, prompt, longest)
         else:

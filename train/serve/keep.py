@@ -7,7 +7,7 @@ import hashlib
 import random
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,21 +53,15 @@ class Keep:
     are there for their scores alone.
     """
 
-    def __init__(
-        self,
-        keeping: Keeping,
-        watch: Watch,
-        names: Sequence[str],
-        draw: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, keeping: Keeping, watch: Watch) -> None:
         self.keeping = keeping
-        self.draw = draw
+        self.draw = random.random
         model, tokenizer = watch.model, watch.tokenizer
         config = model.config.get_text_config()
-        wanted = Kept(watch.numbers or None, [*TEXTS, *watch.columns], watch.reading.top_k)
+        wanted = Kept(watch.numbers or None, [*TEXTS, *watch.columns], watch.methods.top_k)
         layers, _, schema = wanted.choose(config, model.dtype, {})
         columns = {**schema.columns, "finish_reason": TRACE_COLUMNS["finish_reason"].stored({})}
-        columns |= {f"score_{name}": Column("float32") for name in names}
+        columns |= {f"score_{name}": Column("float32") for name in watch.names}
         self.schema = Schema({**columns, SAMPLED: Column("bool")})
         provenance = {
             "source": "train serve",

@@ -50,17 +50,19 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # values that say what is done without 
 class Refused(HTTPException):
     """A request that gets no answer: the status, and a text that holds nothing of the request."""
 
-    def __init__(self, status: int, text: str, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, text: str, param: str | None = None, code: str | None = None
+    ) -> None:
         super().__init__(status, text)
         self.param = param
+        self.code = code
 
 
 def describe_error(error: HTTPException) -> dict[str, Any]:
     """An error as OpenAI's clients expect it."""
     status = error.status_code
     kind = "server_error" if status >= 500 else TYPES.get(status, "invalid_request_error")
-    code = "invalid_api_key" if status == 401 else None
-    param = getattr(error, "param", None)
+    param, code = (getattr(error, name, None) for name in ("param", "code"))
     return {"error": {"message": error.detail, "type": kind, "param": param, "code": code}}
 
 
@@ -77,17 +79,19 @@ class Asked:
     wants_usage: bool = False  # at the end of a stream
 
 
-def read_asked(content: bytes, kind: Kind) -> Asked:
-    """Read the body of a request; raises Refused."""
+def read_asked(content: bytes, kind: Kind, model: str) -> Asked:
+    """Read the body of a request for the `model` that is served, or for none; raises Refused."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise Refused(400, "body: expected JSON, found none") from error
     if not isinstance(body, dict):
         raise Refused(400, f"body: expected an object, found {type(body).__name__}")
+    if typed(body, "model", str) not in (None, model):
+        text = "model: expected the one that /v1/models names, found another"
+        raise Refused(404, text, "model", "model_not_found")
+    prompt = read_prompt(body, kind)
     if kind == "score":
-        is_chat = "messages" in body
-        prompt = read_messages(body) if is_chat else typed(body, "prompt", str, needed=True)
         return Asked(prompt, typed(body, "answer", str, needed=True))
     for name, values in NEUTRAL.items():
         if body.get(name) is not None and body[name] not in values:
@@ -103,7 +107,7 @@ def read_asked(content: bytes, kind: Kind) -> Asked:
         decoding = Decoding(temperature=float(temperature), top_p=1.0 if top_p is None else top_p)
     longest = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     return Asked(
-        read_messages(body) if kind == "chat" else typed(body, "prompt", str, needed=True),
+        prompt,
         decoding=decoding,
         seed=number(body, "seed", int, 0, MOST),
         max_tokens=number(body, longest, int, 1, MOST),
@@ -128,6 +132,16 @@ def typed(body: Mapping[str, Any], name: str, kind: Any, *, needed: bool = False
         names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else [kind]))
         raise Refused(400, f"{name}: expected {names}, found {type(value).__name__}", name)
     return value
+
+
+def read_prompt(body: Mapping[str, Any], kind: Kind) -> str | list[Message]:
+    """The text or the turns that are answered; refused are both, of which one would be ignored."""
+    is_chat = body.get("messages") is not None
+    if is_chat and body.get("prompt") is not None:
+        raise Refused(400, "expected prompt or messages, found both", "messages")
+    if kind == "chat" or (kind == "score" and is_chat):
+        return read_messages(body)
+    return typed(body, "prompt", str, needed=True)
 
 
 def read_messages(body: Mapping[str, Any]) -> list[Message]:

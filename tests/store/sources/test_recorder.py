@@ -139,6 +139,14 @@ def test_another_engine_does_not_append(record, changed, message):
     record().close()
 
 
+def test_a_model_is_its_weights_however_its_path_is_spelled(record):
+    known = PROVENANCE | {"weights_sha256": "ab", "weights_crc32c": "cd"}
+    record(provenance=known).close()
+    record(provenance=known | {"model": "./tiny/"}).close()
+    with pytest.raises(SchemaError, match="expected weights_crc32c 'cd', found 'ef'"):
+        record(provenance=known | {"weights_crc32c": "ef"})
+
+
 def test_a_data_parallel_rank_has_a_store_of_its_own():
     assert Settings("a/s.zarr").part(0, 1).as_posix() == "a/s.zarr"
     assert Settings("a/s.zarr").part(1, 4).as_posix() == "a/s.2-of-4.zarr"

@@ -10,12 +10,14 @@ import pytest
 import torch
 from runs import call, predict, read_csv
 from safetensors import safe_open
+from safetensors.torch import save
 
-from store import Batch, TraceStore
+from store import Batch, Ragged, TraceStore
 from train import fit_detectors, load_run
-from train.errors import CheckpointError, ConfigError, DataError
+from train.errors import CheckpointError, ConfigError, DataError, OutputError
 from train.records import as_json
 from train.run import scoring
+from train.run.export import FORMAT, checksum
 
 SETTINGS = {
     "epochs": 2,
@@ -193,6 +195,7 @@ def test_a_damaged_file_is_one_line(saved, tmp_path, change, message):
         ({"hs_last": np.zeros((3, 2, 9))}, ConfigError, "found {'hs_last': (2, 9)}"),
         ({"hs_last": np.zeros((3, 2))}, DataError, "with 2 item axes, found fixed with 1"),
         ({"hs_last": np.zeros((3, 2)), "a": np.zeros(2)}, DataError, "equally many traces, found"),
+        ({"hs_last": np.full((3, 2, 8), np.nan)}, DataError, "not finite in hs_last of these"),
         (3, TypeError, "a Batch, or arrays by column, found int"),
     ],
 )
@@ -200,6 +203,30 @@ def test_traces_that_do_not_fit_are_named(saved, traces, error, message):
     with pytest.raises(error) as found:
         load_run(saved, ["lstm_solo"]).score(traces)
     assert message in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "column, values, found",
+    [
+        ("hs_last", 3.0, "found a single number"),
+        ("hs_last", None, "found NoneType"),
+        ("hs_last", np.array([None, 1], dtype=object), "found NoneType"),
+        ("hs_last", np.array(["a", "b"]), "found text"),
+        ("hs_last", np.zeros((2, 2, 8), complex), "found 'complex128'"),
+        ("hs_last", [np.zeros((2, 8)), np.zeros((2, 7))], r"found \(2, 7\) and \(2, 8\)"),
+        ("logprob", [[0.1], "a"], "found str"),
+        ("logprob", [[0.1, [0.2]], [0.1]], "found list"),
+        ("logprob", [[0.1], [0.1]], "like the axis's other columns, found 1"),
+        ("logprob", Ragged(np.zeros(3), np.array([0, 5, 3])), "offsets that never fall"),
+        ("prompt_len", [1.5, np.nan], "of integers, found fixed with 0 item axes of float32"),
+        ("answer_len", np.array([-3, 1]), r"expected 0 to \d tokens, found -3"),
+        ("answer_len", np.array([2**62, 1]), r"expected 0 to \d tokens, found 4,611"),
+    ],
+)
+def test_odd_arrays_are_named_by_their_column(saved, store_path, column, values, found):
+    arrays = as_arrays(TraceStore.open(store_path).read(range(2))) | {column: values}
+    with pytest.raises(DataError, match=f"(?s){column}.*{found}"):
+        load_run(saved, ["logreg_pca", "drift", "mean_logprob"], force_cpu=True).score(arrays)
 
 
 def test_layers_of_traces_in_memory_are_those_that_the_run_read(tmp_path):
@@ -272,6 +299,55 @@ def test_one_flipped_byte_of_an_exported_file_is_found(saved, tmp_path):
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=r"checksum .* export the run again"):
         load_run(path)
+
+
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        (lambda content: {}, "results: an object, found None"),
+        (lambda content: [content], "an object, found"),
+        (lambda content: content | {"names": [["x"]]}, r"names\[0\]: a text, found"),
+        (lambda content: content | {"checkpoints": {"a": 3}}, "checkpoints.a: an object, found 3"),
+        (lambda content: deep(content, "checkpoints", SEED_0, "owner", None), "not a checkpoint"),
+        (
+            lambda content: deep(content, "checkpoints", SEED_0, "shapes", {"a": 3}),
+            "shapes.a: a list",
+        ),
+        (lambda content: deep(content, "results", "config", "lstm_hidden", 65536), "do not fit"),
+        (lambda content: deep(content, "results", "layers", None), "layers: an object, found None"),
+    ],
+)
+def test_a_crafted_file_is_one_line(saved, store_path, tmp_path, change, found):
+    """Also with right checksums, and one that asks for 70 GB of weights."""
+    path = tmp_path / "guard.safetensors"
+    load_run(saved, ["lstm_solo"]).export(path)
+    with safe_open(path, "pt") as file:
+        text = json.dumps(change(json.loads(file.metadata()["content"])))
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    metadata = {"format": FORMAT, "content": text, "crc32c": checksum(text, tensors)}
+    path.write_bytes(save(tensors, metadata))
+    with pytest.raises(CheckpointError, match=found) as error:
+        load_run(path, force_cpu=True).score(store_path)
+    assert "\n" not in str(error.value)
+
+
+SEED_0 = "lstm_solo-seed0.pt"
+
+
+def deep(content, *path_and_value):
+    """The content with another value at a path."""
+    *path, last, value = path_and_value
+    inner = content
+    for key in path:
+        inner = inner[key]
+    inner[last] = value
+    return content
+
+
+def test_a_directory_is_no_place_for_a_file(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match="expected a file to write, found a directory; name a"):
+        load_run(saved, ["lstm_solo"]).export(".")
 
 
 def test_a_guard_is_short_in_a_notebook(saved):

@@ -102,6 +102,8 @@ def test_streams_texts_and_given_answers_have_the_same_scores(client):
         ("/v1/completions", b'{"prompt": "\\ud800"}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": 3}]}', 400),
         ("/score", b'{"prompt": "a", "answer": ""}', 400),
+        ("/score", b'{"prompt": "a", "messages": [], "answer": "b"}', 400),
+        ("/v1/completions", b'{"prompt": "a", "model": 3}', 400),
         ("/none", b"{}", 404),
     ],
 )
@@ -122,6 +124,29 @@ def test_wrong_requests_are_refused_as_openai_does(client, path, body, status):
 def test_strangers_are_refused(client, headers, status):
     assert client.post("/v1/completions", json=ASKED, headers=headers).status_code == status
     assert client.get("/metrics", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("path, body", [("/v1/completions", ASKED), ("/v1/chat/completions", CHAT)])
+def test_only_the_served_model_answers(client, path, body):
+    """It is there if none is named."""
+    (served,) = client.get("/v1/models").json()["data"]
+    assert client.post(path, json=body | {"model": served["id"]}).json()["model"] == served["id"]
+    found = client.post(path, json=body | {"model": "gpt-4"})
+    assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_the_scheme_of_a_token_is_in_any_case(client):
+    for scheme, status in (("bearer", 200), ("BEARER", 200), ("Basic", 401)):
+        headers = {"Authorization": f"{scheme} right"}
+        found = client.get("/v1/models", headers=headers)
+        assert found.status_code == status
+    assert found.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_prompts_that_are_refused_are_not_counted(client):
+    before = client.engine.counts["prompt_tokens_total"]
+    client.post("/v1/completions", json=ASKED | {"max_tokens": 1000})
+    assert client.engine.counts["prompt_tokens_total"] == before
 
 
 def test_many_wait_and_too_many_are_refused(file):

@@ -1,4 +1,4 @@
-"""What methods of a run read of a model that speaks: columns, the layers of each, single tokens."""
+"""Methods of a run on a model that speaks: columns, the layers of each, single tokens."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ from train.errors import ConfigError
 from train.run import scoring
 from train.run.scoring import TrainedModels, load_detector, load_probe, needed_by
 
-__all__ = ["KNOWN", "Reading", "TokenMethod", "with_all_layers"]
+__all__ = ["KNOWN", "LiveMethods", "TokenMethod", "with_all_layers"]
 
 Shapes = dict[str, tuple[int, ...]]  # column -> shape of an item
 # columns that need no pass
@@ -46,8 +46,8 @@ class TokenMethod(NamedTuple):
         return WHOLE in self.columns
 
 
-class Reading:
-    """What the methods of these names read.
+class LiveMethods:
+    """The methods of these names, and what they read of a model that speaks.
 
     Raises ConfigError for a method that reads what generation cannot give.
 
