@@ -118,9 +118,9 @@ def draw(sizes: tuple[int, int], kind: str, area: float, rng: np.random.Generato
         wrong = rng.choice(n_questions, round(sizes[0] / ROWS_A_QUESTION), replace=False)
         labels = np.isin(questions, wrong).astype(np.int64)
     elif kind == UNEQUAL + "alike":
-        is_wrong = np.zeros(questions.max() + 1, bool)
-        while not 1 < is_wrong.sum() < len(is_wrong) - 1:
-            is_wrong = rng.random(len(is_wrong)) < sizes[0] / sum(sizes)
+        is_wrong = rng.random(questions.max() + 1) < sizes[0] / sum(sizes)
+        if not 1 < is_wrong.sum() < len(is_wrong) - 1:
+            return draw(sizes, kind, area, rng)  # a class had one question or none
         labels = is_wrong[questions].astype(np.int64)
     else:
         labels = rng.permutation(np.repeat([1, 0], sizes))
