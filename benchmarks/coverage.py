@@ -2,15 +2,17 @@
 
 Scores are drawn from two normal distributions whose AUROC is known, for test sets of several sizes:
 a row a question ("single"), or three rows a question with a noise of its own that is half of the
-variance, and labels at random ("mixed") or the same for a question ("alike"). A row of the table
-says how often an interval of 95% held the truth.
+variance, and labels at random ("mixed") or the same for a question ("alike"). Questions of
+"unequal mixed" and "unequal alike" have very different numbers of rows, log-normal, in the middle
+three. A row of the table says how often an interval of 95% held the truth.
 
 `--part metrics` has the other metrics, of probabilities that are too sure by half; their truth is
 that of 400,000 rows. `--part trainings` has the mean AUROC of several trainings that differ; its
 truth is that of all rows and trainings. `--part risk` finds a threshold of conformal risk control
 on one draw and tries it on another: the risk is the mean over the simulations. For "best of 8" the
 same draw had chosen the score first, as validation does; "halves" are found on one half of a draw
-and tried on the other. Each part has a table of its own.
+and tried on the other. Each part has a table of its own. `--save` and `--output` replace the rows
+of these `--sizes` in the table that is there, and leave the others.
 """
 
 from argparse import Namespace
@@ -27,7 +29,7 @@ from scipy.stats import norm
 
 from benchmarks.harness import parser, run, show
 from benchmarks.program import fail, needs_extra
-from benchmarks.tables import finish, pyplot
+from benchmarks.tables import finish, pyplot, read_table
 
 with needs_extra("train"):
     from train.evaluate.calibrate import controlled_risk, keep_promise, risk_threshold
@@ -41,7 +43,8 @@ with needs_extra("train"):
     )
 
 SIZES = {"7/143": (7, 143), "30+30": (30, 30), "15/135": (15, 135), "744": (415, 329)}
-KINDS = ("single", "mixed", "alike")
+UNEQUAL = "unequal "
+KINDS = ("single", "mixed", "alike", UNEQUAL + "mixed", UNEQUAL + "alike")
 AREAS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 FEWER_AREAS = (0.6, 0.8, 0.95)  # of the slower metrics
 METRICS = ("auprc", "recall_at_1", "recall_at_5", "recall_at_10", "fpr_at_95", "ece", "brier")
@@ -49,6 +52,7 @@ ROWS_A_QUESTION = 3
 N_TRUTH = 400_000
 RISKS = (0.05, 0.1, 0.2)
 N_CHOICES = 8
+NAMED_BY = ("what", "size", "questions", "auroc")  # columns
 
 
 class Rows(NamedTuple):
@@ -64,9 +68,25 @@ def main(args: Namespace) -> None:
     if args.part not in PARTS:
         fail(f"--part: expected one of {', '.join(PARTS)}, found {args.part!r:.80}")
     table, simulate = PARTS[args.part]
-    rows = list(simulate(args))
-    named_by = ("what", "size", "questions", "auroc")
-    finish(table, args.results, rows, partial(plot, rows), main="found", named_by=named_by)
+    found = {name_of(row): row for row in simulate(args)}
+    rows = list((earlier_rows(args.results, table) | found).values())
+    finish(table, args.results, rows, partial(plot, rows), main="found", named_by=NAMED_BY)
+
+
+def name_of(row: dict) -> tuple[str, ...]:
+    return tuple(str(row[column]) for column in NAMED_BY)
+
+
+def earlier_rows(results: Path | None, table: str) -> dict[tuple[str, ...], dict]:
+    """The rows of the table that is there, by what names them."""
+    path = None if results is None else results / f"{table}.csv"
+    if path is None or not path.exists():
+        return {}
+    rows = read_table(path).rows
+    return {
+        name_of(row): row | {name: float(row[name]) for name in ("promised", "found")}
+        for row in rows
+    }
 
 
 def plot(rows: list[dict], path: Path) -> None:
@@ -92,15 +112,27 @@ def plot(rows: list[dict], path: Path) -> None:
 
 def draw(sizes: tuple[int, int], kind: str, area: float, rng: np.random.Generator) -> Rows:
     """Rows of as many positives and negatives, with normal scores of this AUROC."""
-    n = sum(sizes)
-    questions = np.arange(n) // (1 if kind == "single" else ROWS_A_QUESTION)
+    questions = ask(sum(sizes), kind, rng)
     if kind == "alike":
         n_questions = questions.max() + 1
         wrong = rng.choice(n_questions, round(sizes[0] / ROWS_A_QUESTION), replace=False)
         labels = np.isin(questions, wrong).astype(np.int64)
+    elif kind == UNEQUAL + "alike":
+        is_wrong = rng.random(questions.max() + 1) < sizes[0] / sum(sizes)
+        if not 1 < is_wrong.sum() < len(is_wrong) - 1:
+            return draw(sizes, kind, area, rng)  # a class had one question or none
+        labels = is_wrong[questions].astype(np.int64)
     else:
         labels = rng.permutation(np.repeat([1, 0], sizes))
     return Rows(labels, add_noise(labels, questions, area, rng), questions)
+
+
+def ask(n: int, kind: str, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The question of each of n rows, numbered from 0."""
+    if kind.startswith(UNEQUAL):
+        n_rows = np.ceil(rng.lognormal(1, 1, n)).astype(np.int64)
+        return np.repeat(np.arange(n), n_rows)[:n]
+    return np.arange(n) // (1 if kind == "single" else ROWS_A_QUESTION)
 
 
 def add_noise(
@@ -126,7 +158,7 @@ def cover_auroc(args: Namespace) -> Iterator[dict]:
         drawn = [draw(SIZES[size], kind, area, rng) for _ in range(args.simulations)]
         intervals = [auroc_interval(*rows) for rows in drawn]
         # rows of one question share a noise, so that pairs within it have another AUROC
-        truth = np.mean([auroc(*rows[:2]) for rows in drawn]) if kind == "mixed" else area
+        truth = np.mean([auroc(*rows[:2]) for rows in drawn]) if "mixed" in kind else area
         yield covered("AUROC", size, kind, area, float(truth), intervals)
         few = drawn[: args.simulations // 20]
         percentiles = [percentile_interval(auroc_samples(*rows, 0, 400)) for rows in few]
@@ -192,7 +224,7 @@ def probabilities(
 ) -> Rows:
     """Rows whose labels have the base rate of `sizes`, and probabilities that are too sure."""
     n = sum(drawn)
-    questions = np.arange(n) // (1 if kind == "single" else ROWS_A_QUESTION)
+    questions = ask(n, kind, rng)
     labels = np.zeros(n, np.int64)
     while not 1 < labels.sum() < n - 1:
         labels = (rng.random(n) < sizes[0] / sum(sizes)).astype(np.int64)

@@ -20,6 +20,7 @@ CUTS = (0.70, 0.85)  # 70 / 15 / 15
 _MARK = re.compile(r"[^\w\s]|_")
 _MEANT = "*/%&#@\\"  # punctuation that decides what is asked: 3 * 4, C#, and - before a number
 _HYPHEN = re.compile(r"-(?!\s?\d)")
+_KEPT = re.compile(r" ?([^\w\s]) ?")
 _TYPED = {ord(character): "-" for character in "\u2010\u2012\u2013\u2014\u2212"}  # as it is typed
 _TYPED |= dict.fromkeys(map(ord, "\u2018\u2019\u02bc\u2032`"), "'")
 _TYPED |= dict.fromkeys(range(0xFE00, 0xFE10), "")  # selectors of a glyph
@@ -30,11 +31,12 @@ def normalize_question(text: str) -> str:
 
     Two texts that differ in Unicode form (NFKC, https://unicode.org/reports/tr15), case, white
     space, invisible characters or punctuation have the same one. Letters keep their accents, and
-    arithmetic its signs.
+    arithmetic its signs, with blanks around them or without.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     typed = folded.translate(_TYPED)
-    return " ".join(_MARK.sub(_replace_mark, _HYPHEN.sub(" ", typed)).split())
+    words = _MARK.sub(_replace_mark, _HYPHEN.sub(" ", typed)).split()
+    return _KEPT.sub(_close_up, " ".join(words))
 
 
 def _replace_mark(mark: re.Match[str]) -> str:
@@ -43,6 +45,11 @@ def _replace_mark(mark: re.Match[str]) -> str:
     if kind[0] in "SM" or character in _MEANT or character == "-":
         return character
     return "" if kind == "Cf" or character == "'" else " "
+
+
+def _close_up(mark: re.Match[str]) -> str:
+    is_accent = unicodedata.category(mark[1])[0] == "M"  # a word may end in one
+    return mark[0] if is_accent else mark[1]
 
 
 def join_questions(

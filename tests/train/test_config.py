@@ -221,6 +221,7 @@ def test_settings_of_a_file(tmp_path):
         ('{"seeds": "3"}', "seeds: expected int, found '3'"),
         ('{"seeds": true}', "seeds: expected int, found True"),
         ('{"top_k": 1.5}', "top_k: expected int | None, found 1.5"),
+        ('{"margin": 1}', "--margin: expected less than 0.5, by which a perfect AUROC is above"),
         ('{"lr": NaN}', "--lr: expected above 0 and at most 10, found nan"),
         (
             '{"schedule": "cosine"}',

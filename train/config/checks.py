@@ -101,7 +101,12 @@ def check_config(config: Config) -> None:
 
 
 def contradictions(config: Config) -> Iterator[str]:
-    """What is not allowed with another setting, or is without it."""
+    """What is not allowed with another setting, or is without it, or leaves nothing to find."""
+    if config.margin >= 0.5:
+        yield (
+            "--margin: expected less than 0.5, by which a perfect AUROC is above chance, found "
+            f"{config.margin:g}"
+        )
     if not config.amp and config.precision not in ("auto", "32"):
         yield f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
     if config.hold_out is not None and config.split is None:

@@ -106,13 +106,12 @@ def brier_interval(labels: Labels, scores: Scores, questions: Questions) -> Inte
     """The 95% interval of the Brier score: a score interval with the variance of questions."""
     errors = (np.atleast_2d(scores) - labels) ** 2  # (n_runs, n)
     found = float(errors.mean())
-    _, question = np.unique(questions, return_inverse=True)
-    sums = np.bincount(question, errors.mean(axis=0) - found) / len(labels)
-    n_questions = len(sums)
-    variance = float(sums @ sums) * n_questions / max(1, n_questions - 1)
+    names, question = np.unique(questions, return_inverse=True)
+    moved = without_each(errors.mean(axis=0) - found, question, len(names))
+    variance = float(moved @ moved)
     if variance < EPSILON:
         return [found, found]
-    z = student.ppf(0.975, max(1, n_questions - 1))
+    z = student.ppf(0.975, max(1, equal_questions(questions) - 1))
     interval = wilson(found, found * (1 - found) / variance, float(z))
     return add_trainings(interval, errors.mean(axis=1).tolist())
 
@@ -171,12 +170,12 @@ def recall_interval(labels: Labels, scores: Scores, questions: Questions, most: 
 
 def independent_rows(is_above: NDArray[np.bool_], questions: Questions) -> float:
     """How many independent rows tell as much of a share as these (n,)."""
-    _, question = np.unique(questions, return_inverse=True)
+    names, question = np.unique(questions, return_inverse=True)
     deviations = is_above - is_above.mean()
-    sums = np.bincount(question, deviations)
-    return len(is_above) / design_effect(
-        float(sums @ sums), float(deviations @ deviations), len(is_above), len(sums)
-    )
+    n = len(is_above)
+    moved = without_each(deviations, question, len(names))
+    apart = float(deviations @ deviations) / (n * max(1, n - 1))
+    return n / design_effect(float(moved @ moved), apart, n, equal_questions(questions))
 
 
 def add_trainings(interval: Interval, values: Sequence[float]) -> Interval:
@@ -248,7 +247,7 @@ def variance_ratio(
     return pulled(variance / expected, design, n_few)
 
 
-def design_effect(variance: float, apart: float, n_rows: int, n_questions: int) -> float:
+def design_effect(variance: float, apart: float, n_rows: int, n_questions: float) -> float:
     """How much larger a variance is than that of rows each `apart`, for those of a question being
     alike; pulled to what is usual."""
     most = n_rows / n_questions
@@ -257,12 +256,18 @@ def design_effect(variance: float, apart: float, n_rows: int, n_questions: int) 
     return pulled(max(1, variance / apart), 1 + ALIKE * (most - 1), n_questions)
 
 
-def questions_of_classes(labels: Labels, questions: Questions) -> list[int]:
-    """Number of questions that have a positive, and that have a negative."""
-    return [len(np.unique(questions[labels == label])) for label in (1, 0)]
+def questions_of_classes(labels: Labels, questions: Questions) -> list[float]:
+    """Number of questions that have a positive, and that have a negative, see `equal_questions`."""
+    return [equal_questions(questions[labels == label]) for label in (1, 0)]
 
 
-def pulled(found: float, usual: float, n_questions: int) -> float:
+def equal_questions(questions: Questions) -> float:
+    """How many questions of as many rows each tell as much as these (Kish, 1965)."""
+    _, n_rows = np.unique(questions, return_counts=True)
+    return len(questions) ** 2 / float(n_rows @ n_rows)
+
+
+def pulled(found: float, usual: float, n_questions: float) -> float:
     """What so many questions show, pulled to what is usual, which weighs as much as `PRIOR`."""
     return (n_questions * found + PRIOR * usual) / (n_questions + PRIOR)
 
@@ -339,24 +344,33 @@ def clustered_variance(
     """Variance of a number whose rows deviate by these, (n_positives,) and (n_negatives,).
 
     A deviation is what a row more of its kind would change, times the rows of its class: of an
-    AUROC that of its placement value. By Obuchowski (1997, doi:10.2307/2533958) they are summed
-    within a question; of one row a question it is DeLong's. None where the rows of a class are of a
-    single question.
+    AUROC that of its placement value. As of Obuchowski (1997, doi:10.2307/2533958) they are summed
+    within a question; of one row a question it is DeLong's. A question of many rows draws the
+    number to itself, so its sum is how far the others would be without it: the jackknife of
+    questions (CR3 of Bell and McCaffrey, 2002). None where the rows of a class are of a single
+    question.
     """
     _, question = np.unique(questions, return_inverse=True)
-    n_questions = int(question.max()) + 1
-    sums, variance = [], 0.0
+    moved = np.zeros(int(question.max()) + 1)
     for label, values in ((1, by_positive), (0, by_negative)):
         of_class = question[labels == label]
-        n_with = len(np.unique(of_class))  # questions that have rows of this class
-        if n_with == 1:
+        if len(np.unique(of_class)) == 1:
             return None
-        sums.append(np.bincount(of_class, values / len(values), minlength=n_questions))
-        variance += n_with / (n_with - 1) * float(sums[-1] @ sums[-1])
-    variance += 2 * n_questions / (n_questions - 1) * float(sums[0] @ sums[1])
-    # the three factors differ, so their sum may fall below what it estimates without them
-    total = sums[0] + sums[1]
-    return max(variance, float(total @ total))
+        moved += without_each(values, of_class, len(moved))
+    return float(moved @ moved)
+
+
+def without_each(
+    deviations: Scores, question: NDArray[np.int64], n_questions: int
+) -> NDArray[np.float64]:
+    """How far their mean, 0, moves without the rows of each question, (n_questions,).
+
+    Their squares add up to its variance by the jackknife. A question without rows moves nothing.
+    """
+    sums = np.bincount(question, deviations, minlength=n_questions)
+    n_others = len(question) - np.bincount(question, minlength=n_questions)
+    n_with = len(np.unique(question))
+    return math.sqrt(1 - 1 / n_with) * sums / np.maximum(1, n_others)
 
 
 def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:

@@ -63,9 +63,10 @@ def delong_test(
 
     After DeLong et al. (1988, doi:10.2307/2531595), the placement values from midranks as in Sun
     and Xu (2014, doi:10.1109/LSP.2014.2337313). Rows of one question are not independent, so the
-    values are summed within a question (Obuchowski, 1997, doi:10.2307/2533958); of one row a
-    question this is DeLong's test itself. The normal distribution of z holds for many questions:
-    with 12, p is below 0.05 in some 8 to 9% of simulated samples where the truth is 0.
+    values are summed within a question (Obuchowski, 1997, doi:10.2307/2533958), see
+    `clustered_variance`; of one row a question this is DeLong's test itself. The normal
+    distribution of z holds for many questions: with 12, p is below 0.05 in some 8 to 9% of
+    simulated samples where the truth is 0.
 
     Of several runs the difference is that of their mean AUROCs. By default all questions differ.
 

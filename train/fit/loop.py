@@ -46,6 +46,7 @@ __all__ = ["Best", "Hooks", "Training", "fit", "predict"]
 
 CLIP_NORM = 1.0
 N_NAMED = 4  # traces that a message names
+ROUNDING = 1e-6  # logits all closer than that differ by float32's rounding alone
 State = dict[str, Any]  # of a training: tensors and plain values
 
 
@@ -418,6 +419,8 @@ def predict(
         outputs = detector(batch.to(fabric.device, non_blocking=True))
         parts.append(check_logits(detector, outputs.logits, len(batch)).cpu().double())
     logits = gather_rows(fabric, torch.cat(parts), len(rows))  # (n_split,)
+    if len(rows) and logits.max() - logits.min() < ROUNDING:
+        logits[:] = logits[0]  # or places in their batches would rank equal traces
     if data.base_margin is not None:
         logits += torch.from_numpy(data.base_margin[rows])
     not_finite = (~logits.isfinite()).nonzero()

@@ -287,6 +287,19 @@ def test_confident_scores_do_not_tie(data):
     assert len(np.unique(scores)) > len(scores) / 2
 
 
+def test_equal_traces_tie_however_their_batch_rounds_them(data):
+    """The last row of a batch has another last bit."""
+
+    class Rounding(Linear):
+        def classify(self, features):
+            last = torch.arange(len(features)) == len(features) - 1
+            return Outputs(torch.where(last, 0.3, torch.tensor(0.3) + 1e-7))
+
+    scores = predict(FABRIC, Rounding(8), data, "test")
+    assert len(scores) > 1
+    assert len(np.unique(scores)) == 1
+
+
 def test_score_that_is_not_finite_names_the_trace(make_store):
     """NaN on the validation split is an error with the id of the trace."""
     store = TraceStore.open(make_store(np.arange(120) // 2 % 2))
