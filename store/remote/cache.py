@@ -31,7 +31,7 @@ __all__ = ["Counts", "DiskCache", "Ticket"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-JOBS_AT_ONCE = 96
+JOBS_AT_ONCE = 64
 BYTES_AT_ONCE = 256 * 1024 * 1024
 POLL_S = 0.25
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
@@ -154,7 +154,6 @@ class DiskCache:
         """See `Inventory`."""
         self.columns = {of: one for of, one in self.columns.items() if one.store is not store}
         self.inventory.close_store(store.folder)
-        store.reader.close()
 
     async def column(self, store: CachedStore, path: str) -> CachedColumn:
         """A column of an open store, whose chunks are counted from now on."""

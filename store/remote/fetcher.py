@@ -196,7 +196,7 @@ class Server:
             self.cache.open_store(store)
             self.stores[digest] = store
         store = self.stores[digest]
-        store.use(source)  # with the newest of credentials that are renewed
+        store.source = source  # with the newest of credentials that are renewed
         store.n_users += 1
         return store
 

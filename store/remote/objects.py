@@ -6,20 +6,21 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from store.errors import CorruptError, NotFoundError, UnreachableError
 from store.remote.client import Client
 from store.remote.faults import ConflictError, NoBucketError, TransientFault
-from store.remote.range_reader import RangeReader
 from store.remote.source import ENDPOINTS, TRUSTED, check_endpoint, parse_url, source_settings
 
 __all__ = [
@@ -60,25 +61,44 @@ class Patience:
 
         Another StoreError of an attempt is raised at once: more of them would not help.
         """
-        began = self.clock()
-        n = 0
+        pause_after = self._pauses(where)
         while True:
-            n += 1
             try:
                 return attempt()
             except TransientFault as fault:
-                cause = str(fault)
+                pause_s = pause_after(fault)
+            self.sleep(pause_s)
+
+    async def wait_for(self, where: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """As a call, in an event loop."""
+        pause_after = self._pauses(where)
+        while True:
+            try:
+                return await attempt()
+            except TransientFault as fault:
+                pause_s = pause_after(fault)
+            await asyncio.sleep(pause_s)
+
+    def _pauses(self, where: str) -> Callable[[TransientFault], float]:
+        """Says how long to pause after a fault of an attempt that begins now, or of a later one."""
+        began = self.clock()
+        numbers = count(1)
+
+        def pause_after(fault: TransientFault) -> float:
+            n = next(numbers)
             # "full jitter": clients that failed together do not come again together
             # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
             pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
             spent_s = self.clock() - began
             if spent_s + pause_s + self.attempt_s > self.limit_s:
                 raise UnreachableError(
-                    f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
+                    f"{where}: expected an answer within {self.limit_s:g} s, found {fault}, in "
                     f"{n} attempts and {spent_s:.1f} s, and another may take {self.attempt_s:g} s; "
                     "try again later, or check the address"
                 )
-            self.sleep(pause_s)
+            return pause_s
+
+        return pause_after
 
 
 OPEN_S = 9.0  # an address that leads nowhere is refused within 10 s
@@ -262,10 +282,15 @@ class Objects:
         do = self._pool.map if len(starts) > 1 else map
         return [*do(get, map(int, starts), map(int, ends))]
 
-    def reader(self) -> RangeReader:
-        """What asks for ranges over plain connections, in one thread."""
-        client = self.client
-        return RangeReader(client.sign, client.attempt_s, client.stall_s, client.trusted)
+    async def fetch_ranges(
+        self, key: str, starts: Sequence[int], ends: Sequence[int]
+    ) -> Sequence[memoryview]:
+        """As `get_ranges`, in an event loop: one call of the client for all of them.
+
+        For a thread each, or a call each, it takes up to half as much processor time again.
+        """
+        attempt = partial(self.client.attempt_ranges, key, starts, ends)
+        return await self.patience.wait_for(self.where(key), attempt)
 
     def put(self, key: str, data: bytes | memoryview, expected: Head | None = None) -> Head:
         """Write an object where just that of a head is; None: where none is. In one attempt.
