@@ -16,8 +16,8 @@ from store.read.shard import chunk_checksum, read_entries
 from store.read.source import open_array
 from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import WritableIndex, shard_cells
-from store.remote.faults import FETCHES, again
 from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
+from store.remote.retry import FETCHES, again
 from store.remote.slab import Slab
 
 __all__ = ["CachedColumn", "Cut", "Job"]

@@ -16,8 +16,8 @@ from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_m
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
-from store.remote.faults import again
 from store.remote.objects import Objects
+from store.remote.retry import again
 from store.remote.slab import BLOCK, write_at
 
 __all__ = [

@@ -121,7 +121,7 @@ class Client:
     ) -> list[memoryview]:
         given = {"starts": starts, "ends": ends, "coalesce": 0}
         found = await self._obs.get_ranges_async(store, key, **given)
-        return [*map(memoryview, found)]
+        return [memoryview(data) for data in found]
 
     async def _find_moved(self, key: str) -> Any:
         """What has an object whose server sends requests on; None: it does not.
