@@ -231,7 +231,7 @@ class Objects:
     ) -> Sequence[memoryview]:
         """As `get_ranges`, in an event loop: one call of the client for all of them.
 
-        For a thread each, or a call each, it takes up to half as much processor time again.
+        A thread that waits takes more processor time, and a call each up to twice as much.
         """
         attempt = partial(self.client.attempt_ranges, key, starts, ends)
         return await self.policy.wait_for(self.where(key), attempt)
