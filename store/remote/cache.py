@@ -29,9 +29,9 @@ from store.remote.wants import UNKNOWN, Want, cut_wants, unknown_use
 
 __all__ = ["Counts", "DiskCache", "Ticket"]
 
-WAIT_S = 170.0  # of one request
+WAIT_S = 170.0  # for room
 LEASE_S = 2.0  # after which a reader has copied what it asked for; if not, it asks again
-JOBS_AT_ONCE = 96
+JOBS_AT_ONCE = 64
 BYTES_AT_ONCE = 256 * 1024 * 1024
 POLL_S = 0.25
 WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
@@ -154,7 +154,6 @@ class DiskCache:
         """See `Inventory`."""
         self.columns = {of: one for of, one in self.columns.items() if one.store is not store}
         self.inventory.close_store(store.folder)
-        store.reader.close()
 
     async def column(self, store: CachedStore, path: str) -> CachedColumn:
         """A column of an open store, whose chunks are counted from now on."""
@@ -181,24 +180,14 @@ class DiskCache:
         await asyncio.gather(*map(column.open_shard, closed))
         sizes = column.sizes(some)
         some = some[sizes > 0]
-        n_bytes = int(sizes.sum())
         ticket = Ticket(column, some, is_announced)
         if not is_announced:
-            self._move_clock(self.clock + n_bytes)
+            self._move_clock(self.clock + int(sizes.sum()))
         n_here = int(are_here(column.index.words[some]).sum())
         self.counts.hits += n_here
         self.counts.misses += len(some) - n_here
-        try:
-            async with asyncio.timeout(WAIT_S):
-                while not await self._bring(ticket):
-                    pass
-        except TimeoutError:
-            slab = self.inventory.slab
-            raise UnreachableError(
-                f"{self.directory}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, found "
-                f"{slab.n_bytes - slab.free_bytes:,} of {slab.n_bytes:,} in use; "
-                "give the cache more bytes"
-            ) from None
+        while not await self._bring(ticket):
+            pass
         self._held.append(ticket)
         asyncio.get_running_loop().call_later(LEASE_S, self.release, ticket)
         return ticket
@@ -211,7 +200,7 @@ class DiskCache:
         """
         self._waiting.append(ticket)
         try:
-            await self._until(lambda: self._waiting[0] is ticket and self._admit(ticket))
+            await self._wait_for_room(ticket)
         finally:
             self._waiting.remove(ticket)
             self._tell_of_room()
@@ -228,6 +217,20 @@ class DiskCache:
             self._admitted.remove(ticket)
             if not is_here:
                 self._unpin(ticket)
+
+    async def _wait_for_room(self, ticket: Ticket) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_S):
+                    await self._until(lambda: self._waiting[0] is ticket and self._admit(ticket))
+                    return
+            if not self._admitted:  # else what others wait for comes, or is given up
+                slab = self.inventory.slab
+                raise UnreachableError(
+                    f"{self.directory}: expected room for {len(ticket.cells)} chunks within "
+                    f"{WAIT_S:g} s, found {slab.n_bytes - slab.free_bytes:,} of {slab.n_bytes:,} "
+                    "bytes in use; give the cache more bytes"
+                )
 
     async def _until(self, is_so: Callable[[], object]) -> None:
         while not is_so():

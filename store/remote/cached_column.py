@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,8 +16,8 @@ from store.read.shard import chunk_checksum, read_entries
 from store.read.source import open_array
 from store.remote.cached_store import CachedStore
 from store.remote.chunk_index import WritableIndex, shard_cells
-from store.remote.faults import FETCHES, again
 from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
+from store.remote.retry import FETCHES, again
 from store.remote.slab import Slab
 
 __all__ = ["CachedColumn", "Cut", "Job"]
@@ -66,9 +65,6 @@ class Job:
 
 Cut = tuple[int, np.ndarray, np.ndarray]
 """A shard, cells in it, and the sizes of their chunks, int64 `(n,)`."""
-
-Keep = Callable[[Request, memoryview], None]
-"""Takes the answer to a request."""
 
 
 class CachedColumn:
@@ -166,51 +162,30 @@ class CachedColumn:
     async def fetch(self, job: Job, slab: Slab) -> None:
         """Bring what a job lacks into its slots.
 
-        It is asked for over plain connections, and what did not come right, of the client. Raises
-        CorruptError if it comes wrong again and again, and OSError if it cannot be written.
+        Raises CorruptError if it comes wrong again and again, and OSError if it cannot be written.
         """
         self._look(job, slab)
-        for n in range(1 + FETCHES):
+        key = self.layout.shard_path(job.shard)
+        for n in range(FETCHES):
             todo = job.missing()
             if not len(todo):
                 return
-            if n == FETCHES:  # the sums may be what is wrong
+            if n == FETCHES - 1:  # the sums may be what is wrong
                 await self.store.fetch_again(self.array.checksums.layout.path)
                 self._read_sums()
             requests = plan_requests(*self.place(job.shard, job.cells[todo]))
-            keep = partial(self._keep, job, todo, slab)
-            await (self._ask_client if n else self._ask)(job.shard, requests, keep)
+            starts, stops, _, _ = zip(*requests, strict=True)
+            answers = await self.store.source.fetch_ranges(key, starts, stops)
+            for request, data in zip(requests, answers, strict=True):
+                self._keep(job, todo, slab, request, data)
         if job.is_missing.any():
             await self.store.check_same()
             first = int(job.cells[job.missing()[0]]) - job.shard * self.shard_cells
             chunk = first % self.layout.shard_chunks
             raise CorruptError(
-                f"{self.store.url}/{self.layout.shard_path(job.shard)}, chunk {chunk}: expected "
-                f"the bytes of its checksum, found others {FETCHES} times; push the store again, "
-                "or see python -m store verify"
+                f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
+                f"others {FETCHES} times; push the store again, or see python -m store verify"
             )
-
-    async def _ask(self, shard: int, requests: list[Request], keep: Keep) -> None:
-        reader = self.store.reader
-        key = self.layout.shard_path(shard)
-
-        async def ask(request: Request) -> None:
-            data = await reader.get(key, request.start, request.stop)
-            if data is not None:
-                keep(request, data)
-                reader.release(data)
-
-        # all of them end before an error is raised: their slots may be another's after it
-        ends = await asyncio.gather(*map(ask, requests), return_exceptions=True)
-        for error in filter(None, ends):
-            raise error
-
-    async def _ask_client(self, shard: int, requests: list[Request], keep: Keep) -> None:
-        key = self.layout.shard_path(shard)
-        starts, stops, _, _ = zip(*requests, strict=True)
-        answers = await asyncio.to_thread(self.store.source.get_ranges, key, starts, stops)
-        for request, data in zip(requests, answers, strict=True):
-            keep(request, data)
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job an earlier process has left in their slots."""

@@ -16,8 +16,8 @@ from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_m
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
 from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
-from store.remote.faults import again
 from store.remote.objects import Objects
+from store.remote.retry import again
 from store.remote.slab import BLOCK, write_at
 
 __all__ = [
@@ -62,8 +62,8 @@ class CachedStore:
 
     Attributes
     ----------
-    source, reader
-        Where its bytes are, and what receives ranges of them over plain connections.
+    source
+        Where its bytes are.
     root
         Directory of its files, where a local store has them.
     manifest
@@ -79,7 +79,6 @@ class CachedStore:
     def __init__(self, url: str, source: Objects, folder: Path, group: bytes) -> None:
         self.url = url
         self.source = source
-        self.reader = source.reader()
         self.folder = folder
         self.root = self.folder / "store"
         make_folder(self.root, self.folder.parent)
@@ -95,13 +94,6 @@ class CachedStore:
         self.fixed_bytes = self._fixed_bytes()
         self.portion_bytes = self._portion_bytes()
         self.n_users = 0
-
-    def use(self, source: Objects) -> None:
-        """Ask another source from now on, as with credentials that are renewed."""
-        if source is not self.source:
-            self.reader.close()
-            self.source = source
-            self.reader = source.reader()
 
     def stored(self, path: str) -> StoredArray:
         """An array of the store; raises NotFoundError."""

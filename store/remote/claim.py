@@ -54,7 +54,7 @@ def claimed(
         was_here = True
         _take(objects, text, head)
 
-    objects.patience(objects.where(KEY), attempt)
+    objects.policy(objects.where(KEY), attempt)
     yield was_here
     with suppress(StoreError):  # after the commit it stands in nobody's way
         objects.delete(KEY)

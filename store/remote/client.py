@@ -5,26 +5,29 @@ those come from the environment. In a forked child whose parent used the client 
 ever, so there every call raises at once.
 """
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from store.errors import SchemaError, StoreError
 from store.extras import needs_extra
-from store.remote.faults import TransientFault, fault_of
-from store.remote.source import ENDPOINTS, TRUSTED, UNSIGNED, Location
+from store.remote.faults import fault_of
+from store.remote.source import ENDPOINTS, TRUSTED, Location
 
 __all__ = ["Client"]
 
 CONNECT_S = 4.0
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # others: HTTPStore
-SIGNED = timedelta(hours=1)
-NOT_SIGNED = UNSIGNED["s3"].lower()
-NO_KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
+MOVED_S = 600.0  # that objects are asked for where their server sends requests on
 T = TypeVar("T")
 _used_by: int | None = None  # the process that has the client's threads
 
@@ -48,8 +51,8 @@ class Client:
             import obstore.store
         self.location = location
         self.attempt_s = attempt_s
-        self.stall_s = stall_s
-        self.trusted = {name: options[name] for name in TRUSTED if name in options}
+        self._authorities = _certificates(options)
+        self._moved: dict[str, tuple[float, Any]] = {}  # until when, and what has the object
         self._obs: Any = obstore
         self._faults = (obstore.exceptions.BaseError, FileNotFoundError)
         # the most special name that the client has for it: others give way
@@ -63,14 +66,12 @@ class Client:
             "timeout": timedelta(seconds=attempt_s),
             "read_timeout": timedelta(seconds=min(attempt_s, stall_s)),
         }
-        if self.trusted:
-            limits["root_certificate"] = _certificates(self.trusted)
-        self._is_public = config.get(NOT_SIGNED, "").lower() == "true"
+        if self._authorities:
+            limits["root_certificate"] = self._authorities
+        once = {"max_retries": 0, "retry_timeout": timedelta(seconds=attempt_s)}  # others are ours
+        self._given: dict[str, Any] = {"client_options": limits, "retry_config": once}
         try:
-            self._store = self._open(config, limits)
-            self._signer = self._store
-            if self._is_public:  # any keys: they give the address, without what they sign
-                self._signer = self._open({**config, NOT_SIGNED: "false", **NO_KEYS}, limits)
+            self._store = self._open(config)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             # not `from error`: the client's text may show what it was configured with
             names = ", ".join(options) or "the environment"
@@ -79,16 +80,16 @@ class Client:
                 f"({type(error).__name__}); check {names}"
             ) from None
 
-    def _open(self, config: dict[str, Any], limits: dict[str, Any]) -> Any:
-        """The client's object for the bucket; repetitions are ours."""
-        stores = self._obs.store
-        once = {"max_retries": 0, "retry_timeout": timedelta(seconds=self.attempt_s)}
-        given = {"client_options": limits, "retry_config": once}
+    def _open(self, config: dict[str, Any]) -> Any:
+        """The client's object for the bucket."""
         location = self.location
         if location.is_read_only:
-            return stores.HTTPStore.from_url(str(location), **given)
-        kind = getattr(stores, STORES[location.scheme])
-        return kind(location.bucket, prefix=location.prefix or None, config=config, **given)
+            return self._open_web(str(location))
+        kind = getattr(self._obs.store, STORES[location.scheme])
+        return kind(location.bucket, prefix=location.prefix or None, config=config, **self._given)
+
+    def _open_web(self, url: str) -> Any:
+        return self._obs.store.HTTPStore.from_url(url, **self._given)
 
     def where(self, key: str) -> str:
         """The address of an object, as messages have it."""
@@ -99,9 +100,62 @@ class Client:
 
         It is about the object `key`. Raises StoreError, or TransientFault.
         """
+        with self._named_faults(key):
+            return work(self._obs, self._store)
+
+    async def attempt_ranges(
+        self, key: str, starts: Sequence[int], ends: Sequence[int]
+    ) -> list[memoryview]:
+        """Byte ranges of an object, as they are asked for, in one attempt; raises as `attempt`."""
+        with self._named_faults(key):
+            if self.location.is_read_only:
+                moved = await self._find_moved(key)
+                if moved is not None:
+                    with suppress(*self._faults):
+                        return await self._get_ranges(moved, "", starts, ends)
+                    del self._moved[key]  # its address may have ended
+            return await self._get_ranges(self._store, key, starts, ends)
+
+    async def _get_ranges(
+        self, store: Any, key: str, starts: Sequence[int], ends: Sequence[int]
+    ) -> list[memoryview]:
+        given = {"starts": starts, "ends": ends, "coalesce": 0}
+        found = await self._obs.get_ranges_async(store, key, **given)
+        return [memoryview(data) for data in found]
+
+    async def _find_moved(self, key: str) -> Any:
+        """What has an object whose server sends requests on; None: it does not.
+
+        Servers count what they send on, and refuse who asks too often.
+        """
+        now = time.monotonic()
+        if now >= self._moved.get(key, (0.0, None))[0]:
+            self._moved[key] = now + MOVED_S, None
+            url = f"{self.location}/{quote(key)}"
+            where = await asyncio.to_thread(self._follow, url)
+            if where != url and where.startswith(("https:", url[:5])):
+                self._moved[key] = now + MOVED_S, self._open_web(where)
+        return self._moved[key][1]
+
+    def _follow(self, url: str) -> str:
+        """Where a server sends who asks for an address; if there is no answer, that address."""
+        context = ssl.create_default_context()
+        if self._authorities:
+            context.load_verify_locations(cadata=self._authorities.decode())
+        request = Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310, of our schemes
+        with (
+            suppress(OSError, HTTPException, ValueError),
+            urlopen(request, timeout=CONNECT_S, context=context) as answer,  # noqa: S310
+        ):
+            return str(answer.url)
+        return url
+
+    @contextmanager
+    def _named_faults(self, key: str) -> Iterator[None]:
+        """Raise errors of the client, about an object, as our own."""
         _check_process()
         try:
-            return work(self._obs, self._store)
+            yield
         except self._faults as error:
             # not `from error`: the client's text may have a signed address
             raise fault_of(error, self.where(key)) from None
@@ -110,15 +164,6 @@ class Client:
                 raise
             found = f"{self.where(key)}: the client failed on its settings"
             raise StoreError(f"{found}; check endpoint and credentials") from None
-
-    def sign(self, key: str) -> str | None:
-        """A URL of an object for whoever has it, for an hour; None: there is none."""
-        if self.location.is_read_only:
-            return f"{self.location}/{quote(key)}"
-        with suppress(StoreError, TransientFault):  # not with every kind of credentials
-            url = self.attempt(key, lambda obs, _: obs.sign(self._signer, "GET", key, SIGNED))
-            return url.partition("?")[0] if self._is_public else url
-        return None
 
 
 def _check_process() -> None:
@@ -133,11 +178,11 @@ def _check_process() -> None:
         )
 
 
-def _certificates(trusted: Mapping[str, str]) -> bytes:
+def _certificates(options: Mapping[str, str]) -> bytes:
     """The certificates in a file or the files of a folder, PEM; raises SchemaError."""
     parts = []
-    for name, value in trusted.items():
-        path = Path(value)
+    for name in TRUSTED & options.keys():
+        path = Path(options[name])
         try:
             files = [one for one in path.iterdir() if one.is_file()] if path.is_dir() else [path]
             parts += [file.read_bytes() for file in files]

@@ -27,8 +27,9 @@ from store.errors import (
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, group_attributes
 from store.format.zarr_json import group_json
-from store.remote.faults import ConflictError, TransientFault, again
+from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Head, Objects
+from store.remote.retry import again
 
 __all__ = ["Remote", "check_conditions", "commit", "read_remote"]
 
@@ -79,9 +80,9 @@ def commit(
     text = _text(objects, manifest, {**record, COMMITS: [commit_id, *_commits(base)]})
     attempt = _Attempt(objects, commit_id, text, base.head if base else None)
     # each is a write and a look
-    patience = replace(objects.patience, attempt_s=2 * objects.patience.attempt_s)
+    policy = replace(objects.policy, attempt_s=2 * objects.policy.attempt_s)
     try:
-        patience(objects.where(GROUP_FILE), attempt)
+        policy(objects.where(GROUP_FILE), attempt)
     except UnreachableError as error:
         error.add_note("it may have been committed, or not: the same command finds out")
         raise
@@ -182,8 +183,8 @@ def check_conditions(objects: Objects) -> None:
     Some answer as if they did, and replace what is there. It takes six small requests.
     """
     where = f"{objects.location}/{WORKING_DIR}"
-    patience = replace(objects.patience, attempt_s=6 * objects.patience.attempt_s)
-    patience(where, lambda: _try_conditions(objects))
+    policy = replace(objects.policy, attempt_s=6 * objects.policy.attempt_s)
+    policy(where, lambda: _try_conditions(objects))
 
 
 def _try_conditions(objects: Objects) -> None:

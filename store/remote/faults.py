@@ -5,25 +5,17 @@ The client's own texts are read and never shown: they may hold signed addresses 
 
 import errno
 import re
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 from store.errors import CorruptError, LockedError, NotFoundError, StoreError
 
 __all__ = [
-    "FETCHES",
     "ConflictError",
     "NoBucketError",
     "TransientFault",
-    "again",
     "disk_fault",
     "fault_of",
 ]
-
-FETCHES = 3  # of what comes with wrong bytes
-T = TypeVar("T")
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -158,17 +150,6 @@ def _denied(name: str, code: str, status: int, where: str) -> StoreError | None:
 def _first(pattern: re.Pattern, text: str) -> str:
     found = pattern.search(text)
     return found[1] if found else ""
-
-
-def again(work: Callable[[], T]) -> T:
-    """What `work` makes of bytes that were fetched for it; raises as the last of its attempts did.
-
-    Bytes may be wrong on their way: it is called once more after a CorruptError.
-    """
-    for _ in range(FETCHES - 1):
-        with suppress(CorruptError):
-            return work()
-    return work()
 
 
 def disk_fault(cache_dir: Path, error: OSError) -> StoreError:

@@ -41,7 +41,7 @@ __all__ = ["Server", "listen", "main"]
 IDLE_S = 2.0  # without a connection
 N_BACKLOG = 512
 POLL_S = 0.25
-N_THREADS = 16  # for the client, and small files
+N_THREADS = 16  # for tables of shards, and small files
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
 LEAST_PORTIONS = 4
@@ -196,7 +196,7 @@ class Server:
             self.cache.open_store(store)
             self.stores[digest] = store
         store = self.stores[digest]
-        store.use(source)  # with the newest of credentials that are renewed
+        store.source = source  # with the newest of credentials that are renewed
         store.n_users += 1
         return store
 

@@ -8,11 +8,13 @@ request starts another. Nothing here knows the network, nor imports what does.
 
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +28,8 @@ from store.errors import StoreError
 from store.format.ranges import join_ranges
 from store.remote.cache_dir import check_ours, prepare_dir
 from store.remote.messages import PROTOCOL, pack, receive
-from store.remote.source import SETTINGS, source_settings
+from store.remote.retry import limit_of
+from store.remote.source import SETTINGS, TIMEOUT_VARIABLE, source_settings
 from store.reports import size_text
 
 __all__ = [
@@ -44,7 +47,9 @@ SOCKET_FILE = "fetcher.socket"
 SLAB_FILE = "chunks"
 STORES_DIR = "stores"
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
-ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
+START_ANSWER_S = 180.0  # until it has counted what is in the cache
+MORE_S = 60.0  # until a request is answered, beside what those to the object store may take
+TELL_S = 30.0  # without an answer, then the reader is told why it waits
 # a request is given up after so many fetching processes have died under it, for so many seconds
 ATTEMPTS = 5
 DYING_S = 20.0
@@ -74,6 +79,7 @@ class Mirror:
     ) -> None:
         self.url = url
         self.settings = source_settings(url)  # of this process: they are in no pickle
+        self.limit_s = limit_of(self.settings.get(TIMEOUT_VARIABLE))
         self.cache_dir = cache_dir
         self.limit = limit
         self.digest = digest
@@ -153,13 +159,15 @@ class Mirror:
                 link = self._link()
                 with self._whole_messages():
                     link.sendall(pack(message, numbers))
+                    self._wait(link)
                     reply, _ = receive(link)
                 self.wait_s += time.monotonic() - began
                 return _checked(reply)
             except TimeoutError as error:
                 raise errors.UnreachableError(
                     f"{self.cache_dir}: expected an answer of the fetching process within "
-                    f"{ANSWER_S:g} s, found none to {message['op']!r}; see fetcher.log there"
+                    f"{self.limit_s + MORE_S:g} s, found none to {message['op']!r}; see "
+                    "fetcher.log there"
                 ) from error
             except ConnectionError as error:  # it has died, or is on its way out: start another
                 n_ended += 1
@@ -173,6 +181,17 @@ class Mirror:
                 raise errors.UnreachableError(
                     f"{self.cache_dir}: expected to speak with the fetching process, found: {error}"
                 ) from error
+
+    def _wait(self, link: socket.socket) -> None:
+        """Tell the reader if an answer does not come soon; it may come later."""
+        poll = select.poll()
+        poll.register(link, select.POLLIN)
+        if not poll.poll(1000 * TELL_S):
+            text = (
+                f"{self.url}: no answer for {TELL_S:g} s; the server is asked again for "
+                f"{self.limit_s:g} s in all ({TIMEOUT_VARIABLE})"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     @contextmanager
     def _whole_messages(self) -> Iterator[None]:
@@ -197,7 +216,7 @@ class Mirror:
 
     def _open(self, link: socket.socket) -> None:
         """Say what will be read, and note where it is."""
-        link.settimeout(ANSWER_S)
+        link.settimeout(self.limit_s + MORE_S)
         opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "settings": self.settings}
         link.sendall(pack({**opening, "limit": self.limit, "digest": self.digest}))
         reply = _checked(receive(link)[0])
@@ -305,13 +324,13 @@ def _start(cache_dir: Path) -> None:
             capture_output=True,  # until it answers, and writes to its log
             text=True,
             start_new_session=True,
-            timeout=ANSWER_S,  # it counts what is in the mirrors
+            timeout=START_ANSWER_S,  # it counts what is in the mirrors
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise errors.UnreachableError(
-            f"{cache_dir}: expected a fetching process to start within {ANSWER_S:g} s, found that "
-            "it still counts what is there; use a cache directory on a faster disk"
+            f"{cache_dir}: expected a fetching process to start within {START_ANSWER_S:g} s, "
+            "found that it still counts what is there; use a cache directory on a faster disk"
         ) from error
     # of one that was killed there is no word: then another is started
     if done.returncode > 0 or (done.stderr and not _is_running(cache_dir)):

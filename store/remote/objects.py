@@ -6,32 +6,33 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
-import random
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from store.errors import CorruptError, NotFoundError, UnreachableError
+from store.errors import CorruptError, NotFoundError
 from store.remote.client import Client
 from store.remote.faults import ConflictError, NoBucketError, TransientFault
-from store.remote.range_reader import RangeReader
-from store.remote.source import ENDPOINTS, TRUSTED, check_endpoint, parse_url, source_settings
+from store.remote.retry import RetryPolicy, limit_of
+from store.remote.source import (
+    ENDPOINTS,
+    TIMEOUT_VARIABLE,
+    TRUSTED,
+    check_endpoint,
+    parse_url,
+    source_settings,
+)
 
 __all__ = [
     "Head",
     "Objects",
-    "Patience",
     "open_objects",
 ]
 
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
 T = TypeVar("T")
 
 
@@ -43,47 +44,8 @@ class Head(NamedTuple):
     version: str | None = None
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long to try: within `limit_s` seconds there is a result or an error.
-
-    One attempt takes `attempt_s` at most; none begins that could end after the limit.
-    """
-
-    limit_s: float
-    attempt_s: float
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-    def __call__(self, where: str, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns; raise UnreachableError, about `where`, if none succeeds.
-
-        Another StoreError of an attempt is raised at once: more of them would not help.
-        """
-        began = self.clock()
-        n = 0
-        while True:
-            n += 1
-            try:
-                return attempt()
-            except TransientFault as fault:
-                cause = str(fault)
-            # "full jitter": clients that failed together do not come again together
-            # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
-            pause_s = random.uniform(0, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**n))  # noqa: S311
-            spent_s = self.clock() - began
-            if spent_s + pause_s + self.attempt_s > self.limit_s:
-                raise UnreachableError(
-                    f"{where}: expected an answer within {self.limit_s:g} s, found {cause}, in "
-                    f"{n} attempts and {spent_s:.1f} s, and another may take {self.attempt_s:g} s; "
-                    "try again later, or check the address"
-                )
-            self.sleep(pause_s)
-
-
 OPEN_S = 9.0  # an address that leads nowhere is refused within 10 s
 OPEN_ATTEMPT_S = 4.0
-LIMIT_S = 120.0  # of an operation with all its attempts
 ATTEMPT_S = 50.0  # of one request; of a large file it is that of each part
 STALL_S = 10.0  # without a byte
 SMALL_BYTES = 64 * 1024 * 1024  # what `get` holds in memory, unless told
@@ -99,7 +61,7 @@ def open_objects(
     url: str,
     *,
     endpoint: str | None = None,
-    limit_s: float = LIMIT_S,
+    limit_s: float | None = None,
     attempt_s: float = ATTEMPT_S,
     stall_s: float = STALL_S,
     settings: Mapping[str, str] | None = None,
@@ -114,8 +76,8 @@ def open_objects(
         Address of the server, if not the provider's (default: one of `ENDPOINTS`). One of GCS is
         asked without a signature, unless the environment names credentials.
     limit_s, attempt_s, stall_s
-        Seconds that an operation takes at most with all attempts; one request; and those without
-        a byte of an answer.
+        Seconds that an operation takes at most with all attempts (default: what the settings
+        say); one request; and those without a byte of an answer.
     settings
         Variables as `source_settings` gives them, in place of the environment's.
 
@@ -130,6 +92,8 @@ def open_objects(
     """
     location = parse_url(url)
     options = source_settings(url) if settings is None else dict(settings)
+    said_s = limit_of(options.pop(TIMEOUT_VARIABLE, None))
+    limit_s = said_s if limit_s is None else limit_s
     found = [options.pop(name, None) for name in ENDPOINTS.get(location.scheme, ())]
     endpoint = endpoint or next(filter(None, found), None)
     if endpoint is not None:
@@ -138,10 +102,10 @@ def open_objects(
             options["service_account_key"] = ANONYMOUS
         options["endpoint"] = endpoint
     quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
-    _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
+    _check_bucket(Objects(quick, RetryPolicy(min(limit_s, OPEN_S), quick.attempt_s)))
     attempt_s = min(attempt_s, limit_s / 2)
     client = Client(location, options, attempt_s, stall_s)
-    return Objects(client, Patience(limit_s, attempt_s))
+    return Objects(client, RetryPolicy(limit_s, attempt_s))
 
 
 def _check_bucket(objects: "Objects") -> None:
@@ -157,22 +121,22 @@ def _check_bucket(objects: "Objects") -> None:
 class Objects:
     """Objects under an address; see `open_objects`. Keys are relative to it, as in a store."""
 
-    def __init__(self, client: Client, patience: Patience, *, repeats: bool = True) -> None:
+    def __init__(self, client: Client, policy: RetryPolicy, *, repeats: bool = True) -> None:
         self.client = client
         self.location = client.location
         self.where = client.where
-        self.patience = patience
+        self.policy = policy
         self._repeats = repeats
 
     @property
     def once(self) -> "Objects":
         """The same with one attempt a call, which raises TransientFault where another may help."""
-        return Objects(self.client, self.patience, repeats=False)
+        return Objects(self.client, self.policy, repeats=False)
 
     def _do(self, key: str, work: Callable[[Any, Any], T]) -> T:
         """What `work` makes of obstore and its object for the bucket."""
         attempt = partial(self.client.attempt, key, work)
-        return self.patience(self.where(key), attempt) if self._repeats else attempt()
+        return self.policy(self.where(key), attempt) if self._repeats else attempt()
 
     def head(self, key: str) -> Head:
         """Size and identity of an object; raises NotFoundError."""
@@ -262,10 +226,15 @@ class Objects:
         do = self._pool.map if len(starts) > 1 else map
         return [*do(get, map(int, starts), map(int, ends))]
 
-    def reader(self) -> RangeReader:
-        """What asks for ranges over plain connections, in one thread."""
-        client = self.client
-        return RangeReader(client.sign, client.attempt_s, client.stall_s, client.trusted)
+    async def fetch_ranges(
+        self, key: str, starts: Sequence[int], ends: Sequence[int]
+    ) -> Sequence[memoryview]:
+        """As `get_ranges`, in an event loop: one call of the client for all of them.
+
+        A thread that waits takes more processor time, and a call each up to twice as much.
+        """
+        attempt = partial(self.client.attempt_ranges, key, starts, ends)
+        return await self.policy.wait_for(self.where(key), attempt)
 
     def put(self, key: str, data: bytes | memoryview, expected: Head | None = None) -> Head:
         """Write an object where just that of a head is; None: where none is. In one attempt.

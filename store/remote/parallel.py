@@ -73,7 +73,7 @@ def run_all(
         if is_over.wait(seconds):
             raise IncompleteError("it was stopped by another error")
 
-    stoppable = Objects(objects.client, replace(objects.patience, sleep=pause))
+    stoppable = Objects(objects.client, replace(objects.policy, sleep=pause))
     pool = ThreadPoolExecutor(n_threads)
     futures = [pool.submit(work, stoppable, item) for item in items]
     try:

@@ -19,6 +19,7 @@ from store.remote.commit import Remote, read_remote
 from store.remote.faults import ConflictError
 from store.remote.objects import Head, Objects
 from store.remote.parallel import Moved, Tally, run_all
+from store.remote.retry import FETCHES
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in
@@ -30,7 +31,6 @@ __all__ = ["N_THREADS", "pull_store"]
 SUFFIX = ".pull"
 RECORD = "pull.json"  # in the working directory: which store it is
 N_THREADS = 8  # files at a time
-ROUNDS = 3  # a file that is damaged is fetched so often
 
 
 def pull_store(
@@ -124,7 +124,7 @@ class _Pull:
         with WriterLock(self.root):
             self._clear()
             self._write_metadata()
-            for _ in range(ROUNDS):
+            for _ in range(FETCHES):
                 self._fetch_missing(progress)
                 text = group_text(self.root, self.manifest)
                 self.files.replace_text(self.root / GROUP_FILE, text)

@@ -14,7 +14,7 @@ __all__ = ["Piece", "Request", "cut_requests", "join_pieces", "plan_requests"]
 MAX_GAP_BYTES = 1024 * 1024
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 # made at once, whose answers are in memory together
-REQUESTS_A_JOB = 8
+REQUESTS_A_JOB = 4
 JOB_BYTES = 16 * 1024 * 1024
 MAX_WASTE = 0.02  # bytes of gaps, of those that are asked for
 

@@ -21,6 +21,7 @@ __all__ = [
     "ENDPOINTS",
     "SCHEMES",
     "SETTINGS",
+    "TIMEOUT_VARIABLE",
     "TRUSTED",
     "UNSIGNED",
     "Location",
@@ -57,6 +58,7 @@ _NAMES = {  # variables that the client reads to know the server, and as whom to
     r"|CLUSTER_IDENTIFIER)|CREDENTIAL_TYPE|STORAGE_ENCRYPTION_KEY|DISABLE_TAGGING)",
 }
 TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # whose certificates
+TIMEOUT_VARIABLE = "TRACE_STORE_TIMEOUT"  # of a reader's requests
 _IS_CREDENTIAL = re.compile(
     r"AWS_(ACCESS_KEY_ID|WEB_IDENTITY_TOKEN_FILE|CONTAINER_CREDENTIALS_\w+)"
 )
@@ -71,6 +73,7 @@ SETTINGS = re.compile(r"(AWS|AZURE|GOOGLE|SSL_CERT)_\w+|SERVICE_ACCOUNT")  # of 
 _FILE = re.compile(r"\w+_(FILE|PATH|DIR|CREDENTIALS)|(GOOGLE_)?SERVICE_ACCOUNT")
 _AWS_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 _PASSING = r"AWS_(SESSION_)?TOKEN|AZURE_STORAGE_(SAS_KEY|(SAS_)?TOKEN)|GOOGLE_BEARER_TOKEN|SSL_\w+"
+_PASSING += f"|{TIMEOUT_VARIABLE}"
 
 
 def source_settings(url: str) -> dict[str, str]:
@@ -83,7 +86,7 @@ def source_settings(url: str) -> dict[str, str]:
     found = {
         k: value
         for k, value in os.environ.items()
-        if value and (k in TRUSTED or re.fullmatch(names, k))
+        if value and (k in (*TRUSTED, TIMEOUT_VARIABLE) or re.fullmatch(names, k))
     }
     if scheme == "s3" and not any(map(_IS_CREDENTIAL.fullmatch, found)):
         is_public = found.get(UNSIGNED[scheme], "").lower() == "true"

@@ -90,7 +90,7 @@ class Uploader:
                 if not self.replaces:
                     raise self._foreign(upload)
                 objects.delete(upload.key)
-            objects.patience(objects.where(upload.key), lambda: self._write(upload))
+            objects.policy(objects.where(upload.key), lambda: self._write(upload))
         self.advance(upload.n_bytes)
         return was_there
 

@@ -9,7 +9,7 @@ import pytest
 
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
 from store.remote.faults import ConflictError, TransientFault, fault_of
-from store.remote.objects import Patience
+from store.remote.retry import RetryPolicy
 from store.remote.source import parse_url
 
 DATA = bytes(range(256)) * 64
@@ -182,11 +182,11 @@ def test_pauses_grow_and_none_ends_after_the_limit():
         now[0] += 1.0
         raise TransientFault("a fault")
 
-    patience = Patience(20.0, 2.0, clock=lambda: now[0], sleep=sleep)
+    policy = RetryPolicy(20.0, 2.0, clock=lambda: now[0], sleep=sleep)
     with pytest.raises(
         UnreachableError, match=r"found a fault, in \d+ attempts and 1\d\.\d s, and"
     ):
-        patience("here", attempt)
+        policy("here", attempt)
     assert now[0] <= 20
     assert len(pauses) >= 5
 

@@ -1,5 +1,6 @@
 """A store on any static web server is read as one in a bucket; nothing is written there."""
 
+import asyncio
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +40,27 @@ def test_it_is_read_like_a_local_one(web, rows, way):
     assert store.file_bytes() > 0
     assert verify_store(f"{web.url}/{way}/t.zarr").problems == []
     assert web.methods <= {"GET", "HEAD"}
+
+
+def test_a_server_that_sends_requests_on_is_asked_once_for_an_object(web, tmp_path):
+    """Servers count such requests; once the other address has ended, it is asked for a new one."""
+    objects = open_objects(f"{web.url}/moved/t.zarr")
+    data = (tmp_path / "site" / "t.zarr" / "tokens" / "c" / "0").read_bytes()
+    web.paths.clear()
+
+    async def read(n: int) -> None:
+        for start in range(n):
+            found = await objects.fetch_ranges("tokens/c/0", [start, 50], [start + 9, 70])
+            assert [*map(bytes, found)] == [data[start : start + 9], data[50:70]]
+
+    asyncio.run(read(5))
+    moved = [path for path in web.paths if path.startswith("/moved/")]
+    assert len(moved) == 1
+    web.n_signed = 0
+    with pytest.raises(StoreError, match="everybody may read"):
+        asyncio.run(read(1))
+    web.n_signed = 100
+    asyncio.run(read(5))
 
 
 def test_the_page_names_its_address(web):

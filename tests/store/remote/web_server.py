@@ -21,8 +21,10 @@ class WebServer(http.server.ThreadingHTTPServer):
         Its address.
     has_ranges
         Whether it answers with a part where one is asked for.
-    methods
+    methods, paths
         What it was asked for.
+    n_signed
+        So often what is below /moved/ is found at an address that ends with it; then it has ended.
     """
 
     daemon_threads = True
@@ -35,6 +37,8 @@ class WebServer(http.server.ThreadingHTTPServer):
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.has_ranges = True
         self.methods: set[str] = set()
+        self.paths: list[str] = []
+        self.n_signed = 10**6
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -50,9 +54,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.methods.add(self.command)
+        self.server.paths.append(self.path)
         if self.path.startswith("/moved/"):
-            self._answer(302, b"", {"Location": self.path.replace("/moved/", "/files/", 1)})
+            there = self.path.replace("/moved/", "/files/", 1) + "?signed=a%2Fb"
+            self._answer(302, b"", {"Location": there})
             return
+        if self.path.endswith("?signed=a%2Fb"):
+            self.path = self.path.partition("?")[0]
+            self.server.n_signed -= 1
+            if self.server.n_signed < 0:
+                self._answer(403, b"it has ended")
+                return
         if self.path.startswith(("/loop/", "/secret/")):
             self._answer(302 if self.path[1] == "l" else 401, b"", {"Location": self.path})
             return

@@ -30,7 +30,6 @@ from store import (
     VersionError,
 )
 from store.remote.chunk_index import ChunkIndex, positions_of
-from store.remote.range_reader import RangeReader
 from store.remote.slab import write_at
 
 
@@ -133,17 +132,6 @@ def test_what_was_read_outlasts_its_chunks(served, rows):
     served.set_limits(0)
     assert labels.tolist() == [int(row["label"]) for _, row in rows]
     assert states.tobytes() == rows[5][1]["states"].tobytes()
-
-
-@pytest.mark.parametrize("address", ["http://no.such.name.invalid/x", "http://127.0.0.1:9/x"])
-def test_where_no_plain_connection_is_to_be_had_the_client_is_asked(node, rows, address):
-    """All answers are over when they are asked for, or a moment later."""
-    node.prepare()
-    node.files.reader = lambda: RangeReader(lambda key: address, 1.0, 1.0)
-    with node.running() as server:
-        assert_same_row(node.open()[3], rows[3][1])
-        assert_batch(node.open().read(range(N_ROWS)), [row for _, row in rows])
-        assert not any(index.is_coming.any() for index in server.cache.inventory.indexes.values())
 
 
 def test_a_limit_that_falls_and_rises_while_chunks_come(served, rows, monkeypatch):

@@ -141,6 +141,21 @@ def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
+def test_a_reader_is_told_why_it_waits(node, rows, monkeypatch):
+    """Then what it waited for comes."""
+
+    def late(key, data):
+        time.sleep(0.3)
+        return data
+
+    with node.running():
+        store = node.open()
+        node.files.spoil = late
+        monkeypatch.setattr("store.remote.mirror.TELL_S", 0.1)
+        with pytest.warns(RuntimeWarning, match=r"no answer for 0.1 s.*for 600 s in all"):
+            assert_batch(store.read([3]), [rows[3][1]])
+
+
 def noise(codec=None, n_rows=64, lengths=None):
     """A column of bytes that no codec makes smaller, two rows a chunk, in one shard of many."""
     rng = np.random.default_rng(0)
