@@ -34,7 +34,7 @@ from benchmarks.peers import lance_copy, litdata_copy
 from benchmarks.program import fail, installed, needs_extra
 from benchmarks.tables import finish, ratio_to, ratios
 from store import TraceStore
-from store.read.location import locate
+from store.read.row_location import locate
 
 BUCKET = "traces"
 SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (*MEGABYTE_ROWS, 16)}
@@ -177,7 +177,7 @@ def processor_s() -> float:
     total = sum(os.times()[:4])
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if b"store.remote.fetcher" in status.with_name("cmdline").read_bytes():
+            if b"store.remote.cache.fetcher" in status.with_name("cmdline").read_bytes():
                 fields = status.read_text().rpartition(")")[2].split()
                 total += sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
     return total

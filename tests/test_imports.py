@@ -52,7 +52,7 @@ ALLOWED = {  # library -> where in store/ it may be imported
         "store.cli",
     },
     "zarr": {"store.format.zarr_json"},
-    "obstore": {"store.remote.client"},
+    "obstore": {"store.remote.objects.obstore_client"},
     "pandas": {"store.read.data_frames"},
     "ray": {"store.launch.on_ray"},
     "distributed": {"store.launch.on_dask"},

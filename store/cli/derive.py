@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import expand, names, positive
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
@@ -61,7 +61,7 @@ class Derive(Command):
     """Add columns to a store that follow from others that it has."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     columns: list[list[str]] = argument(
         f"columns to add, separated by commas or blanks: {', '.join([*DERIVED, *NEEDS])}",
         "COLUMNS",
@@ -81,9 +81,9 @@ class Derive(Command):
         expand,
     )
     batch_size: int = option("pairs of texts that the classifier reads at once", "N", positive, 32)
-    device: str | None = options.device("torch device of the classifier")
+    device: str | None = shared_options.device("torch device of the classifier")
     replace: bool = flag("make scores again that the store has (default: they stay)")
-    ignore_space: bool = options.IGNORE_SPACE
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         """Add the columns that are not there; with --replace, make scores again."""

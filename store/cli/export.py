@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import names, path
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
@@ -34,7 +34,7 @@ class Export(Command):
     """Write columns of a store to a table, one line for each trace."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     columns: list[str] | None = option(
         "columns to write, separated by commas, e.g. question,answer,references (default: all "
         "that can be exported)",
@@ -50,7 +50,7 @@ class Export(Command):
     ids: Path | None = option(
         "trace ids to write, one a line, in the order wanted (default: all)", "FILE", path
     )
-    where: str | None = options.where("traces to write (default: all; with --ids, of those)")
+    where: str | None = shared_options.where("traces to write (default: all; with --ids, of those)")
     overwrite: bool = flag("replace FILE if it exists (default: refuse)")
     escape_formulas: bool = flag(
         "put ' before texts in a CSV that a spreadsheet would run as a formula, those that begin "

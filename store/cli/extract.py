@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called, expand, finite, layers, path, positive, rules
 from store.cli.command import Command, Heading, flag, option
 from store.cli.progress import Progress
@@ -151,7 +151,7 @@ class ExtractOptions(Command):
     )
     questions: Path = option("questions to ask, see below", "FILE", path, required=True)
     limit: int | None = option("ask only the first N questions (default: all)", "N", positive)
-    part: tuple[int, int] = options.parts_of("question")
+    part: tuple[int, int] = shared_options.parts_of("question")
 
     _prompt = Heading("prompt")
     prompt_template: str | None = option(
@@ -177,12 +177,12 @@ class ExtractOptions(Command):
     )
 
     _model = Heading("model")
-    dtype: str = options.dtype("the weights")
+    dtype: str = shared_options.dtype("the weights")
     quantize: str | None = option(
         "round the weights with bitsandbytes: LLM.int8, or NF4 (default: as in the checkpoint)",
         choices=("8bit", "4bit"),
     )
-    device: str | None = options.device("torch device", either="place")
+    device: str | None = shared_options.device("torch device", either="place")
     device_map: str | None = option(
         "auto: spread the layers over all GPUs, then the CPU's memory, with accelerate (default: "
         "all on one device)",
@@ -227,10 +227,10 @@ class ExtractOptions(Command):
         None,
         layers,
     )
-    columns: list[str] | None = options.columns(
+    columns: list[str] | None = shared_options.columns(
         "all but those that are made only if they are named, see below"
     )
-    fields: list[str] | None = options.FIELDS
+    fields: list[str] | None = shared_options.FIELDS
     keep_attention: bool = flag("keep the full attention maps (large) beside the other columns")
     top_k: int = option("most probable candidates to keep for each token", "K", positive, 10)
     labels: list[str] | None = option(
@@ -241,17 +241,17 @@ class ExtractOptions(Command):
         "RULES",
         rules,
     )
-    judge_model: str | None = options.JUDGE_MODEL
-    judge_template: str | None = options.JUDGE_TEMPLATE
-    score_threshold: float = options.SCORE_THRESHOLD
-    ignore_space: bool = options.IGNORE_SPACE
+    judge_model: str | None = shared_options.JUDGE_MODEL
+    judge_template: str | None = shared_options.JUDGE_TEMPLATE
+    score_threshold: float = shared_options.SCORE_THRESHOLD
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
 
 class Extract(ExtractOptions):
     """Ask a causal language model of transformers, and store the traces of its answers."""
 
     epilog = EXAMPLES
-    store: Path = options.OUT
+    store: Path = shared_options.OUT
 
     def run(self) -> int:
         """Ask; return 1 if a question or a trace was left out."""
@@ -286,7 +286,7 @@ class Extract(ExtractOptions):
                 "kept; free memory and repeat the command"
             ) from error
         n_left_out = encoded.skipped.n + source.left_out.n + asked.left_out.n
-        options.publish_part(self, store, n_left_out)
+        shared_options.publish_part(self, store, n_left_out)
         report = extraction_report(self.store, store, source, encoded.skipped, background.seconds)
         say(as_called(report))
         say(*_remarks(self, asked, encoded), sep="\n", end="")
@@ -340,7 +340,7 @@ def read_asked(args: ExtractOptions) -> Asked:
     if args.keep_attention:
         columns = [*(columns or ["default"]), "attentions"]
     rules = _rules_of(args, is_given=is_given)
-    options.check_judge_options(args, rules)
+    shared_options.check_judge_options(args, rules)
     return Asked(
         questions,
         template,
@@ -430,7 +430,7 @@ def load_source(
         prompts = make_prompts(args, asked, model, tokenizer)
         encoded = encode_questions(asked.questions, prompts)
         # the judge may be the model itself; a template of the user's is tried first
-        judge = options.load_judge(args, asked.rules, {args.model: (model, tokenizer)})
+        judge = shared_options.load_judge(args, asked.rules, {args.model: (model, tokenizer)})
         if judge and args.judge_template is not None:
             asks = (one.question for one in encoded.questions)
             check_judge(judge, (Case(one["question"], one["answers"], "") for one in asks))

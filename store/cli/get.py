@@ -6,7 +6,7 @@ from textwrap import indent
 
 import numpy as np
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import names
 from store.cli.command import Command, argument, flag, option
 from store.read.store import TraceStore
@@ -28,7 +28,7 @@ class Get(Command):
     """Print the values of one trace."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     trace_id: str = argument("the trace, by its id", "TRACE_ID")
     columns: list[str] | None = option(
         "columns to print, separated by commas (default: all)", "NAMES", names

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called, expand, finite, layers, path
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
@@ -70,7 +70,7 @@ class Import(Command):
     """Make a store of pickled or preprocessed traces."""
 
     epilog = EXAMPLES
-    store: Path = options.OUT
+    store: Path = shared_options.OUT
     sources: list[str] = argument("files, folders or patterns", "SOURCE", expand, nargs="*")
     inspect: bool = flag(
         "show what files hold and the command that imports them; write nothing, no OUT"
@@ -98,13 +98,13 @@ class Import(Command):
         "FILE",
         path,
     )
-    score_column: str | None = options.SCORE_COLUMN
-    label_column: str | None = options.LABEL_COLUMN
-    higher_is_better: bool = options.HIGHER_IS_BETTER
-    lower_is_better: bool = options.LOWER_IS_BETTER
-    score_threshold: float = options.SCORE_THRESHOLD
-    columns: list[str] | None = options.columns()
-    fields: list[str] | None = options.FIELDS
+    score_column: str | None = shared_options.SCORE_COLUMN
+    label_column: str | None = shared_options.LABEL_COLUMN
+    higher_is_better: bool = shared_options.HIGHER_IS_BETTER
+    lower_is_better: bool = shared_options.LOWER_IS_BETTER
+    score_threshold: float = shared_options.SCORE_THRESHOLD
+    columns: list[str] | None = shared_options.columns()
+    fields: list[str] | None = shared_options.FIELDS
     keep_attention: bool = flag("keep the full attention maps (large) beside their reductions")
     attn_threshold: float | None = option(
         "attention from which on the graphs were given an edge (default: read from the smallest "
@@ -112,9 +112,9 @@ class Import(Command):
         "A",
         finite,
     )
-    part: tuple[int, int] = options.parts_of("file")
+    part: tuple[int, int] = shared_options.parts_of("file")
     max_file_gb: float = option("refuse files that unpack to more gigabytes", "GB", finite, 16)
-    ignore_space: bool = options.IGNORE_SPACE
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         """Import, or inspect; return 1 if some were left out."""
@@ -129,7 +129,7 @@ class Import(Command):
         space = SpaceCheck(self.store, share, LOOK_AFTER, ignore=self.ignore_space)
         with Progress(share) as progress:
             store = build_store(self.store, source, progress, command=self.typed, space=space)
-        options.publish_part(self, store, report.skipped.n)
+        shared_options.publish_part(self, store, report.skipped.n)
         lines = [report.summary(self.store), *source.fields.remarks(), *label_lines(store)]
         say(as_called("\n".join(lines)))
         return int(not report.whole)
@@ -183,9 +183,9 @@ def import_source(args: Command) -> FileSource:
         args.refuse("is for older formats; leave it out", "keep_attention", "attn_threshold")
         if args.map is not None and args.requests is not None:
             raise SchemaError("--requests is for files of vLLM, --map for others; give one")
-    scores = options.read_given_scores(args)
+    scores = shared_options.read_given_scores(args)
     if scores is not None:
-        say("\n".join(options.understood_lines(scores, scores.examples)), flush=True)
+        say("\n".join(shared_options.understood_lines(scores, scores.examples)), flush=True)
     settings = Options(
         scores=scores,
         score_threshold=args.score_threshold,

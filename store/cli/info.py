@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.command import Command
 from store.read.store import TraceStore
 from store.reports import aligned, count, say, size_text
@@ -24,8 +24,8 @@ class Info(Command):
     """Print what a store holds, and where its traces come from."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
-    json: bool = options.JSON
+    store: Path = shared_options.STORE
+    json: bool = shared_options.JSON
 
     def run(self) -> int:
         info = describe(TraceStore.open(self.store))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called, class_names, finite, path, positive, program, rules
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
@@ -80,7 +80,7 @@ class Label(Command):
     """Give traces of a store scores and labels, from a file or by rules, in one commit."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     scores: Path | None = option(
         "scores or labels by trace_id or question_id", "FILE", path, either="source", required=True
     )
@@ -95,15 +95,15 @@ class Label(Command):
         "take the labels that were noted on the page, in STORE.notes.csv", either="source"
     )
     undo: bool = flag("restore the scores and labels before the last change", either="source")
-    score_column: str | None = options.SCORE_COLUMN
-    label_column: str | None = options.LABEL_COLUMN
-    higher_is_better: bool = options.HIGHER_IS_BETTER
-    lower_is_better: bool = options.LOWER_IS_BETTER
-    judge_model: str | None = options.JUDGE_MODEL
-    judge_template: str | None = options.JUDGE_TEMPLATE
+    score_column: str | None = shared_options.SCORE_COLUMN
+    label_column: str | None = shared_options.LABEL_COLUMN
+    higher_is_better: bool = shared_options.HIGHER_IS_BETTER
+    lower_is_better: bool = shared_options.LOWER_IS_BETTER
+    judge_model: str | None = shared_options.JUDGE_MODEL
+    judge_template: str | None = shared_options.JUDGE_TEMPLATE
     batch_size: int = option("answers that the judge reads at once", "N", positive, 16)
-    dtype: str = options.dtype("the judge's weights")
-    device: str | None = options.device("torch device of the judge")
+    dtype: str = shared_options.dtype("the judge's weights")
+    device: str | None = shared_options.device("torch device of the judge")
     score_threshold: float | None = option(
         "label 1 (hallucination) below this score, or above it with --lower-is-better (default: "
         f"{SCORE_THRESHOLD})",
@@ -156,7 +156,7 @@ def _read_table(args: Label) -> ScoreTable | None:
     if args.undo:
         judge = ("judge_model", "judge_template")
         if args.given(
-            *options.COLUMN_OPTIONS, *judge, "score_threshold", "replace_all", "class_names"
+            *shared_options.COLUMN_OPTIONS, *judge, "score_threshold", "replace_all", "class_names"
         ):
             raise SchemaError(
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
@@ -164,13 +164,14 @@ def _read_table(args: Label) -> ScoreTable | None:
         return None
     if args.from_notes:
         args.refuse(
-            "says how a file of scores is read: give it with --scores", *options.COLUMN_OPTIONS
+            "says how a file of scores is read: give it with --scores",
+            *shared_options.COLUMN_OPTIONS,
         )
         file = notes_path(args.store)
         noted = {name: float(note.label) for name, note in read_notes(file).items() if note.label}
         table: ScoreTable | None = ScoreTable(str(file), "label", "label", by_trace=noted)
     else:
-        table = options.read_given_scores(args)
+        table = shared_options.read_given_scores(args)
     if table is not None and table.kind == "label" and args.score_threshold is not None:
         raise SchemaError(
             f"{table.source}: column {table.column!r} holds labels, for which --score-threshold "
@@ -181,11 +182,15 @@ def _read_table(args: Label) -> ScoreTable | None:
 
 def _build_grader(args: Label) -> Grader | None:
     """The rules of --labels, with the judge loaded; None without."""
-    options.check_judge_options(args, args.labels or [])
+    shared_options.check_judge_options(args, args.labels or [])
     if args.labels is None:
         return None
     TraceStore.open(args.store)  # before a model is loaded for nothing
-    return Grader(args.labels, options.score_threshold(args), options.load_judge(args, args.labels))
+    return Grader(
+        args.labels,
+        shared_options.score_threshold(args),
+        shared_options.load_judge(args, args.labels),
+    )
 
 
 def _plan_rules(args: Label, store: TraceStore, grader: Grader) -> "LabelPlan":
@@ -210,7 +215,7 @@ def _show_plan(args: Label, table: ScoreTable | None, grader: Grader | None) -> 
         lines = [f"{args.store}: back to the labels before the last change"]
     else:
         plan = plan_labels(store, table, replace_all=args.replace_all)
-        lines = options.understood_lines(table, plan.examples)
+        lines = shared_options.understood_lines(table, plan.examples)
         empty = ("line of the file has no value", "lines of the file have no value")
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += count_lines([(table.n_empty, *empty)])

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called, path
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
@@ -59,7 +59,7 @@ class Merge(Command):
     """Make one store of several."""
 
     epilog = EXAMPLES
-    store: Path = options.OUT
+    store: Path = shared_options.OUT
     sources: list[Path] = argument("stores to merge", "STORE", path, nargs="+", default=[])
     parts: Path | None = option(
         "merge the whole parts of one command (--part K/N) in this folder, and no STORE; exit "
@@ -75,7 +75,7 @@ class Merge(Command):
         "copy all traces, into files of full size that no other store shares (default: share the "
         "files)"
     )
-    ignore_space: bool = options.IGNORE_SPACE
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         """Merge; return 1 if parts are missing."""

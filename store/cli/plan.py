@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called, path, positive
 from store.cli.command import argument, option
 from store.cli.extract import Asked, ExtractOptions, load_source, make_prompts, read_asked, settings
@@ -56,7 +56,7 @@ class Plan(ExtractOptions):
         "N",
         positive,
     )
-    json: bool = options.JSON
+    json: bool = shared_options.JSON
 
     def run(self) -> int:
         """Print a plan; return 1 if the disk has no room for it."""

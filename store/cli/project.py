@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import positive, whole
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
@@ -44,7 +44,7 @@ class Project(Command):
     """Add a column of coordinates that are projected from states."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     column: str = option("column of one state a trace", "NAME", default=Projection.column)
     layer: int | None = option(
         "its layer, as the model numbers them; -1 is the last (default: the only one)",
@@ -71,7 +71,7 @@ class Project(Command):
     replace: bool = flag(
         "replace a projection of that name that was made otherwise (default: stop)"
     )
-    ignore_space: bool = options.IGNORE_SPACE
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         projection = Projection(

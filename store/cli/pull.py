@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-from store.cli import options, push
+from store.cli import push, shared_options
 from store.cli.arguments import path
 from store.cli.command import argument, flag
 from store.cli.progress import Progress, sizes_text
-from store.remote.objects import open_objects
-from store.remote.parallel import Moved
-from store.remote.pull import pull_store
-from store.remote.source import UNSIGNED
+from store.remote.objects.address import UNSIGNED
+from store.remote.objects.objects import open_objects
+from store.remote.objects.parallel import Moved
+from store.remote.transfer.pull import pull_store
 from store.reports import count, say
 
 __all__ = ["Pull"]
@@ -39,7 +39,7 @@ class Pull(push.Moving):
     out: Path = argument("path of the store to make", "OUT", path)
     dry_run: bool = flag("print what would be done; pull nothing")
     anonymous: bool = flag("ask without credentials, as public buckets allow")
-    ignore_space: bool = options.IGNORE_SPACE
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         if self.anonymous:

@@ -10,10 +10,10 @@ from pathlib import Path
 from store.cli.arguments import path, positive, program, seconds
 from store.cli.command import Command, argument, flag, option
 from store.cli.progress import Progress
-from store.remote.objects import open_objects
-from store.remote.parallel import Moved
-from store.remote.push import push_store, upload_s
-from store.remote.source import parse_url
+from store.remote.objects.address import parse_url
+from store.remote.objects.objects import open_objects
+from store.remote.objects.parallel import Moved
+from store.remote.transfer.push import push_store, upload_s
 from store.reports import NOTHING_TO_DO, count, say, size_text
 
 __all__ = ["ADDRESSES", "CREDENTIALS", "Moving", "Push"]

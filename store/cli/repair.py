@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from store.check.repair import plan_repair, repair_store
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called, names, path
 from store.cli.command import Command, flag, option
 from store.cli.progress import Progress
@@ -41,7 +41,7 @@ class Repair(Command):
     """Make a damaged store whole, with all traces that are undamaged."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     drop_columns: list[str] = option(
         "damaged columns to drop, separated by commas, instead of the traces they are damaged in "
         "(default: none)",

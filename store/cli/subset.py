@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import path
 from store.cli.command import Command, argument, option
 from store.cli.merge import check_new_space
@@ -46,7 +46,7 @@ class Subset(Command):
     """Make a store of some traces of another."""
 
     epilog = EXAMPLES
-    store: Path = options.OUT
+    store: Path = shared_options.OUT
     source: Path = argument("the store to choose from", "STORE", path)
     ids: Path | None = option(
         "trace ids, one a line, in the order wanted", "FILE", path, either="which"
@@ -61,8 +61,10 @@ class Subset(Command):
         "traces that were tagged so on the page: in STORE.notes.csv", "TAG", either="which"
     )
     seed: int = option("seed of --split", "N", int, 0)
-    where: str | None = options.where("traces to take; with one of the others, of those it names")
-    ignore_space: bool = options.IGNORE_SPACE
+    where: str | None = shared_options.where(
+        "traces to take; with one of the others, of those it names"
+    )
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         store = TraceStore.open(self.source, check=True)  # a copy would hide what is damaged

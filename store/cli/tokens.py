@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import layers, names, path, positive, whole
 from store.cli.command import Command, argument, flag, option
 from store.cli.merge import check_new_space
@@ -40,7 +40,7 @@ class Tokens(Command):
     """Make a store whose rows are the tokens of another's traces."""
 
     epilog = EXAMPLES
-    store: Path = options.OUT
+    store: Path = shared_options.OUT
     source: Path = argument("the store of traces", "STORE", path)
     column: list[str] = option(
         "columns to keep, separated by commas; one at least has a value for each token",
@@ -60,7 +60,7 @@ class Tokens(Command):
         "WHICH",
         default="all",
     )
-    where: str | None = options.where("traces to take")
+    where: str | None = shared_options.where("traces to take")
     split: str | None = option(
         f"take the traces of the questions of a split: {', '.join(SPLITS)}", choices=SPLITS
     )
@@ -71,7 +71,7 @@ class Tokens(Command):
         "MB",
         positive,
     )
-    ignore_space: bool = options.IGNORE_SPACE
+    ignore_space: bool = shared_options.IGNORE_SPACE
 
     def run(self) -> int:
         store = TraceStore.open(self.source, check=True)  # a copy would hide what is damaged

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from store.check.verify import verify_store
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import as_called
 from store.cli.command import Command, flag
 from store.cli.progress import Progress
@@ -32,12 +32,12 @@ class Verify(Command):
     """Check that a store is whole: that its files hold what was committed."""
 
     epilog = EXAMPLES
-    store: Path = options.STORE
+    store: Path = shared_options.STORE
     quick: bool = flag("do not read the chunks, nor compare the ids with their index")
     verbose: bool = flag(
         "print a line for each problem and each file that an interrupted write left"
     )
-    json: bool = options.JSON
+    json: bool = shared_options.JSON
 
     def run(self) -> int:
         """Verify; return 1 if there is a problem."""

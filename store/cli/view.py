@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from store.cli import options
+from store.cli import shared_options
 from store.cli.arguments import path
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
@@ -66,7 +66,7 @@ class View(Command):
         "PATH",
         path,
     )
-    where: str | None = options.where("traces to take, or the filter to start with")
+    where: str | None = shared_options.where("traces to take, or the filter to start with")
     mistakes_of_run: bool = flag(
         "with --export: only traces that a detector of --run gets wrong at its threshold, those of "
         "most detectors first"

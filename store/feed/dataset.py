@@ -15,7 +15,7 @@ from store.read.batch import Batch, Row
 from store.read.joined import Stores, open_joined
 from store.read.plan import Select
 from store.read.read_options import ReadOptions
-from store.read.rows import ManyRows, Rows, is_many
+from store.read.row_keys import ManyRows, Rows, is_many
 
 __all__ = ["TraceDataset"]
 

@@ -26,9 +26,9 @@ from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
 from store.read.file_reads import FileReads
-from store.read.location import LocatedRows
 from store.read.plan import ReadPlan
 from store.read.read_options import ReadOptions, Schedule, Threads
+from store.read.row_location import LocatedRows
 from store.read.store import TraceStore
 from store.system import copy_threads
 

@@ -42,9 +42,9 @@ from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch, as_torch, check_arrays
 from store.read.joined import Stores, Weights, open_joined, read_weights, row_cuts
-from store.read.location import LocatedRows
 from store.read.plan import ReadPlan, Select
 from store.read.read_options import ReadOptions, Schedule
+from store.read.row_location import LocatedRows
 from store.read.store import Rows, TraceStore
 from store.reports import size_text
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from store.read.location import NextUse
+from store.read.row_location import NextUse
 
 __all__ = ["VisitTimes"]
 

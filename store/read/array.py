@@ -2,7 +2,7 @@
 
 An array knows items and shards, not rows, ids or strings. Every read is checked against the number
 of items that the manifest states, so nothing beyond a commit is ever seen. Items are asked for by
-number and looked for at their places (`store.read.location`); without segments the two are one.
+number and looked for at their places (`store.read.row_location`); without segments the two are one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,8 +12,8 @@ import numpy as np
 from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.read.chunk_sums import ChunkSums
-from store.read.location import Located, locate, next_use_of_places
 from store.read.read_options import DEFAULT, UNKNOWN, ReadOptions, Schedule, Select
+from store.read.row_location import Located, locate, next_use_of_places
 from store.read.shard import CompressedShard, RawShard
 
 __all__ = ["Array"]

@@ -8,7 +8,7 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
-from store.read.location import Numbers
+from store.read.row_location import Numbers
 from store.read.shard import RESTORE
 
 __all__ = ["CheckedChunks", "ChunkSums"]

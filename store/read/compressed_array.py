@@ -12,8 +12,8 @@ from store.read.chunk_cache import ChunkCache
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_array import FileArray
-from store.read.location import Located, NextUse, Part, next_use_of_places, plan_parts
 from store.read.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
+from store.read.row_location import Located, NextUse, Part, next_use_of_places, plan_parts
 from store.read.shard import CompressedShard
 
 __all__ = ["CompressedArray"]

@@ -12,9 +12,9 @@ from store.format.ranges import cells, join_ranges
 from store.read.array import Array
 from store.read.chunk_sums import CheckedChunks, ChunkSums
 from store.read.directory import StoreDirectory
-from store.read.location import plan_pieces
 from store.read.pack import selected_runs
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.row_location import plan_pieces
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
 __all__ = ["FileArray"]

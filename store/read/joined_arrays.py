@@ -18,9 +18,9 @@ from store.read.array import Array
 from store.read.chunk_cache import ChunkCache
 from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
-from store.read.location import Located
 from store.read.raw_array import RawArray
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.row_location import Located
 from store.read.shard import CompressedShard, RawShard
 
 __all__ = ["HeldArray", "LinkedCompressed", "LinkedRaw", "RoutedArray"]

@@ -10,7 +10,6 @@ from store.format.layout import ArrayLayout
 from store.format.ranges import join_ranges
 from store.read.file_array import FileArray
 from store.read.file_reads import FileRange, FileReads
-from store.read.location import ChunkParts, Located, Piece, plan_pieces
 from store.read.pack import (
     SHORT_BYTES,
     ByteRanges,
@@ -25,6 +24,7 @@ from store.read.pack import (
     window_width,
 )
 from store.read.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
+from store.read.row_location import ChunkParts, Located, Piece, plan_pieces
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]

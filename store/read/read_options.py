@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.read.file_reads import FileReads
-from store.read.location import NextUse
+from store.read.row_location import NextUse
 
 __all__ = [
     "DEFAULT",

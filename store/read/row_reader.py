@@ -23,9 +23,9 @@ from store.read.batch import Batch, ColumnValues, as_numbers, as_tensor, ragged_
 from store.read.buffers import MOST_BYTES, BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.id_table import IdTable
-from store.read.location import LocatedRows, Offsets, locate, pairs
 from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
 from store.read.read_options import UNKNOWN, ReadOptions, Schedule
+from store.read.row_location import LocatedRows, Offsets, locate, pairs
 from store.read.source import LocalSource
 from store.read.token_choice import FoundTokens
 

@@ -18,12 +18,12 @@ from store.read.raw_array import RawArray
 __all__ = ["MAX_MAPS", "Cache", "LocalSource", "address_of", "open_array", "open_source"]
 
 MAX_MAPS = 1024
-ADDRESSES = "store.remote.cached_array"  # the module whose `open_address` opens them
+ADDRESSES = "store.remote.cache.cached_array"  # the module whose `open_address` opens them
 _ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?=[^/])", re.IGNORECASE)
 
 
 class Cache(Protocol):
-    """What brings the chunks of a store at an address; `store.remote.mirror.Mirror` is it.
+    """What brings the chunks of a store at an address: `Mirror` of `fetcher_client.py`.
 
     It may take `limit` bytes (None: it has chosen), and a read asks for `portion_bytes` at a time.
     """

@@ -24,8 +24,8 @@ from store.read.data_frames import TableSource, Tabular
 from store.read.filters import filter_rows
 from store.read.plan import ReadPlan, Select, check_ranges, plan_read
 from store.read.read_options import ReadOptions
+from store.read.row_keys import ManyRows, Rows, is_many, row_numbers
 from store.read.row_reader import RowReader
-from store.read.rows import ManyRows, Rows, is_many, row_numbers
 from store.read.single_values import SingleValues
 from store.read.source import Cache, LocalSource, address_of, open_source
 from store.read.summary import column_lines, column_shape

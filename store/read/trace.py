@@ -10,8 +10,8 @@ from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
 from store.read.batch import Batch
+from store.read.row_keys import ManyRows, is_many
 from store.read.row_reader import RowReader
-from store.read.rows import ManyRows, is_many
 from store.traces.notebook import trace_html
 
 if TYPE_CHECKING:

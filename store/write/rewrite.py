@@ -23,7 +23,7 @@ from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
 from store.format.zarr_json import ArrayInfo, array_json, group_json
 from store.read.chunk_sums import ChunkSums
-from store.read.location import Offsets
+from store.read.row_location import Offsets
 from store.read.source import open_array
 from store.read.store import TraceStore
 from store.write.array_writer import write_array, write_metadata, write_run

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from models.tokens import SKIPPED, TOKENS_READ
 from store import Batch, TraceLoader, TraceStore
-from store.read.location import LocatedRows
 from store.read.plan import RowRanges
 from store.read.read_options import ReadOptions
+from store.read.row_location import LocatedRows
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, choose_layers
 from train.config import Config

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.read.location import plan_pieces
+from store.read.row_location import plan_pieces
 
 
 @given(

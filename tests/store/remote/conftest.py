@@ -59,10 +59,10 @@ class Bucket:
 
     def open(self, path: str = "traces.zarr", limit_s=8.0, attempt_s=1.5, stall_s=0.5, **options):
         """The objects of a store, with little patience; nothing is asked yet."""
-        from store.remote.client import Client
-        from store.remote.objects import Objects
-        from store.remote.retry import RetryPolicy
-        from store.remote.source import parse_url
+        from store.remote.objects.address import parse_url
+        from store.remote.objects.objects import Objects
+        from store.remote.objects.obstore_client import Client
+        from store.remote.objects.retry import RetryPolicy
 
         options = {"endpoint": self.proxy.url} | options
         client = Client(parse_url(self.url(path)), options, attempt_s, stall_s)

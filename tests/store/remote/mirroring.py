@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from store import Column, Schema, TraceStore
-from store.remote.cache_dir import prepare_dir
-from store.remote.fetcher import Server, listen
+from store.remote.cache.fetcher import Server, listen
+from store.remote.cache.location import prepare_dir
 
 N_ROWS = 60  # of the tests in mirror/
 URL = "s3://bucket/traces.zarr"

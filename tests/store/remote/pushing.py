@@ -9,8 +9,8 @@ from oracle import assert_same_row, write_store
 
 from store import StoreWriter, TraceStore
 from store.check.verify import verify_store
-from store.remote.pull import pull_store
-from store.remote.push import push_store
+from store.remote.transfer.pull import pull_store
+from store.remote.transfer.push import push_store
 
 
 def write(path: Path, n_rows: int, schema=SMALL) -> Path:

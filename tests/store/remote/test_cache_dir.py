@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from store import SchemaError, TraceStore
-from store.remote.cache_dir import prepare_dir
-from store.remote.mirror import SOCKET_FILE
+from store.remote.cache.fetcher_client import SOCKET_FILE
+from store.remote.cache.location import prepare_dir
 
 URL = "s3://bucket/traces.zarr"
 OTHER = 54321  # a user that nobody is

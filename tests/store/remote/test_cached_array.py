@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
 from store.format.ranges import cells
-from store.remote.cached_array import plan_portions
-from store.remote.chunk_index import (
+from store.remote.cache.cached_array import plan_portions
+from store.remote.cache.chunk_index import (
     ChunkIndex,
     WritableIndex,
     are_here,

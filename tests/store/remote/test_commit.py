@@ -10,8 +10,8 @@ import pytest
 from store import Column, LockedError, Schema, SchemaError, UnreachableError, VersionError
 from store.format.manifest import Manifest
 from store.read.directory import StoreDirectory
-from store.remote.claim import claimed
-from store.remote.commit import check_conditions, commit, read_remote
+from store.remote.transfer.claim import claimed
+from store.remote.transfer.commit import check_conditions, commit, read_remote
 
 EMPTY = Manifest(Schema({"label": Column("int8")}))
 

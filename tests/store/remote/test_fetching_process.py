@@ -12,7 +12,7 @@ from oracle import SCHEMA, assert_batch, write_store
 from pushing import push
 
 from store import NotFoundError, StoreError, TraceStore
-from store.remote.cache_dir import prepare_dir
+from store.remote.cache.location import prepare_dir
 
 READER = """
 import sys
@@ -25,7 +25,7 @@ sys.stdin.read()
 
 def fetchers(cache_dir):
     """The ids of the fetching processes of a cache directory."""
-    command = f"store.remote.fetcher\0{cache_dir}".encode()
+    command = f"store.remote.cache.fetcher\0{cache_dir}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
-from store.remote.faults import ConflictError, TransientFault, fault_of
-from store.remote.retry import RetryPolicy
-from store.remote.source import parse_url
+from store.remote.objects.address import parse_url
+from store.remote.objects.faults import ConflictError, TransientFault, fault_of
+from store.remote.objects.retry import RetryPolicy
 
 DATA = bytes(range(256)) * 64
 
@@ -106,7 +106,7 @@ def test_what_the_client_found_is_said_in_words(text, words):
 
 def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
     """A bucket or a server that is not there, a name that nobody resolves."""
-    from store.remote.objects import open_objects
+    from store.remote.objects.objects import open_objects
 
     with pytest.raises(NotFoundError, match="expected a bucket, found none"):
         open_objects("s3://no-such-bucket/x", endpoint=bucket.server)

@@ -16,9 +16,9 @@ from pushing import assert_rows, grow, write
 from store import TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.remote.faults import ConflictError
-from store.remote.objects import open_objects
-from store.remote.source import SETTINGS
+from store.remote.objects.address import SETTINGS
+from store.remote.objects.faults import ConflictError
+from store.remote.objects.objects import open_objects
 
 _numbers = count()
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")

@@ -23,7 +23,7 @@ from store import (
     UnreachableError,
 )
 from store.check.verify import verify_store
-from store.remote.commit import read_remote
+from store.remote.transfer.commit import read_remote
 
 FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
 N_MIXES = 200

@@ -12,8 +12,8 @@ from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed
 from store import LockedError, SchemaError, StoreWriter, UnreachableError
 from store.format.contents import could_be_ours
 from store.format.manifest import read_manifest
-from store.remote.card import CARD
-from store.remote.commit import check_conditions, read_remote
+from store.remote.transfer.card import CARD
+from store.remote.transfer.commit import check_conditions, read_remote
 
 
 def slow(value):
@@ -256,10 +256,10 @@ def test_a_push_that_another_overtook_touches_nothing(bucket, objects, path, tmp
     grow(other, 5)
 
     def overtaken(claims):
-        monkeypatch.setattr("store.remote.push.check_conditions", check_conditions)
+        monkeypatch.setattr("store.remote.transfer.push.check_conditions", check_conditions)
         push(other, bucket.open())
 
-    monkeypatch.setattr("store.remote.push.check_conditions", overtaken)
+    monkeypatch.setattr("store.remote.transfer.push.check_conditions", overtaken)
     with pytest.raises(LockedError, match="another push committed meanwhile"):
         push(path, objects, restart=True)
     pull(objects, tmp_path / "copy.zarr")
@@ -284,7 +284,7 @@ def test_files_too_large_for_one_request_are_pushed_in_parts(
     bucket, objects, path, tmp_path, monkeypatch
 ):
     """Those that are there are not written again."""
-    monkeypatch.setattr("store.remote.upload.ONE_REQUEST_BYTES", 100)
+    monkeypatch.setattr("store.remote.transfer.upload.ONE_REQUEST_BYTES", 100)
     push(path, objects)
     pull(objects, tmp_path / "copy.zarr")
     assert content(tmp_path / "copy.zarr") == content(path)

@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.remote.requests import (
+from store.remote.cache.byte_requests import (
     MAX_GAP_BYTES,
     MAX_REQUEST_BYTES,
     MAX_WASTE,
     join_pieces,
     plan_requests,
 )
-from store.remote.wants import choose_victims, unknown_use
+from store.remote.cache.eviction import choose_victims, unknown_use
 
 MB = 1024 * 1024
 

@@ -12,9 +12,9 @@ from pushing import pull, push
 
 from store import SchemaError, StoreError, TraceStore, UnreachableError
 from store.cli.main import main
-from store.remote.faults import ConflictError
-from store.remote.objects import open_objects
-from store.remote.source import SETTINGS, UNSIGNED, source_name, source_settings
+from store.remote.objects.address import SETTINGS, UNSIGNED, source_name, source_settings
+from store.remote.objects.faults import ConflictError
+from store.remote.objects.objects import open_objects
 
 GS_URL = "gs://bucket/traces.zarr"
 S3_URL = "s3://bucket/traces.zarr"

@@ -12,7 +12,7 @@ from web_server import WebServer, certificate
 from store import CorruptError, NotFoundError, SchemaError, StoreError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.remote.objects import open_objects
+from store.remote.objects.objects import open_objects
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'")
 

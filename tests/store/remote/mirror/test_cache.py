@@ -29,14 +29,14 @@ from store import (
     TraceStore,
     VersionError,
 )
-from store.remote.chunk_index import ChunkIndex, positions_of
-from store.remote.slab import write_at
+from store.remote.cache.chunk_index import ChunkIndex, positions_of
+from store.remote.cache.slab import write_at
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A wait that would be for ever is a failure soon."""
-    monkeypatch.setattr("store.remote.cache.WAIT_S", 5.0)
+    monkeypatch.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_limit_that_falls_and_rises_while_chunks_come(served, rows, monkeypatc
             served.server.cache.set_limit(0)
             served.server.cache.set_limit(10**8)
 
-    monkeypatch.setattr("store.remote.slab.write_at", write)
+    monkeypatch.setattr("store.remote.cache.slab.write_at", write)
     assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
 
 
@@ -158,7 +158,7 @@ def test_an_interrupted_read_leaves_no_answer_for_the_next(served, rows, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.remote.mirror.receive", interrupted)
+        patched.setattr("store.remote.cache.fetcher_client.receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.read([3], ["label"])
     for name in ("states", "split", "label"):

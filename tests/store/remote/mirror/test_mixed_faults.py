@@ -11,7 +11,7 @@ from mirroring import N_ROWS, Node
 from oracle import assert_batch
 
 from store import StoreError, UnreachableError
-from store.remote.slab import write_at
+from store.remote.cache.slab import write_at
 
 N_READS = 5
 ENOUGH = 6_000_000  # bytes: for the columns, not for all that was fetched ahead
@@ -88,7 +88,7 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     with monkeypatch.context() as patched:
         for module in ("slab", "cached_store"):
             patched.setattr(f"store.remote.{module}.write_at", faults.write)
-        patched.setattr("store.remote.cache.WAIT_S", 5.0)
+        patched.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
         with node.running():
             n_errors = read_all(node, stores, rows, faults, seed)
             faults.are_on = False

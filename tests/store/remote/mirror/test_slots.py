@@ -15,8 +15,8 @@ from oracle import assert_batch, write_store
 
 from store import Column, Schema, StoreError
 from store.check.verify import verify_store
-from store.remote import cached_array, slab
-from store.remote.slab import BLOCK, Slab
+from store.remote.cache import cached_array, slab
+from store.remote.cache.slab import BLOCK, Slab
 
 N_BLOCKS = 40
 NOTHING = np.empty(0, np.int64)
@@ -25,7 +25,7 @@ NOTHING = np.empty(0, np.int64)
 @pytest.fixture
 def node(tmp_path, local, monkeypatch):
     """A node with an empty cache directory; what waits for ever fails soon."""
-    monkeypatch.setattr("store.remote.cache.WAIT_S", 5.0)
+    monkeypatch.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
     made = Node(tmp_path / "cache", local)
     made.prepare()
     return made
@@ -151,7 +151,7 @@ def test_a_reader_is_told_why_it_waits(node, rows, monkeypatch):
     with node.running():
         store = node.open()
         node.files.spoil = late
-        monkeypatch.setattr("store.remote.mirror.TELL_S", 0.1)
+        monkeypatch.setattr("store.remote.cache.fetcher_client.TELL_S", 0.1)
         with pytest.warns(RuntimeWarning, match=r"no answer for 0.1 s.*for 600 s in all"):
             assert_batch(store.read([3]), [rows[3][1]])
 
@@ -216,7 +216,7 @@ def test_an_empty_row_needs_no_shard(tmp_path, monkeypatch):
 
 def test_a_reader_that_stops_does_not_keep_others_waiting(tmp_path, monkeypatch):
     """What it asked for is let go after a while, and when it asks again."""
-    monkeypatch.setattr("store.remote.cache.LEASE_S", 0.1)
+    monkeypatch.setattr("store.remote.cache.fetch_queue.LEASE_S", 0.1)
     with noisy(tmp_path, monkeypatch) as (node, values):
         store = node.open()
         store.read([0])

@@ -29,13 +29,12 @@ from store.read.array import Array
 from store.read.chunk_cache import ChunkCache
 from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
-from store.read.location import ChunkParts, Located
 from store.read.mapped_file import MappedFile
 from store.read.raw_array import RawArray
 from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
+from store.read.row_location import ChunkParts, Located
 from store.read.source import MAX_MAPS, LocalSource
-from store.remote.cache_dir import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
-from store.remote.chunk_index import (
+from store.remote.cache.chunk_index import (
     CHUNK_MARGIN,
     ChunkIndex,
     are_here,
@@ -43,7 +42,8 @@ from store.remote.chunk_index import (
     n_cells,
     positions_of,
 )
-from store.remote.mirror import NEVER, SLAB_FILE, Mirror
+from store.remote.cache.fetcher_client import NEVER, SLAB_FILE, Mirror
+from store.remote.cache.location import SIZE_VARIABLE, chosen_dir, chosen_limit, prepare_dir
 
 __all__ = ["CachedArray", "CachedSource", "open_address", "plan_portions"]
 

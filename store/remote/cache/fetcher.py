@@ -1,4 +1,4 @@
-"""The fetching process of a cache directory: `python -m store.remote.fetcher DIRECTORY`.
+"""The fetching process of a cache directory: `python -m store.remote.cache.fetcher DIRECTORY`.
 
 Readers start it; the one that gets the lock stays, listens on a socket in the directory, and ends
 when nobody has been connected for a while. It alone talks to object stores and writes the cache.
@@ -25,16 +25,16 @@ import numpy as np
 from store.errors import DamagedItemsError, StoreError, VersionError
 from store.format.manifest import GROUP_FILE
 from store.format.ranges import cells
-from store.remote.cache import DiskCache, Ticket
-from store.remote.cached_column import CachedColumn
-from store.remote.cached_store import CachedStore, state_digest
-from store.remote.chunk_index import CHUNK_MARGIN
-from store.remote.faults import disk_fault
-from store.remote.inventory import BASE_BYTES
-from store.remote.messages import PROTOCOL, pack, receive_from
-from store.remote.mirror import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
-from store.remote.objects import Objects, open_objects
-from store.remote.source import source_name
+from store.remote.cache.cached_column import CachedColumn
+from store.remote.cache.cached_store import CachedStore, state_digest
+from store.remote.cache.chunk_index import CHUNK_MARGIN
+from store.remote.cache.fetch_queue import DiskCache, Ticket
+from store.remote.cache.fetcher_client import LOCK_FILE, SOCKET_FILE, STORES_DIR, socket_address
+from store.remote.cache.inventory import BASE_BYTES
+from store.remote.cache.messages import PROTOCOL, pack, receive_from
+from store.remote.objects.address import source_name
+from store.remote.objects.faults import disk_fault
+from store.remote.objects.objects import Objects, open_objects
 
 __all__ = ["Server", "listen", "main"]
 

@@ -15,10 +15,10 @@ from store.format.layout import table_bytes
 from store.format.manifest import GROUP_FILE, Manifest, group_attributes, read_manifest
 from store.read.directory import StoreDirectory
 from store.read.source import open_array
-from store.remote.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
-from store.remote.objects import Objects
-from store.remote.retry import again
-from store.remote.slab import BLOCK, write_at
+from store.remote.cache.chunk_index import CHUNK_MARGIN, index_bytes, n_cells
+from store.remote.cache.slab import BLOCK, write_at
+from store.remote.objects.objects import Objects
+from store.remote.objects.retry import again
 
 __all__ = [
     "INDEX_DIR",

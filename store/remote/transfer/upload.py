@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from store.errors import CorruptError, LockedError, NotFoundError
 from store.read.shard import RESTORE
-from store.remote.faults import ConflictError, TransientFault
-from store.remote.objects import Head, Objects
-from store.remote.parallel import run_all
+from store.remote.objects.faults import ConflictError, TransientFault
+from store.remote.objects.objects import Head, Objects
+from store.remote.objects.parallel import run_all
 
 __all__ = ["Content", "Upload", "Uploader", "file_of"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from store.check.verify import BytesProgress
 from store.errors import IncompleteError
-from store.remote.objects import Objects
+from store.remote.objects.objects import Objects
 
 __all__ = ["Moved", "Tally", "run_all"]
 

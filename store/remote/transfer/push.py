@@ -17,14 +17,14 @@ from store.format.contents import WORKING_DIR, could_be_ours, data_files, metada
 from store.format.manifest import read_manifest
 from store.format.values import is_integer
 from store.read.store import TraceStore
-from store.remote.append import Append
-from store.remote.card import CARD, card_text, is_card
-from store.remote.claim import claimed
-from store.remote.commit import Remote, check_conditions, commit, read_remote
-from store.remote.lineage import Sums, check_lineage, sums_of
-from store.remote.objects import Head, Objects
-from store.remote.parallel import Moved, Tally
-from store.remote.upload import Upload, Uploader, file_of
+from store.remote.objects.objects import Head, Objects
+from store.remote.objects.parallel import Moved, Tally
+from store.remote.transfer.append import Append
+from store.remote.transfer.card import CARD, card_text, is_card
+from store.remote.transfer.claim import claimed
+from store.remote.transfer.commit import Remote, check_conditions, commit, read_remote
+from store.remote.transfer.lineage import Sums, check_lineage, sums_of
+from store.remote.transfer.upload import Upload, Uploader, file_of
 from store.write.files import DISK
 from store.write.lock import WriterLock
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.read.mapped_file import MappedFile
-from store.remote.slab import BLOCK, slots
+from store.remote.cache.slab import BLOCK, slots
 
 __all__ = [
     "CHUNK_MARGIN",

@@ -1,9 +1,9 @@
 """The reader's side of a mirror: asks the fetching process of the node for chunks.
 
 There is one such process for a cache directory. Whoever needs it first starts it, with
-`python -m store.remote.fetcher`; it ends when nobody is connected. A reader of another process,
-forked or spawned, has connections of its own, one for each thread. If the process dies, the next
-request starts another. Nothing here knows the network, nor imports what does.
+`python -m store.remote.cache.fetcher`; it ends when nobody is connected. A reader of another
+process, forked or spawned, has connections of its own, one for each thread. If the process dies,
+the next request starts another. Nothing here knows the network, nor imports what does.
 """
 
 import fcntl
@@ -26,10 +26,10 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.format.ranges import join_ranges
-from store.remote.cache_dir import check_ours, prepare_dir
-from store.remote.messages import PROTOCOL, pack, receive
-from store.remote.retry import limit_of
-from store.remote.source import SETTINGS, TIMEOUT_VARIABLE, source_settings
+from store.remote.cache.location import check_ours, prepare_dir
+from store.remote.cache.messages import PROTOCOL, pack, receive
+from store.remote.objects.address import SETTINGS, TIMEOUT_VARIABLE, source_settings
+from store.remote.objects.retry import limit_of
 from store.reports import size_text
 
 __all__ = [
@@ -310,7 +310,7 @@ def _is_running(cache_dir: Path) -> bool:
 def _start(cache_dir: Path) -> None:
     """Start a fetching process; it leaves this one's session, and its log is in the directory."""
     # -P: modules in the directory in which a reader happens to work are none of ours
-    command = [sys.executable, "-P", "-m", "store.remote.fetcher", str(cache_dir)]
+    command = [sys.executable, "-P", "-m", "store.remote.cache.fetcher", str(cache_dir)]
     package = Path(__file__).resolve().parent.parent.parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     # each reader sends its own settings: none of them may come from whoever was first

@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
-from store.remote.cached_column import CachedColumn, Job
-from store.remote.cached_store import CachedStore
-from store.remote.chunk_index import are_here, n_cells
-from store.remote.faults import disk_fault
-from store.remote.inventory import Inventory
-from store.remote.wants import UNKNOWN, Want, cut_wants, unknown_use
+from store.remote.cache.cached_column import CachedColumn, Job
+from store.remote.cache.cached_store import CachedStore
+from store.remote.cache.chunk_index import are_here, n_cells
+from store.remote.cache.eviction import UNKNOWN, unknown_use
+from store.remote.cache.inventory import Inventory
+from store.remote.cache.wants import Want, cut_wants
+from store.remote.objects.faults import disk_fault
 
 __all__ = ["Counts", "DiskCache", "Ticket"]
 

@@ -16,8 +16,8 @@ from itertools import count
 from typing import TypeVar
 
 from store.errors import CorruptError, SchemaError, UnreachableError
-from store.remote.faults import TransientFault
-from store.remote.source import TIMEOUT_VARIABLE
+from store.remote.objects.address import TIMEOUT_VARIABLE
+from store.remote.objects.faults import TransientFault
 
 __all__ = ["FETCHES", "RetryPolicy", "again", "limit_of"]
 

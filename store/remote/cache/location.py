@@ -6,7 +6,7 @@ from pathlib import Path
 
 from store.errors import SchemaError, VersionError
 from store.read.directory import local_path
-from store.remote.messages import PROTOCOL
+from store.remote.cache.messages import PROTOCOL
 
 __all__ = [
     "DIR_VARIABLE",

@@ -2,8 +2,8 @@
 
 Every call ends within its stated time: with what was asked for, whole, or with a named error. What
 can be repeated is repeated; a conditional write is not, since the first may have been done though
-its answer was lost (`store.remote.commit`). An `Objects` may be used by many threads, and not in a
-child that was forked after its parent used one: there every call raises StoreError.
+its answer was lost (`store.remote.transfer.commit`). An `Objects` may be used by many threads, and
+not in a child that was forked after its parent used one: there every call raises StoreError.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from store.errors import CorruptError, NotFoundError
-from store.remote.client import Client
-from store.remote.faults import ConflictError, NoBucketError, TransientFault
-from store.remote.retry import RetryPolicy, limit_of
-from store.remote.source import (
+from store.remote.objects.address import (
     ENDPOINTS,
     TIMEOUT_VARIABLE,
     TRUSTED,
@@ -25,6 +22,9 @@ from store.remote.source import (
     parse_url,
     source_settings,
 )
+from store.remote.objects.faults import ConflictError, NoBucketError, TransientFault
+from store.remote.objects.obstore_client import Client
+from store.remote.objects.retry import RetryPolicy, limit_of
 
 __all__ = [
     "Head",

@@ -20,8 +20,8 @@ from urllib.request import Request, urlopen
 
 from store.errors import SchemaError, StoreError
 from store.extras import needs_extra
-from store.remote.faults import fault_of
-from store.remote.source import ENDPOINTS, TRUSTED, Location
+from store.remote.objects.address import ENDPOINTS, TRUSTED, Location
+from store.remote.objects.faults import fault_of
 
 __all__ = ["Client"]
 

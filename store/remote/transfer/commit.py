@@ -27,9 +27,9 @@ from store.errors import (
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, group_attributes
 from store.format.zarr_json import group_json
-from store.remote.faults import ConflictError, TransientFault
-from store.remote.objects import Head, Objects
-from store.remote.retry import again
+from store.remote.objects.faults import ConflictError, TransientFault
+from store.remote.objects.objects import Head, Objects
+from store.remote.objects.retry import again
 
 __all__ = ["Remote", "check_conditions", "commit", "read_remote"]
 

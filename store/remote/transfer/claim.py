@@ -16,9 +16,9 @@ from uuid import uuid4
 from store.errors import LockedError, NotFoundError, StoreError
 from store.format.contents import WORKING_DIR
 from store.read.directory import StoreDirectory
-from store.remote.commit import Remote
-from store.remote.faults import ConflictError, TransientFault
-from store.remote.objects import Head, Objects
+from store.remote.objects.faults import ConflictError, TransientFault
+from store.remote.objects.objects import Head, Objects
+from store.remote.transfer.commit import Remote
 
 __all__ = ["claimed"]
 

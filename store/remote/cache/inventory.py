@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from store.remote.cached_column import CachedColumn, Cut, Job
-from store.remote.cached_store import INDEX_DIR, CachedStore, is_state_of
-from store.remote.chunk_index import WritableIndex, positions_of
-from store.remote.mirror import SLAB_FILE, STORES_DIR
-from store.remote.slab import BLOCK, Slab, slots
-from store.remote.wants import UNKNOWN, choose_victims
+from store.remote.cache.cached_column import CachedColumn, Cut, Job
+from store.remote.cache.cached_store import INDEX_DIR, CachedStore, is_state_of
+from store.remote.cache.chunk_index import WritableIndex, positions_of
+from store.remote.cache.eviction import UNKNOWN, choose_victims
+from store.remote.cache.fetcher_client import SLAB_FILE, STORES_DIR
+from store.remote.cache.slab import BLOCK, Slab, slots
 
 __all__ = ["BASE_BYTES", "Inventory"]
 

@@ -14,11 +14,11 @@ from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.shard import chunk_checksum, read_entries
 from store.read.source import open_array
-from store.remote.cached_store import CachedStore
-from store.remote.chunk_index import WritableIndex, shard_cells
-from store.remote.requests import Request, cut_requests, join_pieces, plan_requests
-from store.remote.retry import FETCHES, again
-from store.remote.slab import Slab
+from store.remote.cache.byte_requests import Request, cut_requests, join_pieces, plan_requests
+from store.remote.cache.cached_store import CachedStore
+from store.remote.cache.chunk_index import WritableIndex, shard_cells
+from store.remote.cache.slab import Slab
+from store.remote.objects.retry import FETCHES, again
 
 __all__ = ["CachedColumn", "Cut", "Job"]
 

@@ -15,11 +15,11 @@ from store.errors import CorruptError, LockedError, NotFoundError, SchemaError
 from store.format.contents import WORKING_DIR, checked_arrays, data_files, metadata_files
 from store.format.manifest import GROUP_FILE, read_manifest
 from store.read.directory import check_outside
-from store.remote.commit import Remote, read_remote
-from store.remote.faults import ConflictError
-from store.remote.objects import Head, Objects
-from store.remote.parallel import Moved, Tally, run_all
-from store.remote.retry import FETCHES
+from store.remote.objects.faults import ConflictError
+from store.remote.objects.objects import Head, Objects
+from store.remote.objects.parallel import Moved, Tally, run_all
+from store.remote.objects.retry import FETCHES
+from store.remote.transfer.commit import Remote, read_remote
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in

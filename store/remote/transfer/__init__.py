@@ -1,0 +1,1 @@
+"""Stores copied to a server and back: push, pull, and what a push commits."""
