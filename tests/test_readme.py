@@ -25,6 +25,7 @@ from train.config import parse_arguments
 from train.data.requirements import open_data, roles_of
 from train.outside.methods import forget
 
+pytestmark = pytest.mark.usefixtures("one_core")
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,7 +14,7 @@ from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
 N_LAYERS, WIDTH = 2, 8
-LOGREG = ["--models", "saplma", "--epochs", "3"]
+LOGREG = ["--only", "saplma,logreg_best,question_only,prompt_state", "--epochs", "3"]
 
 
 def write(path, knows, n=2000):
