@@ -41,7 +41,9 @@ def parts(request, tmp_path_factory, rows):
 def replaced(column):
     options = {name: getattr(column, name) for name in ("axis", "axis_names", "split")}
     codec = None if column.codec else "zstd"
-    return Column(column.dtype, column.item_shape, codec=codec, chunk_items=7, shard_items=70, **options)
+    return Column(
+        column.dtype, column.item_shape, codec=codec, chunk_items=7, shard_items=70, **options
+    )
 
 
 def test_every_value_of_every_row(parts, rows):
