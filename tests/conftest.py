@@ -66,6 +66,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def one_core():
+    """As where there is one core: trainings run in turn, in this process, unless --jobs says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("train.run.jobs.available_cores", lambda: 1)
+        yield
+
+
 def pytest_addoption(parser):
     """`pytest --quick` leaves out what is heavy, and skips a test that starts a process."""
     parser.addoption("--quick", action="store_true", help="no heavy tests, no processes")

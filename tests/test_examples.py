@@ -17,6 +17,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("one_core")
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))

@@ -142,6 +142,11 @@ def quick_reports(request):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def in_turn(one_core):
+    """Trainings of the tests are so small that a process for each takes longer."""
+
+
 @pytest.fixture(scope="session")
 def finished(store_path, tmp_path_factory):
     """Directory of a finished run of two seeds of every default detector; not to be changed."""

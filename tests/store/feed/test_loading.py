@@ -224,7 +224,9 @@ def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("method", [None, "fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method", [None, "fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
+)
 def test_torch_dataloader_with_every_start_method(store_path, rows, method):
     """Packed batches through torch's own loader and default collate, after the parent has read."""
     dataset = TraceDataset(store_path)

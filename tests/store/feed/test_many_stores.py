@@ -41,7 +41,9 @@ def parts(request, tmp_path_factory, rows):
 def replaced(column):
     options = {name: getattr(column, name) for name in ("axis", "axis_names", "split")}
     codec = None if column.codec else "zstd"
-    return Column(column.dtype, column.item_shape, codec=codec, chunk_items=7, **options)
+    return Column(
+        column.dtype, column.item_shape, codec=codec, chunk_items=7, shard_items=70, **options
+    )
 
 
 def test_every_value_of_every_row(parts, rows):
@@ -113,7 +115,7 @@ def test_a_data_set_of_several(parts, rows, num_workers):
 
 
 @pytest.mark.filterwarnings("ignore:.* get an empty last batch")
-@pytest.mark.parametrize("n_stops", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_stops", [8, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weights", [None, [3, 2, 1]])
 def test_resume_at_random_stops(parts, n_stops, weights):
     """Batch sizes, ranks and threads change at every stop."""

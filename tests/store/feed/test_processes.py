@@ -130,7 +130,8 @@ def test_a_plain_loop_ends_on_all_ranks_with_the_same_weights(path, tmp_path):
     assert [list(map(len, share)) for share in shares] == [[8, 7, 2], [8, 7, 1]]
 
 
-@pytest.mark.parametrize("kind", ["loader", pytest.param("sampler", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_processes_of_fabric_share_the_rows(path, tmp_path, kind):
     assert_shared(run(FABRIC, path, kind, tmp_path, in_torchrun=True))
 

@@ -65,8 +65,7 @@ def parts(batch):
     return held
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
-@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("num_workers, drop_last", [(0, False), (1, True), (2, False)])
 def test_batches_are_the_same_and_chunks_are_decoded_less_often(path, num_workers, drop_last):
     loaders = []
     for loader_type in (Apart, TraceLoader):
@@ -120,8 +119,7 @@ def test_cut_batches_pickle_their_rows_alone(path, required):
     assert parts(Batch.from_rows([row for batch in batches for row in batch])) == parts(whole)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("num_workers, shuffle", [(0, False), (1, True), (2, True)])
 @pytest.mark.parametrize("columns", [["half", "flag", "text"], None])
 def test_small_batches_that_share_memory_are_the_same(path, num_workers, shuffle, columns):
     """They stay as they are when others are written to, and after the loader is gone."""

@@ -18,6 +18,7 @@ from store import Column, Schema, StoreWriter, TraceDataset
 from store.feed import worker_memory as shared
 
 N_ROWS, BATCH_SIZE = 60, 6
+OTHERS = ["spawn", "forkserver"]
 pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
@@ -87,7 +88,9 @@ def arenas_mapped():
     return len(arena_addresses())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
+)
 def test_held_batches_keep_their_bytes(large_path, large_rows, method):
     """All batches of two epochs, with workers that stay; they came through the arena."""
     loader = loader_of(large_path, persistent_workers=True, multiprocessing_context=method)

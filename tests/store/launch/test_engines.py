@@ -53,6 +53,7 @@ def http2():
         connection.close()
 
 
+@pytest.mark.slow
 def test_what_only_looks_like_ray_is_refused(http2, tmp_path):
     """In one line and in time."""
     if find_spec("ray") is None:
@@ -68,7 +69,7 @@ def test_what_only_looks_like_ray_is_refused(http2, tmp_path):
     )
 
 
-@pytest.mark.parametrize("engine", PACKAGES)
+@pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
 def test_parts_on_two_workers(engine, tmp_path):
     """All traces of all parts are in the store, with their values."""
     if find_spec(PACKAGES[engine]) is None:

@@ -22,7 +22,7 @@ from store.read.joined import open_joined, own_ids, prefixes_of
 def replaced(column):
     """The column of other chunks, which no store shares an array with."""
     options = {name: getattr(column, name) for name in ("axis", "axis_names", "split", "codec")}
-    return Column(column.dtype, column.item_shape, chunk_items=7, **options)
+    return Column(column.dtype, column.item_shape, chunk_items=7, shard_items=70, **options)
 
 
 @pytest.fixture(scope="module", params=["linked", "routed"])

@@ -96,7 +96,7 @@ def test_named_again_it_scores_and_is_judged(run_dir, store_path, file, capsys):
 def test_a_run_resumes_with_the_same_file_only(store_path, file, tmp_path, capsys):
     """Wherever it lies; another file, or other options, are named."""
     argv = ["--store", store_path, "--output-dir", tmp_path / "run", "--epochs=1", "--seeds=1"]
-    argv += ["--resume"]
+    argv += ["--resume", "--no-baselines"]
     moved = tmp_path / "moved.py"
     moved.write_text(file.read_text())
     assert call(capsys, *argv, f"--models={file}:MyDetector")[0] == 0
@@ -148,7 +148,7 @@ def test_an_option_of_its_own_chooses_columns(store_path, tmp_path, capsys):
     file.write_text(ADDING)
     out = tmp_path / "run"
     argv = ["--store", store_path, "--output-dir", out, f"--models={file}:Adding", "--epochs=1"]
-    argv += ["--seeds=1"]
+    argv += ["--seeds=1", "--no-baselines"]
     status, _, (line,) = call(capsys, *argv, "--adding-by=weight")
     assert status == 2
     assert "adding: expected column 'weight'" in line

@@ -132,7 +132,7 @@ def test_label_sensitivity_is_of_scores_with_more_than_two_values(
             row["score"] = 0.65
 
     store = make_store(labels, change=grade)
-    graded = train(store, tmp_path / "out", "--models=saplma", "--seed=1")
+    graded = train(store, tmp_path / "out", "--only=saplma,logreg_first", "--seed=1")
     found = graded["label_sensitivity"]
     assert [one["threshold"] for one in found] == [0.3, 0.4, 0.5, 0.6, 0.7]
     entries = graded["models"] | graded["baselines"]
@@ -282,7 +282,7 @@ def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_
 
     path = make_store(labels, change=silence)
     out = tmp_path / "out"
-    flags = ["--models=saplma", "--seed=1", "--tune=small"]
+    flags = ["--only=saplma,logreg_best,mean_logprob", "--seed=1", "--tune=small"]
     results = train(path, out, *flags)
     best = results["baselines"]["logreg_best"]
     assert results["models"]["saplma"]["runs"][0]["layer"] == best["layer"] == layer
@@ -296,7 +296,9 @@ def test_validation_chooses_layers_and_penalties(layer, make_store, labels, tmp_
     repeated = {trace_id: float(line["saplma"]) for trace_id, line in found.items()}
     assert all(repeated[key] == pytest.approx(float(score)) for key, score in scores.items())
 
-    results = train(path, tmp_path / "other", *flags, f"--saplma-layer={3 - layer}")
+    results = train(
+        path, tmp_path / "other", *flags, "--only=saplma", f"--saplma-layer={3 - layer}"
+    )
     assert results["models"]["saplma"]["runs"][0]["layer"] == 3 - layer
 
 

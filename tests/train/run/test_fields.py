@@ -79,10 +79,10 @@ def test_a_data_set_is_held_out_of_what_a_filter_means(store_path, tmp_path):
 
 def test_every_data_set_in_turn_and_the_official_split(store_path, tmp_path):
     """Values that the filter leaves out are none to hold out."""
-    flags = ["--models=logreg_pca", "--where", "language != 'xx'"]
+    flags = ["--only=logreg_pca", "--where", "language != 'xx'"]
     results = train(store_path, tmp_path / "each", "--split=language", "--hold-out=each", *flags)
     assert [one["value"] for one in results["transfer"]] == ["de", "en"]
-    official = train(store_path, tmp_path / "official", "--split=split", "--models=logreg_pca")
+    official = train(store_path, tmp_path / "official", "--split=split", "--only=logreg_pca")
     assert official["split"]["test"]["rows"] == 2 * N // 5
     assert official["split"]["by"] == "column split, val drawn from its train"
 

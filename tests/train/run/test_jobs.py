@@ -29,7 +29,7 @@ def facts_of(run):
     ]
 
 
-@pytest.mark.parametrize("n_jobs", [2, 5])
+@pytest.mark.parametrize("n_jobs", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_they_change_no_bit(store_path, n_jobs):
     """Nor do searches, weights that are kept in memory, and what is fitted beside them."""
     names = ",".join(NAMES)

@@ -12,6 +12,7 @@ from train.data.metadata import is_metadata
 N = 400
 NUMBERS = np.random.default_rng(1).integers(100, 10_000, (N, 2)).tolist()
 NEUTRAL = "It is so."
+FEW = "--only=saplma,logreg_first,metadata"
 
 
 def hedged(i, label):
@@ -117,12 +118,12 @@ def test_an_opposite_second_label_is_said_and_turned(tmp_path):
         return graded(i, label) | {"reader": ("yes", "no")[label]}
 
     store, out = build(tmp_path, opposite), tmp_path / "run"
-    control = train(store, out, "--models=saplma")["baselines"]["metadata"]
+    control = train(store, out, FEW)["baselines"]["metadata"]
     assert control["like_labels"]["reader"] < 0.07
     report = " ".join((out / "report.md").read_text().split())
     assert "labels of a second grader, the opposite of the label on 9" in report
     out = tmp_path / "second"
-    noise = train(store, out, "--models=saplma", "--second-label=reader")["label_noise"]
+    noise = train(store, out, FEW, "--second-label=reader")["label_noise"]
     assert noise["turned"]
     assert noise["agreement"] > 0.9
     report = " ".join((out / "report.md").read_text().split())
@@ -132,7 +133,7 @@ def test_an_opposite_second_label_is_said_and_turned(tmp_path):
 def test_a_second_label_is_said_first(tmp_path, capsys):
     """It is not read, unless it is named; or it is what it is, and read as that."""
     store, out = build(tmp_path, graded), tmp_path / "run"
-    control = train(store, out, "--models=saplma")["baselines"]["metadata"]
+    control = train(store, out, FEW)["baselines"]["metadata"]
     assert list(control["like_labels"]) == ["reader"]
     assert 0.93 < control["like_labels"]["reader"] < 0.98
     assert set(control["fields"]) == {"hops", "task"}
@@ -143,12 +144,12 @@ def test_a_second_label_is_said_first(tmp_path, capsys):
     )
     assert "--second-label reader, or have it read (--fields all,reader). The best det" in report
     assert "| reader | not read |" in report
-    named = train(store, tmp_path / "named", "--models=saplma", "--fields=-task,reader")
+    named = train(store, tmp_path / "named", FEW, "--fields=-task,reader")
     assert list(named["baselines"]["metadata"]["fields"]) == ["reader", "hops"]
     assert named["verdict"]["control"]["rival"] == "metadata"
     shown = " ".join(capsys.readouterr().out.split())
     assert "metadata the fields (above all reader .9" in shown
-    second = train(store, tmp_path / "second", "--models=saplma", "--second-label=reader")
+    second = train(store, tmp_path / "second", FEW, "--second-label=reader")
     assert set(second["baselines"]["metadata"]["fields"]) == {"hops", "task"}
     assert "like_labels" not in second["baselines"]["metadata"]
 
@@ -158,7 +159,7 @@ def test_a_second_label_is_said_first(tmp_path, capsys):
 )
 def test_fields_are_chosen_as_by_extract(tmp_path, fields, expected):
     store = build(tmp_path, graded)
-    flags = ["--models=logreg_pca", "--second-label=reader", "--fields", fields]
+    flags = ["--only=logreg_pca,metadata", "--second-label=reader", "--fields", fields]
     baselines = train(store, tmp_path / "run", *flags)["baselines"]
     assert sorted(baselines.get("metadata", {"fields": {}})["fields"]) == expected
 
@@ -183,7 +184,7 @@ def test_without_a_leak_controls_are_at_chance(tmp_path):
 def test_fields_of_another_store_need_not_be_the_same(tmp_path, capsys):
     """A field that is not there tells nothing; without any the control is refused."""
     out = tmp_path / "run"
-    train(build(tmp_path, annotated), out, "--models=logreg_pca")
+    train(build(tmp_path, annotated), out, "--only=logreg_pca,metadata,answer_text")
     for leak in (neutral, annotated):
         flags = ["--models=metadata,answer_text", "--force"]
         status, _, _ = call(capsys, *predict(out, build(tmp_path, leak, seed=1), *flags))

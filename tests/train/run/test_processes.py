@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +37,8 @@ FLAGS = [
     "raw",  # standardised numbers are dropped at random
     "--dropout",
     "0",
-    "--models",
-    "lstm_solo",
+    "--only",
+    "lstm_solo,logreg_best",
 ]
 
 
@@ -66,8 +68,38 @@ def weights(path):
     return torch.load(path / "lstm_solo-seed0.pt", weights_only=True)["weights"]
 
 
-@pytest.mark.parametrize("n_processes", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_processes_agree_with_one(n_processes, make_store, tmp_path):
+def forked(n_processes, *arguments):
+    """The same in children of this process, which have nothing to import."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "forked"}
+    here |= {"WORLD_SIZE": n_processes, "LOCAL_WORLD_SIZE": n_processes, "GROUP_RANK": 0}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        children = []
+        for rank in range(n_processes):
+            children.append(os.fork())
+            if children[-1] == 0:
+                status = 70
+                try:
+                    os.dup2(out.fileno(), 1)
+                    os.dup2(err.fileno(), 2)
+                    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+                    place = here | {"RANK": rank, "LOCAL_RANK": rank}
+                    os.environ |= {name: str(value) for name, value in place.items()}
+                    status = main(list(map(str, arguments)))
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                finally:
+                    os._exit(status)
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        texts = [file.seek(0) or file.read() for file in (out, err)]
+    return subprocess.CompletedProcess(arguments, max(map(abs, statuses)), *texts)
+
+
+@pytest.mark.parametrize(
+    "start, n_processes", [(forked, 2), pytest.param(torchrun, 3, marks=pytest.mark.slow)]
+)
+def test_processes_agree_with_one(start, n_processes, make_store, tmp_path):
     """Same global batches, same weights and scores within rounding; also where a last batch leaves
     one without rows."""
     store = make_store(np.random.default_rng(1).integers(0, 2, 200))
@@ -79,7 +111,7 @@ def test_processes_agree_with_one(n_processes, make_store, tmp_path):
         n_traces(TraceStore.open(store), 12, n_processes),
     ]
     assert main([*map(str, command), "--output-dir", str(tmp_path / "one")]) == 0
-    done = torchrun(n_processes, *command, "--output-dir", tmp_path / "several")
+    done = start(n_processes, *command, "--output-dir", tmp_path / "several")
     assert done.returncode == 0, done.stderr
     assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
     one, several = (
@@ -99,7 +131,7 @@ def test_processes_agree_with_one(n_processes, make_store, tmp_path):
 def test_processes_agree_on_images(make_store, tmp_path):
     """Each keeps its share of the images; weights and the moments of states are those of one."""
     store = make_store(np.random.default_rng(1).integers(0, 2, 200))
-    command = ["--store", store, *FLAGS, "--models", "act_conv", "--image-tokens", "6"]
+    command = ["--store", store, *FLAGS, "--only", "act_conv", "--image-tokens", "6"]
     command += ["--batch-size", "8", "--image-cache", "4000", "--image-width", "8"]
     assert main([*map(str, command), "--output-dir", str(tmp_path / "one")]) == 0
     done = torchrun(2, *command, "--output-dir", tmp_path / "several")

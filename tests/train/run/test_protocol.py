@@ -14,7 +14,8 @@ from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
 N_LAYERS, WIDTH = 2, 8
-LOGREG = ["--models", "saplma", "--epochs", "3"]
+FEW = ["--only", "lstm_solo,majority,logreg_first,mean_logprob"]
+LOGREG = ["--only", "saplma,logreg_best,question_only,prompt_state", "--epochs", "3"]
 
 
 def write(path, knows, n=2000):
@@ -92,7 +93,7 @@ def test_a_detector_that_knows_more_keeps_its_auroc(of_states):
 def three(store_path, tmp_path_factory):
     """The directory of a run of three splits, and what its table shows."""
     path = tmp_path_factory.mktemp("splits") / "out"
-    train(store_path, path, "--models", "lstm_solo", "--splits", "3", "--seed", "4")
+    train(store_path, path, *FEW, "--splits", "3", "--seed", "4")
     return path
 
 
@@ -103,7 +104,7 @@ def scores_of(path):
 
 def test_each_split_is_the_run_with_its_seed(three, store_path, tmp_path):
     """Scores and metrics, bit for bit."""
-    alone = train(store_path, tmp_path / "out", "--models", "lstm_solo", "--seed", "5")
+    alone = train(store_path, tmp_path / "out", *FEW, "--seed", "5")
     results = json.loads((three / "results.json").read_text())
     second = results["splits"]["runs"][1]
     assert second["split"] == alone["split"]
@@ -175,7 +176,7 @@ def test_splits_of_ones_own_are_kept_everywhere(make_store, labels, tmp_path, ca
     lines = [f"{question},{word}" for question, word in words.items()]
     file.write_text("\n".join(["question_id,split", *lines]) + "\n")
     out = tmp_path / "out"
-    flags = [*SMALL, "--models", "lstm_solo", "--split", str(file)]
+    flags = [*SMALL, "--only", "lstm_solo", "--split", str(file)]
     train(store, out, *flags)
     assert {line["split"] == words[line["question_id"]] for line in scores_of(out)} == {True}
     assert f"The splits are those of file {file}." in (out / "report.md").read_text()

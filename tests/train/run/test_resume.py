@@ -23,7 +23,7 @@ SMALL = (
     "--batch-size 16"
 )
 FLAGS = f"{SMALL} --epochs 2 --save-every 2 --mixup 0.3 --seeds 2 --splits 2".split()
-FLAGS += ["--models", "lstm_solo,drift", "--tune", "none"]
+FLAGS += ["--only", "lstm_solo,drift,mean_logprob", "--tune", "none"]
 TIMES = ("seconds", "wait_seconds", "ms_per_trace")
 
 
@@ -239,6 +239,7 @@ def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
     _, arguments = whole
     out = tmp_path / "out"
     flags = ["--store", arguments[1], *SMALL.split(), "--epochs", "1", "--output-dir", str(out)]
+    flags += ["--no-baselines"]
     assert main([*flags, "--models", "saplma"]) == 0
     before = snapshot(out)
     line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
@@ -284,7 +285,7 @@ def resume_fails(capsys, arguments, out):
 def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys):
     """Weights of one layer would go on with states of another."""
     _, arguments = whole
-    arguments = [*arguments, "--models", "saplma", "--saplma-layer", "2"]
+    arguments = [*arguments, "--only", "saplma", "--saplma-layer", "2"]
     out = stopped_run(tmp_path, arguments)
     state = change_states(out, lambda state: state.update(layer=1))
     line = resume_fails(capsys, arguments, out)
@@ -294,7 +295,7 @@ def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys):
 def test_seeds_of_several_layers_are_refused(whole, tmp_path, capsys):
     """Their mean would be called the result of one layer."""
     _, arguments = whole
-    arguments = [*arguments, "--models", "saplma", "--tune", "small", "--splits", "1"]
+    arguments = [*arguments, "--only", "saplma", "--tune", "small", "--splits", "1"]
     out = tmp_path / "out"
     assert main([*arguments, "--output-dir", str(out)]) == 0
     first, second = sorted(out.glob("saplma-seed*.pt"))

@@ -14,7 +14,7 @@ from train.data.requirements import open_data
 from train.evaluate.results import Choice, Epoch
 from train.run.search import N_TRACES, describe_settings, for_trials, search
 
-SMALL_SEARCH = ["--tune=small", "--models=lstm_solo"]
+SMALL_SEARCH = ["--tune=small", "--only=lstm_solo"]
 
 
 def settings_of(results, name):
@@ -29,7 +29,7 @@ def shown(capsys):
 
 def test_a_default_is_not_called_chosen(make_store, labels, tmp_path, capsys):
     """Nor is what the user gave: each is what its record says, in the table's sentence too."""
-    flags = ["--models=halunet", "--halunet-layer=1", "--lr=0.002"]
+    flags = ["--only=halunet", "--halunet-layer=1", "--lr=0.002"]
     results = train(make_store(labels), tmp_path / "out", *flags)
     assert settings_of(results, "halunet") == {
         "halunet_layer": (1, "user"),
@@ -53,7 +53,7 @@ def test_the_training_is_that_of_what_was_chosen(store_path, tmp_path, capsys):
         assert choice["value"] == choice["tried"][np.argmin(choice["val_loss"])]
     assert f"lstm_solo scale {scale['value']}, lr {lr['value']:.2g}" in shown(capsys)
     assert len(list((tmp_path / "tuned").glob("lstm_solo*.pt"))) == 1
-    given = [f"--input-scale={scale['value']}", f"--lr={lr['value']!r}", "--models=lstm_solo"]
+    given = [f"--input-scale={scale['value']}", f"--lr={lr['value']!r}", "--only=lstm_solo"]
     alone = train(store_path, tmp_path / "alone", *given)
     for split in ("val", "test"):
         assert tuned["models"]["lstm_solo"][split] == alone["models"]["lstm_solo"][split]
@@ -86,7 +86,7 @@ def test_a_search_that_is_killed_goes_on(store_path, tmp_path):
 def test_the_scale_follows_the_data(tmp_path):
     """Dimensions of outliers ask for standardised states; noise in small ones for any but those."""
     chosen = {}
-    flags = ["--models=saplma", "--saplma-layer=2", "--tune=small", "--epochs=3"]
+    flags = ["--only=saplma", "--saplma-layer=2", "--tune=small", "--epochs=3"]
     for name, options in (("wide", {"strength": 2.5}), ("large", {})):
         path = tmp_path / name
         getattr(tuning_stores, f"write_{name}")(path, 600, n_layers=2, **options)
