@@ -24,8 +24,6 @@ from train.report.numbers import (
     clean_text,
     p_value,
     short,
-    short_count,
-    short_ms,
     short_p,
     with_interval,
 )
@@ -111,9 +109,8 @@ COSTS = {
 }
 OPTIONAL = ("auroc_sd", "auroc_within", "also_needs")  # keys without a dash where there is none
 FORMATS: dict[str, Callable[[Any], str]] = {  # of keys; `short` of all others
-    "parameters": lambda number: short_count(round(number)),
+    "parameters": "{:,.0f}".format,
     "seconds": "{:.0f}".format,
-    "ms_per_trace": short_ms,
     "bytes_per_trace": "{:,.0f}".format,
     "also_needs": str,
 }
