@@ -40,7 +40,7 @@ from train.data.splits import (
 from train.data.token_labels import ROLE, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError, OneClassError
 from train.outside.methods import ALL
-from train.outside.records import record_of
+from train.outside.records import NOTHING
 
 __all__ = [
     "Work",
@@ -471,7 +471,7 @@ def answers_per_question(data: TrainingData) -> float:
 
 def settings_for(name: str, config: Config) -> dict[str, object]:
     """All settings by name, and the options that a detector has for itself."""
-    given = record_of(config.outside, name).options
+    given = config.outside.get(name, NOTHING).options
     return asdict(config) | own_options(name, DETECTORS[name].options, given)
 
 

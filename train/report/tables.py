@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from store.traces.layers import format_layers
-from train.config import OUTSIDE, PATHS, Config
+from train.config import OUTSIDE, PATHS, Config, config_of_run
 from train.evaluate.results import Cut, PairedTest, Results
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, find_mistakes
@@ -171,7 +171,7 @@ def changed_settings(config: Mapping[str, object]) -> list[str]:
         for name, value in config.items()
         if name not in (*PATHS, OUTSIDE) and defaults[name] != value
     ]
-    return changed + describe_outside(config.get(OUTSIDE))
+    return changed + describe_outside(config_of_run(config, "settings").outside)
 
 
 def find_versions() -> list[str]:
