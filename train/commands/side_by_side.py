@@ -98,19 +98,15 @@ class Comparison:
 
 
 def name_runs(directories: list[Path]) -> list[str]:
-    """A distinct name for each run: that of its directory, else its path, else with a number."""
+    """A distinct name for each run: that of its directory, else its path, else all have numbers."""
     short = [clean_text(path.resolve().name) for path in directories]
     paths = [
         clean_text(str(path)) if short.count(name) > 1 else name
         for path, name in zip(directories, short, strict=True)
     ]
-    names = []
-    for i, name in enumerate(paths):
-        n_earlier = paths[:i].count(name)
-        names.append(f"{name} ({n_earlier + 1})" if n_earlier else name)
-    if len(set(names)) < len(names):
+    if len(set(paths)) < len(paths):
         return [f"{i}: {name}" for i, name in enumerate(paths, 1)]
-    return names
+    return paths
 
 
 def compare_runs(runs: Runs) -> Comparison:

@@ -44,7 +44,7 @@ FORMS = {  # setting -> pattern of its text, example
 
 def option(
     text: str,
-    default: Any = None,
+    default: object = None,
     low: float = -math.inf,
     high: float = math.inf,
     *,

@@ -7,7 +7,7 @@ cleaned here, and escaped where they are written.
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 from train.evaluate.results import PairedTest
 
@@ -20,6 +20,7 @@ __all__ = [
     "with_interval",
 ]
 
+Key = TypeVar("Key")
 N_SHOWN = 200  # characters of a text
 # Control characters, and those that change the direction of writing: they would affect the text
 # around them.
@@ -51,7 +52,7 @@ def short_p(p: float | None) -> str:
     return "<.001" if p is not None and p < 0.001 else short(p)
 
 
-def p_value(test: PairedTest[Any]) -> str:
+def p_value(test: PairedTest[Key]) -> str:
     """The p of a paired bootstrap, or of a test over several splits.
 
     ≤ where no resample contradicts: it could not be smaller.

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from store.traces.layers import format_layers
@@ -108,7 +108,7 @@ COSTS = {
     "and besides": "also_needs",
 }
 OPTIONAL = ("auroc_sd", "auroc_within", "also_needs")  # keys without a dash where there is none
-FORMATS: dict[str, Callable[[Any], str]] = {  # of keys; `short` of all others
+FORMATS: dict[str, Callable[[float], str]] = {  # of keys; `short` of all others
     "parameters": "{:,.0f}".format,
     "seconds": "{:.0f}".format,
     "bytes_per_trace": "{:,.0f}".format,

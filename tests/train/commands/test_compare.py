@@ -30,7 +30,7 @@ def test_a_run_against_itself(run_dirs, capsys):
     status, out, _ = compare(capsys, run_dirs / "a", run_dirs / "a", "--json")
     found = json.loads(out)
     assert status == 0
-    assert list(found["runs"]) == [str(run_dirs / "a"), f"{run_dirs / 'a'} (2)"]
+    assert list(found["runs"]) == [f"{i}: {run_dirs / 'a'}" for i in (1, 2)]
     assert found["comparisons"] == []
     results = json.loads((run_dirs / "a" / "results.json").read_text())
     entries = results["models"] | results["baselines"]
