@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -196,22 +197,13 @@ def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
     """Open a store, or several as one; raises DataError for one that is given twice, also as a copy
     with the same uuid."""
     stores = [open_store(path, config) for path in paths]
-    places: dict[str, str] = {}  # by uuid
-    for store in stores:
-        if store.uuid in places:
-            raise DataError(_given_twice(places[store.uuid], store.location))
-        places[store.uuid] = store.location
+    for first, second in combinations(stores, 2):
+        if first.uuid == second.uuid:
+            raise DataError(
+                f"--store: expected each store once, found {first.location} and "
+                f"{second.location}, which have one uuid; --weights gives a store a larger share"
+            )
     return open_joined(stores)
-
-
-def _given_twice(first: str, second: str) -> str:
-    """What is said of two places of one store."""
-    found = f"{first} twice"
-    if first != second:
-        found = f"{first} and {second}, which are copies of one store (they have one uuid)"
-    return (
-        f"--store: expected each store once, found {found}; --weights gives a store a larger share"
-    )
 
 
 def open_store(path: Path, config: Config) -> TraceStore:
