@@ -99,11 +99,10 @@ def read_scores(path: Path, results: Results) -> Frame[str]:
     check_keys(path, trace_ids, splits, labels)
     scores = {}
     for name in names:
-        scores[name] = parse_scores(path, name, columns[name], splits)[None]
-        if name in by_seed:
-            runs = [parse_scores(path, one, columns[one], splits) for one in by_seed[name]]
-            check_mean(path, name, scores[name][0], np.stack(runs))
-            scores[name] = np.stack(runs)
+        trainings = by_seed.get(name, [name])
+        scores[name] = np.stack(
+            [parse_scores(path, one, columns[one], splits) for one in trainings]
+        )
     seed = results.split.seed
     frame = Frame(trace_ids, splits, labels.astype(np.int64), question_ids, scores, seed)
     check_agreement(path, frame, results)
@@ -186,13 +185,6 @@ def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scor
         expected = "no score of a row that was trained on" if is_train[row] else "a finite number"
         _fail(path, f"column {name!r}, line {row + 2}: {expected}", repr(texts[row]))
     return scores
-
-
-def check_mean(path: Path, name: str, mean: Scores, runs: Scores) -> None:
-    """Raise DataError unless the mean (n_rows,) is that of the trainings (n_runs, n_rows)."""
-    for row in np.flatnonzero(np.abs(mean - runs.mean(0)) > 1e-9)[:1]:
-        expected = f"column {name!r}, line {row + 2}: the mean over the seeds"
-        _fail(path, f"{expected}, {runs.mean(0)[row]}", mean[row])
 
 
 def parse_number(text: str) -> float:
