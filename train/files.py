@@ -11,27 +11,38 @@ from typing import Any
 from store.write.files import replacing
 from train.errors import ConfigError, OutputError
 
-__all__ = ["Json", "check_output", "make_directory", "read_json", "replace_file", "write_text"]
+__all__ = [
+    "Json",
+    "check_output",
+    "make_directory",
+    "read_json",
+    "replace_file",
+    "write_text",
+    "writing",
+]
 
 MAX_JSON_BYTES = 64 << 20
 Json = dict[str, Any]  # an object in a JSON file, or what will be one
 
 
 @contextlib.contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, which replaces `path` if the block succeeds.
-
-    Raises OutputError if the file cannot be written: no space, no permission, a directory.
-    """
-    if path.is_dir():
-        raise OutputError(f"{path}: expected a file to write, found a directory; name a file in it")
+def writing(path: Path) -> Iterator[None]:
+    """Raise OutputError where a path cannot be written: no space, no permission."""
     try:
-        with replacing(path) as temporary:
-            yield temporary
+        yield
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be written: {error.strerror}; make room, or write elsewhere"
+            f"{path}: cannot be written: {error.strerror or error}; make room, or write elsewhere"
         ) from error
+
+
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to, which replaces `path` if the block succeeds."""
+    if path.is_dir():
+        raise OutputError(f"{path}: expected a file to write, found a directory; name a file in it")
+    with writing(path), replacing(path) as temporary:
+        yield temporary
 
 
 def write_text(path: Path, text: str) -> None:

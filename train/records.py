@@ -6,6 +6,7 @@ from anywhere: a value that is not as it is written here is an error that names 
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType
@@ -31,9 +32,6 @@ class Range(NamedTuple):
     low: float = -math.inf
     high: float = math.inf
     expected: str = ""
-
-
-ANY = Range()
 
 
 class WrongValueError(ValueError):
@@ -93,7 +91,7 @@ def read_value(kind: object, value: object, place: str) -> object:
     """
     origin, kinds = get_origin(kind), get_args(kind)
     if NoneType in kinds:
-        return None if value is None else read_value(kinds[0], value, place)
+        return None if value is None else read_value(one_of(kinds, value), value, place)
     if origin is list:
         found = enumerate(checked(list, value, place))
         return [read_value(kinds[0], one, f"{place}[{i}]") for i, one in found]
@@ -108,15 +106,22 @@ def read_value(kind: object, value: object, place: str) -> object:
         return from_json(record, value, place)
     if isinstance(kind, TypeVar):  # of a name
         return checked(str, value, place)
-    return value if kind is Any else checked(cast(type, kind), value, place)
+    return value if kind in (Any, object) else checked(cast(type, kind), value, place)
 
 
-def checked(kind: type[Value], value: object, place: str, within: Range = ANY) -> Value:
+def one_of(kinds: Sequence[object], value: object) -> object:
+    """The kind of a value, among several; the first one if it is of none of them."""
+    fitting = (one for one in kinds if type(value) is (get_origin(one) or one))
+    return next(fitting, kinds[0])
+
+
+def checked(kind: type[Value], value: object, place: str, within: Range | None = None) -> Value:
     """The value; raises WrongValueError for one of another kind, or out of its range."""
     kinds, expected = KINDS[kind]
     is_right = type(value) in kinds
-    if is_right and isinstance(value, int | float):
-        is_right = within.low <= value <= within.high
+    if within is not None:
+        expected = within.expected
+        is_right = is_right and within.low <= cast(float, value) <= within.high
     if not is_right:
-        raise WrongValueError(place, within.expected or expected, value)
+        raise WrongValueError(place, expected, value)
     return cast(Value, value)

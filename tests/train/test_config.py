@@ -218,9 +218,9 @@ def test_settings_of_a_file(tmp_path):
         ("[1]", "expected a JSON object of at most 1,000,000 bytes, found: list"),
         ('{"config": [1]}', "expected an object of settings, found list"),
         ('{"epoch": 3}', "expected settings of python -m train --help, found 'epoch'"),
-        ('{"seeds": "3"}', "seeds: expected int, found '3'"),
-        ('{"seeds": true}', "seeds: expected int, found True"),
-        ('{"top_k": 1.5}', "top_k: expected int | None, found 1.5"),
+        ('{"seeds": "3"}', "expected seeds: an integer, found '3'"),
+        ('{"seeds": true}', "expected seeds: an integer, found True"),
+        ('{"top_k": 1.5}', "expected top_k: an integer, found 1.5"),
         ('{"margin": 1}', "--margin: expected less than 0.5, by which a perfect AUROC is above"),
         ('{"lr": NaN}', "--lr: expected above 0 and at most 10, found nan"),
         (
@@ -228,6 +228,8 @@ def test_settings_of_a_file(tmp_path):
             "--schedule: expected one of one-cycle, constant, found 'cosine'",
         ),
         ("[" * 100_000, "bytes, found: maximum recursion depth exceeded"),
+        ('{"store": [3]}', "expected store[0]: a text, found 3"),
+        ('{"outside": {"x": 3}}', "expected outside.x: an object, found 3"),
         (" " * 1_000_001, "at most 1,000,000 bytes, found: 1,000,001 bytes"),
     ],
 )

@@ -25,7 +25,7 @@ tested twice. Where a run trained a detector several times, its scores are the m
 Of runs with --splits the first split is compared; where all have the same splits, their mean
 differences over all of them as well. DIR/split-SEED is the run of another split.
 """
-SUFFIXES = (".md", ".csv")
+SUFFIXES = (".md",)
 
 # Nothing above imports torch, and nothing below does before the arguments are known to be good: it
 # takes seconds.
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=path,
         help="directory of a run: --output-dir of train",
     )
-    text = "also write the tables to FILE.md (Markdown) or FILE.csv (spreadsheet)"
+    text = "also write the tables to FILE.md (Markdown)"
     add("--output", metavar="FILE", type=path, help=text)
     add("--json", action="store_true", help="print JSON instead of tables")
     return parser

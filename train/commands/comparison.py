@@ -1,13 +1,11 @@
-"""A comparison of runs as tables: on the terminal, in Markdown and in CSV."""
+"""A comparison of runs as tables: on the terminal and in Markdown."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from train.commands.side_by_side import ComparedRun, Comparison, Key
+from train.commands.side_by_side import Comparison, Key
 from train.evaluate.results import PairedTest
 from train.files import write_text
 from train.report.console import print_line, print_table
@@ -16,9 +14,6 @@ from train.report.render import Section, Table, in_words, render_markdown
 from train.report.tables import comparison_cells
 
 __all__ = ["build_areas", "print_comparison", "write_comparison"]
-
-P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
-CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -46,33 +41,18 @@ def build_tables(comparison: Comparison) -> dict[str, Table]:
 def build_areas(comparison: Comparison) -> Table:
     """AUROC of each detector and baseline of each run; a run's name stands in its first line.
 
-    A star marks its best. Those with the same scores in an earlier run are only counted.
+    A star marks its best.
     """
     rows: list[tuple[str, ...]] = []
     groups = {}
     for name, run in comparison.runs.items():
         groups[len(rows)] = ""
-        lines = area_lines(run)
-        rows.append((name, *lines[0]))
-        rows += [("", *line) for line in lines[1:]]
+        for i, (model, area) in enumerate(run.auroc.items()):
+            star = " *" if model == run.best else ""
+            test = with_interval(area.auroc, area.ci)
+            label = "" if i else name
+            rows.append((label, clean_text(model) + star, test, short(area.val_auroc)))
     return Table(("run", "", "AUROC [95%]", "val"), rows, n_left=2, groups=groups)
-
-
-def area_lines(run: ComparedRun) -> list[tuple[str, str, str]]:
-    """Name, AUROC on test and AUROC on validation, of what does not repeat an earlier run."""
-    lines = []
-    repeated = []
-    for model, area in run.auroc.items():
-        if model in run.same_as and model != run.best:
-            repeated.append(run.same_as[model])
-            continue
-        star = " *" if model == run.best else ""
-        test = with_interval(area.auroc, area.ci)
-        lines.append((clean_text(model) + star, test, short(area.val_auroc)))
-    if repeated:
-        firsts = ", ".join(clean_text(first) for first in dict.fromkeys(repeated))
-        lines.append((f"({len(repeated)} with the scores of {firsts})", "", ""))
-    return lines
 
 
 def build_tests(header: Sequence[str], tests: Sequence[PairedTest[Key]]) -> Table:
@@ -90,12 +70,7 @@ def name_pair(test: PairedTest[Key]) -> tuple[str, str]:
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write the comparison as Markdown or CSV, by the ending of the file's name."""
-    to_text = format_markdown if path.suffix == ".md" else format_csv
-    write_text(path, to_text(comparison))
-
-
-def format_markdown(comparison: Comparison) -> str:
+    """Write the comparison as Markdown."""
     tables = build_tables(comparison)
     sections = [Section("", f"{in_words('compared_rows', comparison)}.", [tables.pop("")])]
     for title, table in tables.items():
@@ -103,21 +78,4 @@ def format_markdown(comparison: Comparison) -> str:
     sections += [
         Section("", f"{note}.") for note in in_words("comparison_notes", comparison).splitlines()
     ]
-    return render_markdown("Runs side by side", sections, "")
-
-
-def format_csv(comparison: Comparison) -> str:
-    """One table of full precision: a line per AUROC, of one name, and per difference, of two."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
-    for name, run in comparison.runs.items():
-        for model, area in run.auroc.items():
-            writer.writerow(["auroc", name, model, "", "", area.auroc, *area.ci, "", "", ""])
-    for test in comparison.comparisons:
-        numbers = [test.difference, *test.ci, *(getattr(test, key) for key in P_VALUES)]
-        writer.writerow([f"difference of {test.what}", *test.a, *test.b, *numbers])
-    for test in comparison.over_splits:
-        numbers = [test.difference, *test.ci, "", "", test.p_holm]
-        writer.writerow([f"mean difference of {test.what}", *test.a, *test.b, *numbers])
-    return text.getvalue()
+    write_text(path, render_markdown("Runs side by side", sections, ""))

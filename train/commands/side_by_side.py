@@ -75,8 +75,6 @@ class ComparedRun:
     directory: str  # where its files are
     best: str  # its best detector on validation
     auroc: dict[str, Area]  # detector or baseline -> `Area`
-    # detector or baseline -> the earlier run in which it ranks the rows in the same way
-    same_as: dict[str, str]
     n_splits: int  # splits of the run, of which the first is compared
 
 
@@ -100,19 +98,15 @@ class Comparison:
 
 
 def name_runs(directories: list[Path]) -> list[str]:
-    """A distinct name for each run: that of its directory, else its path, else with a number."""
+    """A distinct name for each run: that of its directory, else its path, else all have numbers."""
     short = [clean_text(path.resolve().name) for path in directories]
     paths = [
         clean_text(str(path)) if short.count(name) > 1 else name
         for path, name in zip(directories, short, strict=True)
     ]
-    names = []
-    for i, name in enumerate(paths):
-        n_earlier = paths[:i].count(name)
-        names.append(f"{name} ({n_earlier + 1})" if n_earlier else name)
-    if len(set(names)) < len(names):
+    if len(set(paths)) < len(paths):
         return [f"{i}: {name}" for i, name in enumerate(paths, 1)]
-    return names
+    return paths
 
 
 def compare_runs(runs: Runs) -> Comparison:
@@ -142,24 +136,15 @@ def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
 
 
 def compare_run(name: str, run: FinishedRun, common: Common) -> ComparedRun:
-    """AUROCs of a run on the common rows, and what ranks them as it does in an earlier run."""
+    """AUROCs of a run on the common rows."""
     areas = {}
-    copies = {}
     rows = common.frame
     for model, entry in run.results.entries.items():
         scores = rows.scores[name, model]
         interval = auroc_interval(rows.labels, scores, rows.questions)
         areas[model] = Area(common.auroc((name, model)), interval, entry.val.auroc)
-        own = common.rankings[name, model]
-        first = next(
-            run_name
-            for (run_name, other), its_ranking in common.rankings.items()
-            if other == model and its_ranking == own
-        )
-        if first != name:
-            copies[model] = first
     n_splits = len(run.results.split_seeds) or 1
-    return ComparedRun(str(run.directory), run.results.best, areas, copies, n_splits)
+    return ComparedRun(str(run.directory), run.results.best, areas, n_splits)
 
 
 def compare_models(runs: Runs, common: Common, chosen: dict[Pair, str]) -> list[PairedTest[Key]]:

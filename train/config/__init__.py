@@ -8,6 +8,7 @@ from train.config.checks import (
     make_config,
     own_options,
     scoring_settings,
+    settings_of,
 )
 from train.config.command_line import (
     Arguments,
@@ -40,4 +41,5 @@ __all__ = [
     "parse_arguments",
     "reading_of",
     "scoring_settings",
+    "settings_of",
 ]

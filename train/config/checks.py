@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, asdict, fields, replace
-from typing import Any, NamedTuple, cast
+from dataclasses import Field, fields, replace
+from typing import NamedTuple
 
 from models import DETECTORS, PROBES, REFERENCES
 from models.options import Option
 from store.cli.arguments import program
 from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
-from train.config.settings import OUTSIDE, Config, flag_of, is_of_type, option, violated_rule
+from train.config.settings import Config, flag_of, option, violated_rule
 from train.errors import ConfigError
 from train.outside.methods import ALL, LOADED
-from train.outside.records import Record, record_of
+from train.outside.records import NOTHING, Record
+from train.records import WrongValueError, from_json, read_value
 
 __all__ = [
     "Reading",
@@ -42,20 +43,25 @@ def make_config(given: Mapping[str, object], in_file: Mapping[str, object] | Non
         if given.get("only") is not None:
             raise ConfigError("--only: not allowed with --models; name all methods in one of them")
         settings.pop("only", None)  # of the file
-    recorded = settings.pop(OUTSIDE, None)
+    own = {name: own_values(name, method.options, settings) for name, method in LOADED.items()}
+    config = read_config(settings, "settings")
     records = {}
     for name, method in LOADED.items():
-        values = dict(record_of(recorded, name).options)
-        for one in method.options:
-            flag = own_setting(name, one).name
-            if flag in settings:
-                values[str(one)] = settings.pop(flag)
-        options = own_options(name, method.options, values)
-        records[name] = asdict(Record(method.place, method.sha256, method.package, options))
-    config = config_of(settings_of(settings, "settings") | {OUTSIDE: records or None})
+        recorded = config.outside.get(name, NOTHING).options
+        options = own_options(name, method.options, recorded | own[name])
+        records[name] = Record(method.place, method.sha256, method.package, options)
+    config = replace(config, outside=records)
     check_config(config)
     check_names(config)
     return config
+
+
+def own_values(
+    name: str, options: Iterable[Option], settings: dict[str, object]
+) -> dict[str, object]:
+    """Take the options that a method has for itself out of the settings."""
+    flags = {str(one): own_setting(name, one).name for one in options}
+    return {one: settings.pop(flag) for one, flag in flags.items() if flag in settings}
 
 
 class Reading(NamedTuple):
@@ -173,30 +179,31 @@ def check_registered(names: Sequence[str]) -> None:
             )
 
 
-def config_of(settings: Mapping[str, object]) -> Config:
-    """The settings that `settings_of` has checked."""
-    return Config(**cast(dict[str, Any], settings))
-
-
-def settings_of(content: object, where: str) -> dict[str, object]:
-    """Check names and types of settings from JSON: an object of them, or with them as "config"."""
-    settings = content.get("config", content) if isinstance(content, dict) else content
+def settings_of(content: Mapping[str, object], where: str) -> dict[str, object]:
+    """Settings from JSON, checked: an object of them, or with them as "config"."""
+    settings = content.get("config", content)
     if not isinstance(settings, dict):
         raise ConfigError(
             f"{where}: expected an object of settings, found {type(settings).__name__}"
         )
-    types = Config.__annotations__  # texts, such as "float | None"
-    for name, value in settings.items():
-        if name not in types:
-            raise ConfigError(
-                f"{where}: expected settings of {program('train')} --help, found {name!r:.80}"
-            )
-        if not is_of_type(value, types[name]):
-            raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
+    read_config(settings, where)
     return settings
 
 
-def config_of_run(content: object, where: str) -> Config:
+def read_config(settings: Mapping[str, object], where: str) -> Config:
+    """Settings from JSON; raises ConfigError for one that there is not, or of another type."""
+    for name in settings:
+        if name not in Config.__annotations__:
+            raise ConfigError(
+                f"{where}: expected settings of {program('train')} --help, found {name!r:.80}"
+            )
+    try:
+        return from_json(Config, settings)
+    except WrongValueError as error:
+        raise ConfigError(f"{where}: expected {error!s:.200}") from error
+
+
+def config_of_run(content: Mapping[str, object], where: str) -> Config:
     """The settings that a run recorded: all that there are, or the run is of another version."""
     settings = settings_of(content, where)
     missing = next((name for name in Config.__annotations__ if name not in settings), None)
@@ -205,7 +212,7 @@ def config_of_run(content: object, where: str) -> Config:
             f"{where}: expected all settings of a run of this version, found none of "
             f"{flag_of(missing)}; train again"
         )
-    return config_of(settings)
+    return read_config(settings, where)
 
 
 def own_setting(name: str, one: Option) -> Field:
@@ -240,10 +247,13 @@ def own_options(
     values: dict[str, object] = {}
     for key, one in own.items():
         setting = own_setting(name, one)
-        value = given.get(key, one.default)
-        kinds = str(setting.type)
-        expected = violated_rule(setting, value) if is_of_type(value, kinds) else kinds
+        flag = flag_of(setting.name)
+        kind = one.kind if one.default is not None else one.kind | None
+        try:
+            values[key] = read_value(kind, given.get(key, one.default), flag)
+        except WrongValueError as error:
+            raise ConfigError(f"expected {error!s:.200}") from error
+        expected = violated_rule(setting, values[key])
         if expected is not None:
-            raise ConfigError(f"{flag_of(setting.name)}: expected {expected}, found {value!r:.80}")
-        values[key] = value
+            raise ConfigError(f"{flag}: expected {expected}, found {values[key]!r:.80}")
     return values

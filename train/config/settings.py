@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from models import DETECTORS, PROBES, REFERENCES
+from train.outside.records import Record
 
 __all__ = [
     "EACH",
@@ -23,7 +24,6 @@ __all__ = [
     "SWITCHES",
     "Config",
     "flag_of",
-    "is_of_type",
     "off_flag",
     "option",
     "violated_rule",
@@ -44,34 +44,26 @@ FORMS = {  # setting -> pattern of its text, example
 
 def option(
     text: str,
-    default: Any = None,
+    default: object = None,
     low: float = -math.inf,
     high: float = math.inf,
     *,
     low_open: bool = False,
     choices: tuple[str, ...] = (),
     free: bool = False,
-    layer: bool = False,
 ) -> Any:
     """Describe a setting: its help, its default, and its range or choices.
 
     The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
-    to its results, never the results. A `layer` is a layer's number in its model.
+    to its results, never the results.
     """
     metadata = {
         "help": text,
         "range": (low, high, low_open),
         "choices": choices,
         "free": free,
-        "layer": layer,
     }
     return field(default=default, metadata=metadata)
-
-
-def is_of_type(value: object, kinds: str) -> bool:
-    """Whether a value of JSON, where a float may be written as an int, is "float | None", say."""
-    names = kinds.replace("float", "float | int").replace("None", "NoneType")
-    return type(value).__name__ in names.split(" | ")
 
 
 def violated_rule(setting: Field, value: object) -> str | None:
@@ -79,7 +71,7 @@ def violated_rule(setting: Field, value: object) -> str | None:
     if value is None or setting.name == OUTSIDE:  # each method checks its own
         return None
     if isinstance(value, list):  # of stores
-        broken = [violated_rule(setting, one) if isinstance(one, str) else "texts" for one in value]
+        broken = [violated_rule(setting, one) for one in value]
         return next(filter(None, broken), None if value else "one or more")
     if not isinstance(value, str):
         return _violated_range(cast(float, value), *setting.metadata["range"])
@@ -128,14 +120,14 @@ DEFAULT_RATE = 1e-3
 def layer_of(reader: str, default: str = "chosen on validation") -> Any:
     """The number of the layer that some detectors read."""
     text = f"layer that {reader}, numbered as in the model (default: {default})"
-    return option(text, None, -65_535, 65_535, layer=True)
+    return option(text, None, -65_535, 65_535)
 
 
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, in the order of `--help`."""
 
-    store: str | list | None = option(  # noqa: RUF009 - as all fields
+    store: str | list[str] | None = option(  # noqa: RUF009 - as all fields
         "trace store to train on, or several, which are read as one; or their addresses (default: "
         "the embedded example, built once under data/)",
         free=True,
@@ -449,7 +441,7 @@ class Config:
     )
 
     # of each method from outside: where it came from, and the values of its own options
-    outside: dict | None = option("has no flag", free=True)  # noqa: RUF009 - as all fields
+    outside: dict[str, Record] = field(default_factory=dict, metadata={"free": True})
 
     @property
     def stores(self) -> list[Path]:

@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
+from models import Detector, Probe
 from models.tokens import SKIPPED, TOKENS_READ
 from store import Batch, TraceLoader, TraceStore
 from store.read.plan import RowRanges
@@ -131,7 +132,9 @@ class TrainingData:
         train = splits.train[~np.isin(splits.questions[splits.train], kept)]
         return replace(self, store=store, splits=replace(splits, train=train, val=val, test=test))
 
-    def reading(self, reader: Any, layers: Sequence[int] | None = None) -> "TrainingData":
+    def reading(
+        self, reader: Detector | Probe, layers: Sequence[int] | None = None
+    ) -> "TrainingData":
         """The same rows, of which only what a detector or a probe reads is read.
 
         With `layers` only these of its first column, by position.

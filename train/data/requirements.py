@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from train.data.splits import (
 from train.data.token_labels import ROLE, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError, OneClassError
 from train.outside.methods import ALL
-from train.outside.records import record_of
+from train.outside.records import NOTHING
 
 __all__ = [
     "Work",
@@ -195,22 +196,13 @@ def open_stores(paths: Sequence[Path], config: Config) -> TraceStore:
     """Open a store, or several as one; raises DataError for one that is given twice, also as a copy
     with the same uuid."""
     stores = [open_store(path, config) for path in paths]
-    places: dict[str, str] = {}  # by uuid
-    for store in stores:
-        if store.uuid in places:
-            raise DataError(_given_twice(places[store.uuid], store.location))
-        places[store.uuid] = store.location
+    for first, second in combinations(stores, 2):
+        if first.uuid == second.uuid:
+            raise DataError(
+                f"--store: expected each store once, found {first.location} and "
+                f"{second.location}, which have one uuid; --weights gives a store a larger share"
+            )
     return open_joined(stores)
-
-
-def _given_twice(first: str, second: str) -> str:
-    """What is said of two places of one store."""
-    found = f"{first} twice"
-    if first != second:
-        found = f"{first} and {second}, which are copies of one store (they have one uuid)"
-    return (
-        f"--store: expected each store once, found {found}; --weights gives a store a larger share"
-    )
 
 
 def open_store(path: Path, config: Config) -> TraceStore:
@@ -470,7 +462,7 @@ def answers_per_question(data: TrainingData) -> float:
 
 def settings_for(name: str, config: Config) -> dict[str, object]:
     """All settings by name, and the options that a detector has for itself."""
-    given = record_of(config.outside, name).options
+    given = config.outside.get(name, NOTHING).options
     return asdict(config) | own_options(name, DETECTORS[name].options, given)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from train.config import Arguments, Config, Reading, make_config
+from train.config import Arguments, Reading, config_of_run, make_config
 from train.data.requirements import open_data
 from train.errors import ConfigError, store_errors
 from train.evaluate.metrics import Scores
@@ -70,7 +70,7 @@ class FittedRun:
         one = self.experiment
         if one.directory.memory is None:
             raise ConfigError(f"{place}: the run is written already, to {one.directory.path}")
-        arguments = Arguments(Config(**self.results.config), overwrite=overwrite)
+        arguments = Arguments(config_of_run(self.results.config, "settings"), overwrite=overwrite)
         make_directory(place)
         with lock_directory(place):
             layers = read_layers(self.results.models, one.data)

@@ -22,7 +22,7 @@ from models import DETECTORS, METHODS, PROBES
 from models.options import Option
 from store.cli.arguments import expand
 from train.errors import ConfigError
-from train.outside.records import NOTHING, ORIGIN_KEYS, record_of, shorten
+from train.outside.records import ORIGIN_KEYS, Records, shorten
 from train.outside.source import check_method, describe_failure, methods_of, name_of, run_source
 
 if TYPE_CHECKING:
@@ -183,14 +183,13 @@ def package_of(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
-def describe_changes(recorded: object, names: Sequence[str]) -> list[str]:
+def describe_changes(recorded: Records, names: Sequence[str]) -> list[str]:
     """A warning for each method whose file or package is not that of the run."""
     warnings = []
     for name in names:
-        then = record_of(recorded, name)
-        if name not in LOADED or then == NOTHING:
+        if name not in LOADED or name not in recorded:
             continue
-        now = LOADED[name]
+        now, then = LOADED[name], recorded[name]
         for key in ORIGIN_KEYS:
             found, expected = getattr(now, key), getattr(then, key)
             if found != expected:

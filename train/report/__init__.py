@@ -54,7 +54,6 @@ from train.report.tables import (
     build_tokens,
     build_traces,
     build_transfer,
-    changes_labels,
 )
 from train.run.questions import write_asked
 from train.run.results import write_scores
@@ -173,7 +172,7 @@ def build_sections(evidence: Evidence) -> list[Section]:
 def build_tables(evidence: Evidence) -> dict[str, list[Table]]:
     """The tables of sections; those of which there is nothing to show are left out."""
     results = evidence.results
-    cuts = results.label_sensitivity or []
+    cuts = results.label_sensitivity
     tables: dict[str, list[Table | None]] = {
         "metrics": [build_metrics(results, more=True)],
         "fields": [build_fields(evidence.results.shown)],
@@ -185,7 +184,7 @@ def build_tables(evidence: Evidence) -> dict[str, list[Table]]:
         "tokens": [build_tokens(results)],
         "tests_over_splits": [build_comparisons(evidence.results.shown.comparisons)],
         "paired_tests": [build_comparisons(results.comparisons)],
-        "other_labels": [build_sensitivity(cuts)] if changes_labels(results) else [],
+        "other_labels": [build_sensitivity(cuts)] if cuts else [],
         "calibration": [build_grouped(results, CALIBRATION)],
         "mistakes": [build_mistakes(evidence, evidence.results.shown.best)],
         "traces": [build_traces(evidence.traces)],

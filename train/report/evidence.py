@@ -109,8 +109,9 @@ class Evidence:
         }
 
     def measured(self, metric: str) -> Areas:
-        """A metric on test of each name, in the order of `ranking`."""
-        return {name: getattr(self.entries[name].test, metric) for name in self.ranking}
+        """A metric on test of each name that figures show, in the order of `ranking`."""
+        names = [name for name in self.ranking if name in self.shown]
+        return {name: getattr(self.entries[name].test, metric) for name in names}
 
     def runs(self, name: str) -> Iterator[tuple[Scores, float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""

@@ -7,22 +7,20 @@ cleaned here, and escaped where they are written.
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 from train.evaluate.results import PairedTest
 
 __all__ = [
     "clean_text",
-    "decimals",
     "p_value",
     "share",
     "short",
-    "short_count",
-    "short_ms",
     "short_p",
     "with_interval",
 ]
 
+Key = TypeVar("Key")
 N_SHOWN = 200  # characters of a text
 # Control characters, and those that change the direction of writing: they would affect the text
 # around them.
@@ -34,30 +32,9 @@ def with_interval(number: float | None, interval: Sequence[float] | None) -> str
     return f"{short(number)} [{', '.join(map(short, interval or ()))}]"
 
 
-def decimals(number: float) -> str:
-    """Two decimals without the leading zero: .62, -.04, 1.00."""
-    return f"{number:.2f}".replace("0.", ".", 1)
-
-
 def share(number: float) -> str:
     """A setting from 0 to 1 as it was given, without the leading zero: .01, .005, 1."""
     return f"{number:g}".replace("0.", ".", 1)
-
-
-def short_ms(number: float) -> str:
-    """Milliseconds with two digits: .012, .34, 5.6, 78, 901."""
-    if number >= 10:
-        return f"{number:.0f}"
-    return f"{number:.2g}".replace("0.", ".", 1) if number >= 0.01 else "<.01"
-
-
-def short_count(n: int) -> str:
-    """A number of parameters: 129, 66.3k, 4.80M."""
-    if n < 1000:
-        return str(n)
-    if n < 100_000:
-        return f"{n / 1e3:.1f}k"
-    return f"{n / 1e6:.2f}M"
 
 
 def short(number: float | None) -> str:
@@ -75,7 +52,7 @@ def short_p(p: float | None) -> str:
     return "<.001" if p is not None and p < 0.001 else short(p)
 
 
-def p_value(test: PairedTest[Any]) -> str:
+def p_value(test: PairedTest[Key]) -> str:
     """The p of a paired bootstrap, or of a test over several splits.
 
     ≤ where no resample contradicts: it could not be smaller.

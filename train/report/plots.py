@@ -171,7 +171,7 @@ def draw_roc(evidence: Evidence) -> Figure:
     """True over false positive rate."""
     figure, axes = one_axes("false positive rate", "true positive rate")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-    areas = shown(evidence, evidence.measured("auroc"))
+    areas = evidence.measured("auroc")
     draw_curves(figure, evidence, "AUROC", areas, lambda y, scores, _: roc_points(y, scores))
     return figure
 
@@ -181,7 +181,7 @@ def draw_pr(evidence: Evidence) -> Figure:
     """Precision over recall, and the base rate, which is the precision of random scores."""
     figure, axes = one_axes("recall", "precision")
     axes.axhline(evidence.test_labels.mean(), color=FAINT, linewidth=0.8)
-    areas = shown(evidence, evidence.measured("auprc"))
+    areas = evidence.measured("auprc")
     draw_curves(figure, evidence, "AUPRC", areas, lambda y, scores, _: pr_points(y, scores))
     for line in axes.lines:
         line.set_drawstyle("steps-pre")
@@ -203,11 +203,6 @@ def draw_risk_coverage(evidence: Evidence) -> Figure:
         highest = max(highest, y[x >= 0.05].max(initial=0.0))
     axes.set_ylim(0, min(1, 1.05 * highest) or 1)
     return figure
-
-
-def shown(evidence: Evidence, numbers: Areas) -> Areas:
-    """The numbers of the names that figures show."""
-    return {name: number for name, number in numbers.items() if name in evidence.shown}
 
 
 def draw_curves(
@@ -242,7 +237,7 @@ def add_legend(
 @styled
 def draw_calibration(evidence: Evidence) -> Figure:
     """Share of hallucinations over mean score of each bin, and below it the size of the bin."""
-    errors = shown(evidence, evidence.measured("ece"))
+    errors = evidence.measured("ece")
     styles = find_styles(evidence.kinds)
     figure, (above, below) = small_axes(len(errors), (3, 1))
     for name, diagram, counts in zip(errors, above, below, strict=True):

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from store.reports import count
 from train.evaluate.results import Entry, Results
-from train.report.numbers import clean_text, decimals, p_value, share, short, short_p, with_interval
+from train.report.numbers import clean_text, p_value, share, short, short_p, with_interval
 from train.report.plots import INK
 from train.report.verdict import FEW, OF_ANSWER, READ, SEEN, case_of, sees
 
@@ -110,7 +110,7 @@ def environment(*, escapes_html: bool = False) -> Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    filters = (clean_text, count, decimals, p_value, sees, sentence, share, short, short_p)
+    filters = (clean_text, count, p_value, sees, sentence, share, short, short_p)
     templates.filters |= {one.__name__: one for one in (*filters, telling_fields, with_interval)}
     templates.filters |= {"svg": draw_svg, "markdown": escape, "latex": escape_latex}
     templates.globals |= {

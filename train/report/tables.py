@@ -9,14 +9,13 @@ import shlex
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from itertools import groupby
 from pathlib import Path
 from platform import python_version
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from store.traces.layers import format_layers
-from train.config import OUTSIDE, PATHS, Config
+from train.config import OUTSIDE, PATHS, Config, config_of_run
 from train.evaluate.results import Cut, PairedTest, Results
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, find_mistakes
@@ -25,8 +24,6 @@ from train.report.numbers import (
     clean_text,
     p_value,
     short,
-    short_count,
-    short_ms,
     short_p,
     with_interval,
 )
@@ -51,7 +48,6 @@ __all__ = [
     "build_tokens",
     "build_traces",
     "build_transfer",
-    "changes_labels",
     "comparison_cells",
     "view_command",
 ]
@@ -112,10 +108,9 @@ COSTS = {
     "and besides": "also_needs",
 }
 OPTIONAL = ("auroc_sd", "auroc_within", "also_needs")  # keys without a dash where there is none
-FORMATS: dict[str, Callable[[Any], str]] = {  # of keys; `short` of all others
-    "parameters": lambda number: short_count(round(number)),
+FORMATS: dict[str, Callable[[float], str]] = {  # of keys; `short` of all others
+    "parameters": "{:,.0f}".format,
     "seconds": "{:.0f}".format,
-    "ms_per_trace": short_ms,
     "bytes_per_trace": "{:,.0f}".format,
     "also_needs": str,
 }
@@ -176,7 +171,7 @@ def changed_settings(config: Mapping[str, object]) -> list[str]:
         for name, value in config.items()
         if name not in (*PATHS, OUTSIDE) and defaults[name] != value
     ]
-    return changed + describe_outside(config.get(OUTSIDE))
+    return changed + describe_outside(config_of_run(config, "settings").outside)
 
 
 def find_versions() -> list[str]:
@@ -346,42 +341,14 @@ def build_costs(results: Results) -> Table:
 
 
 def build_sensitivity(cuts: Sequence[Cut]) -> Table:
-    """Test AUROCs for labels of other thresholds of the score.
-
-    Thresholds that give the same labels share a column.
-    """
-    groups = group_cuts(cuts)
-    header = ("hallucination if the score is below", *groups)
-    columns = list(groups.values())
+    """Test AUROCs for labels of other thresholds of the score, a column per threshold."""
+    header = ("hallucination if the score is below", *(f"{cut.threshold:g}" for cut in cuts))
     rows = [
-        ("traces", *(str(cut.rows) for cut in columns)),
-        ("hallucinations", *(str(cut.hallucinations) for cut in columns)),
+        ("traces", *(str(cut.rows) for cut in cuts)),
+        ("hallucinations", *(str(cut.hallucinations) for cut in cuts)),
     ]
-    rows += [(name, *(short(cut.auroc[name]) for cut in columns)) for name in cuts[0].auroc]
+    rows += [(name, *(short(cut.auroc[name]) for cut in cuts)) for name in cuts[0].auroc]
     return Table(header, rows)
-
-
-def group_cuts(cuts: Sequence[Cut]) -> dict[str, Cut]:
-    """Thresholds, as '0.3' or '0.4 to 0.6' -> the cut of all of them, which has the same labels.
-
-    A higher threshold makes hallucinations of right answers, never the reverse: equal numbers of
-    them are equal labels.
-    """
-    groups = {}
-    for _, equal in groupby(cuts, key=lambda cut: (cut.rows, cut.hallucinations)):
-        first, *others = equal
-        last = f" to {others[-1].threshold:g}" if others else ""
-        groups[f"{first.threshold:g}{last}"] = first
-    return groups
-
-
-def changes_labels(results: Results) -> bool:
-    """Whether a threshold of `label_sensitivity` gives an AUROC other than that of the metrics."""
-    return any(
-        area != results.entries[name].test.auroc
-        for cut in results.label_sensitivity or ()
-        for name, area in cut.auroc.items()
-    )
 
 
 def build_mistakes(evidence: Evidence, name: str, n: int = 20) -> Table | None:

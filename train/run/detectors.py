@@ -7,12 +7,11 @@ from models import DETECTORS, Detector
 from models.losses import ClassificationLoss
 from store import StoreError
 from store.traces.layers import choose_layers
-from train.config import Config, flag_of
-from train.config.settings import is_of_type
+from train.config import Config, flag_of, settings_of
 from train.data.batches import TrainingData
 from train.data.requirements import columns_of, settings_for
 from train.data.token_labels import labelled_in_train
-from train.errors import CheckpointError, ConfigError
+from train.errors import ConfigError
 from train.evaluate.metrics import Labels
 
 __all__ = [
@@ -77,20 +76,13 @@ def layer_positions(name: str, data: TrainingData) -> dict[str, int]:
 
 def settings_of_training(config: Mapping[str, object]) -> dict[str, object]:
     """What a finished training was built with, by setting, from the settings in its checkpoint."""
-    kinds = {"input_scale": "str | None"} | dict.fromkeys(layer_settings(), "int | None")
-    found = {name: config.get(name) for name in kinds}
-    for name, value in found.items():
-        if not is_of_type(value, kinds[name]):
-            raise CheckpointError(
-                f"checkpoint: {flag_of(name)}: expected {kinds[name]}, found "
-                f"{type(value).__name__}; train again"
-            )
-    return found
+    names = ("input_scale", *layer_settings())
+    return settings_of({name: config.get(name) for name in names}, "checkpoint")
 
 
 def layer_settings() -> list[str]:
     """Names of the settings that are the number of a layer."""
-    return [setting.name for setting in fields(Config) if setting.metadata["layer"]]
+    return [setting.name for setting in fields(Config) if setting.name.endswith("_layer")]
 
 
 def numbers_of_layers(kind: type[Detector], data: TrainingData) -> list[int]:

@@ -21,8 +21,7 @@ from train.run.results import read_columns
 __all__ = ["AskedByRun", "is_trained", "read_asked", "write_asked"]
 
 FILE = "questions.csv"
-COLUMNS = ["split", "question_id", "text"]
-WORDING = "wording"  # of the question alone; runs of before lack it
+COLUMNS = ["split", "question_id", "text", "wording"]
 LEARNED = ("train", "val")
 
 
@@ -30,7 +29,7 @@ def write_asked(directory: Path, splits: Splits) -> None:
     """Write a line for each split, id and digests of a text and of its question."""
     with replace_file(directory / FILE) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*COLUMNS, WORDING])
+        writer.writerow(COLUMNS)
         for split in SPLITS:
             rows = splits.rows(split)
             asked = splits.asked.ids, splits.asked.texts, splits.asked.wordings
@@ -40,15 +39,15 @@ def write_asked(directory: Path, splits: Splits) -> None:
 
 def read_asked(directory: Path) -> AskedByRun:
     """Read what `write_asked` wrote; raises DataError for another file, or none."""
-    lines = read_columns(directory / FILE, COLUMNS, [WORDING])
-    wordings = lines.pop(WORDING, [""] * len(lines["split"]))
-    pairs = zip(lines["split"], wordings, strict=True)
-    learned = {wording for split, wording in pairs if split in LEARNED}
-    asked = AskedByRun({}, {}, frozenset(learned - {""}))
-    for split, question_id, text in zip(*lines.values(), strict=True):
+    lines = read_columns(directory / FILE, COLUMNS)
+    asked = AskedByRun({}, {}, set())
+    for split, question_id, text, wording in zip(*lines.values(), strict=True):
         asked.by_id.setdefault(question_id, set()).add(split)
         asked.by_text.setdefault(text, set()).add(split)
+        if split in LEARNED:
+            asked.wordings.add(wording)
     asked.by_text.pop("", None)
+    asked.wordings.discard("")
     return asked
 
 
@@ -57,7 +56,7 @@ class AskedByRun(NamedTuple):
 
     by_id: dict[str, set[str]]
     by_text: dict[str, set[str]]
-    wordings: frozenset[str] = frozenset()  # of train and val, whatever the context
+    wordings: set[str]  # of train and val, whatever the context
 
     def find_splits(self, asked: Questions) -> list[str]:
         """Splits of each trace's question: "train", "train/val", or "" for a new one.

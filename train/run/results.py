@@ -8,7 +8,6 @@ and no array is allocated from a number in a file.
 import csv
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -70,8 +69,7 @@ def seed_columns(results: Results) -> dict[str, list[str]]:
 class FinishedRun:
     """What a run wrote, and the directory where its files are.
 
-    The frame has the scores of each training of a method, of older runs their mean alone; of
-    several splits it is of the first.
+    The frame has the scores of each training of a method; of several splits it is of the first.
     """
 
     directory: Path
@@ -96,16 +94,15 @@ def read_scores(path: Path, results: Results) -> Frame[str]:
     """Read scores.csv of a run with these results; raises DataError as `read_run`."""
     names = list(results.entries)
     by_seed = seed_columns(results)
-    columns = read_columns(path, [*KEYS, *names], list(chain(*by_seed.values())))
+    columns = read_columns(path, [*KEYS, *names, *chain(*by_seed.values())])
     trace_ids, splits, labels, question_ids = (columns[key] for key in KEYS)
     check_keys(path, trace_ids, splits, labels)
     scores = {}
     for name in names:
-        scores[name] = parse_scores(path, name, columns[name], splits)[None]
-        if name in by_seed and by_seed[name][0] in columns:
-            runs = [parse_scores(path, one, columns[one], splits) for one in by_seed[name]]
-            check_mean(path, name, scores[name][0], np.stack(runs))
-            scores[name] = np.stack(runs)
+        trainings = by_seed.get(name, [name])
+        scores[name] = np.stack(
+            [parse_scores(path, one, columns[one], splits) for one in trainings]
+        )
     seed = results.split.seed
     frame = Frame(trace_ids, splits, labels.astype(np.int64), question_ids, scores, seed)
     check_agreement(path, frame, results)
@@ -132,11 +129,8 @@ def read_results(path: Path) -> Results:
     return results
 
 
-def read_columns(path: Path, header: list[str], further: Sequence[str] = ()) -> dict[str, Texts]:
-    """The columns of the header, and the further ones, which older runs do not have.
-
-    Raises DataError for a file of others.
-    """
+def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
+    """The columns of the header; raises DataError for a file of others."""
     check_file(path)
     n_bytes = path.stat().st_size
     if n_bytes > MAX_SCORES_BYTES:
@@ -146,11 +140,10 @@ def read_columns(path: Path, header: list[str], further: Sequence[str] = ()) -> 
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.reader(file, strict=True)
             found = next(reader, [])
-            expected = [*header, *further] if len(found) > len(header) else header
-            if found != expected:
-                missing = [f"no column {name!r}" for name in expected if name not in found]
+            if found != header:
+                missing = [f"no column {name!r}" for name in header if name not in found]
                 others = f"the columns {', '.join(found)}"
-                _fail(path, f"the columns {', '.join(expected)}", [*missing, others][0])
+                _fail(path, f"the columns {', '.join(header)}", [*missing, others][0])
             for line in reader:
                 if len(line) != len(found):
                     _fail(path, f"line {reader.line_num}: {len(found)} values", len(line))
@@ -194,13 +187,6 @@ def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scor
     return scores
 
 
-def check_mean(path: Path, name: str, mean: Scores, runs: Scores) -> None:
-    """Raise DataError unless the mean (n_rows,) is that of the trainings (n_runs, n_rows)."""
-    for row in np.flatnonzero(np.abs(mean - runs.mean(0)) > 1e-9)[:1]:
-        expected = f"column {name!r}, line {row + 2}: the mean over the seeds"
-        _fail(path, f"{expected}, {runs.mean(0)[row]}", mean[row])
-
-
 def parse_number(text: str) -> float:
     try:
         return float(text)
@@ -212,8 +198,6 @@ def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
     """Raise DataError unless the scores on test give the AUROCs of the results.
 
     Both classes must be in test, which gives the AUROCs, and in val, which gives the thresholds.
-    With several trainings the file of an older run has the mean of their scores alone, whose AUROC
-    differs from the mean AUROC of the results: those are not compared.
     """
     for split, labels in (("val", frame.val.labels), ("test", frame.test.labels)):
         n_wrong = labels.sum()
@@ -221,11 +205,10 @@ def check_agreement(path: Path, frame: Frame[str], results: Results) -> None:
             counts = f"{n_wrong} hallucinations of {len(labels)} traces"
             _fail(path, f"both classes in the {split} split", counts)
     for name, scores in frame.test.scores.items():
-        test = results.entries[name].test
+        expected = results.entries[name].test.auroc
         found = mean_auroc(frame.test.labels, scores)
-        is_whole = test.auroc_runs is None or len(scores) > 1
-        if is_whole and abs(found - test.auroc) > 1e-9:
-            _fail(path, f"{name}: scores of AUROC {test.auroc}, as in results.json", found)
+        if abs(found - expected) > 1e-9:
+            _fail(path, f"{name}: scores of AUROC {expected}, as in results.json", found)
 
 
 def _fail(path: Path, expected: str, found: object, error: Exception | None = None) -> NoReturn:

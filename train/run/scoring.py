@@ -44,7 +44,7 @@ from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.fit.token_scores import detector_tokens, probe_tokens
 from train.outside.methods import LOADED, load_chosen
-from train.outside.records import record_of
+from train.outside.records import NOTHING
 from train.run.checkpoint import Checkpoint, RunDirectory, load_weights
 from train.run.detectors import (
     build_detector,
@@ -149,7 +149,7 @@ def choose_names(models: TrainedModels, text: str | None) -> list[str]:
         names = [*models.unknown, *(name for name in models.names if name in DETECTORS | PROBES)]
     for name in names:
         if name in models.unknown:
-            place = record_of(models.config.outside, name).place
+            place = models.config.outside.get(name, NOTHING).place
             trained = "" if place is None else f" (the run had it from {place!r:.200})"
             raise ConfigError(
                 f"--models: the run has a detector {name!r:.80} that this process does not know"

@@ -8,10 +8,9 @@ searched.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ LEARNED = 0.65  # the AUROC on validation of a detector that has begun to learn
 N_LAYERS = 8  # evenly spread; then those halfway to the neighbours of the best
 FACTORS = (1 / 3, 1, 3)  # of the learning rate
 
-Settings = dict[str, Any]
+Settings = dict[str, object]
 Try = Callable[[Settings, int], Epoch]  # settings, epochs -> the best epoch
 
 
@@ -45,14 +44,14 @@ class Trials:
         if settings not in [made for made, _ in self.made]:
             self.made.append((settings, self.try_out(settings, self.epochs)))
 
-    def choose(self, setting: str, values: list[Any]) -> Choice:
+    def choose(self, setting: str, values: Sequence[object]) -> Choice:
         """The value whose best trial has the least loss, of equal ones the first."""
         losses = [
             min(epoch.val_loss for tried, epoch in self.made if tried[setting] == value)
             for value in values
         ]
         known = [loss if math.isfinite(loss) else None for loss in losses]
-        return Choice(values[int(np.argmin(losses))], "validation", values, known)
+        return Choice(values[int(np.argmin(losses))], "validation", list(values), known)
 
     @property
     def has_learned(self) -> bool:
@@ -82,7 +81,7 @@ def choose_by(trials: Trials, is_open: list[str], name: str, data: TrainingData)
         if setting in is_open:
             chosen[setting] = choose_layer(trials, setting, first, name, data)
             first[setting] = chosen[setting].value
-    others: dict[str, list[Any]] = {
+    others: dict[str, Sequence[object]] = {
         "input_scale": list(SCALES),
         "lr": [factor * rate for factor in FACTORS],
     }

@@ -8,13 +8,11 @@ second.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from train.errors import OutputError
+from train.files import writing
 
 if TYPE_CHECKING:
     from train.evaluate.results import Epoch
@@ -37,7 +35,7 @@ class TensorBoardLog:
 
         self.directory = directory
         self.step = purge_step or 0
-        with self._writing():
+        with writing(self.directory):
             self.writer = SummaryWriter(str(directory), purge_step=purge_step)
 
     def on_step(self, step: int, loss: float, lr: float) -> None:
@@ -51,27 +49,16 @@ class TensorBoardLog:
         numbers = asdict(epoch)
         self._log({"epoch": numbers.pop("epoch")})
         self._log({f"epoch/{key}": number for key, number in numbers.items()})
-        with self._writing():
+        with writing(self.directory):
             self.writer.flush()
 
     def close(self) -> None:
-        with self._writing():
+        with writing(self.directory):
             self.writer.close()
 
     def _log(self, numbers: dict[str, float]) -> None:
         """Log the finite ones."""
-        with self._writing():
+        with writing(self.directory):
             for tag, number in numbers.items():
                 if math.isfinite(number):
                     self.writer.add_scalar(tag, number, self.step)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turn an OSError into an OutputError that names the directory."""
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(
-                f"{self.directory}: a TensorBoard log cannot be written: "
-                f"{error.strerror or error}; make room, or choose another --output-dir"
-            ) from error

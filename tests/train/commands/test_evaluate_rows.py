@@ -17,6 +17,7 @@ TESTED = np.flatnonzero(SPLITS == "test").tolist()
 ASKED = AskedByRun(
     {question: {split} for question, split in zip(QUESTIONS, SPLITS, strict=True)},
     {f"text of {question}": {split} for question, split in zip(QUESTIONS, SPLITS, strict=True)},
+    set(),
 )
 
 

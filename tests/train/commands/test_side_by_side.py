@@ -111,10 +111,7 @@ def test_runs_that_contradict_each_other_are_refused(other, message):
     [
         (["runs/a", "runs/b"], ["a", "b"]),
         (["one/out", "two/out", "b"], ["one/out", "two/out", "b"]),
-        (["out", "out"], ["out", "out (2)"]),
-        (["out", "out", "out"], ["out", "out (2)", "out (3)"]),
-        (["x/a", "x/a", "a (2)"], ["x/a", "x/a (2)", "a (2)"]),
-        (["a", "a", "a (2)"], ["1: a", "2: a", "3: a (2)"]),
+        (["x/a", "x/a", "b"], ["1: x/a", "2: x/a", "3: b"]),
     ],
 )
 def test_names_of_runs_differ(paths, names):

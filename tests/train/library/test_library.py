@@ -252,7 +252,7 @@ def test_layers_of_traces_in_memory_are_those_that_the_run_read(tmp_path):
 def test_mistakes_are_errors_not_exits(store_path, saved, run, tmp_path):
     for settings, message in (
         ({"sedes": 3}, "found 'sedes'"),
-        ({"seeds": "3"}, "seeds: expected int, found '3'"),
+        ({"seeds": "3"}, "expected seeds: an integer, found '3'"),
         ({"seeds": 0}, "seeds: expected at least 1"),
         ({"only": "saplma,x"}, "only: there is no 'x'"),
         ({"only": "mean_logprob"}, "expected a detector to train"),

@@ -164,21 +164,6 @@ def section_of(evidence, title):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_equal_labels_at_all_thresholds_are_said_in_a_sentence(make_evidence):
-    """A table would repeat the AUROCs of the metrics; where one differs there is the table."""
-    evidence = make_evidence()
-    areas = {name: entry.test.auroc for name, entry in evidence.entries.items()}
-    cuts = [Cut(threshold, 60, 30, areas) for threshold in (0.3, 0.5, 0.7)]
-    evidence.results.label_sensitivity = cuts
-    section = section_of(evidence, "Other thresholds of the labels")
-    assert "any threshold from 0.3 to 0.7" in section.text
-    assert not section.tables
-    cuts[2] = Cut(0.7, 60, 31, areas | {"base_0": 0.51})
-    (table,) = section_of(evidence, "Other thresholds of the labels").tables
-    assert table.header[1:] == ("0.3 to 0.5", "0.7")
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_every_short_header_of_the_metrics_is_explained(make_evidence):
     """Beside the table, in the words of the field."""
     section = section_of(make_evidence(n_runs=2), "Metrics on test")

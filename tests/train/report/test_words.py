@@ -89,8 +89,8 @@ def test_within_and_correlations_name_the_same_control():
     results.baselines["answer_text"].test.auroc_within = 0.5
     assert in_words("explained", results) == (
         "AUROC within 6 groups of the score of answer_text, 13% of the pairs (of all pairs): "
-        "saplma .97 (.50); answer_text itself .50. Correlation of ranks with answer_text: "
-        "saplma .15."
+        "saplma .968 (.500); answer_text itself .500. Correlation of ranks with answer_text: "
+        "saplma .151."
     )
 
 

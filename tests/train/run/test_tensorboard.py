@@ -63,5 +63,5 @@ def test_what_is_no_number_is_left_out(tmp_path):
 def test_a_directory_that_cannot_be(tmp_path):
     """One line that says where."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file/log: a TensorBoard log cannot be written"):
+    with pytest.raises(OutputError, match="file/log: cannot be written"):
         TensorBoardLog(tmp_path / "file" / "log")
