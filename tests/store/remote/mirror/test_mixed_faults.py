@@ -87,7 +87,7 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     stores = [None, None]
     with monkeypatch.context() as patched:
         for module in ("slab", "cached_store"):
-            patched.setattr(f"store.remote.cache.fetch_queue.{module}.write_at", faults.write)
+            patched.setattr(f"store.remote.cache.{module}.write_at", faults.write)
         patched.setattr("store.remote.cache.fetch_queue.WAIT_S", 5.0)
         with node.running():
             n_errors = read_all(node, stores, rows, faults, seed)

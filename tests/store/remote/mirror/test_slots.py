@@ -15,7 +15,7 @@ from oracle import assert_batch, write_store
 
 from store import Column, Schema, StoreError
 from store.check.verify import verify_store
-from store.remote.cache.fetch_queue import cached_array, slab
+from store.remote.cache import cached_array, slab
 from store.remote.cache.slab import BLOCK, Slab
 
 N_BLOCKS = 40
