@@ -130,7 +130,7 @@ def test_labels_that_cannot_be_split(fail, make_store, labels, words):
     "name, column, value, message",
     [
         ("question_id", Column("int32"), 3, "to be text, found fixed with 0 item axes"),
-        ("label", Column("utf8"), "1", "to be fixed with 0 item axes, found text"),
+        ("label", Column("utf8"), "1", "fixed with 0 item axes of integers, found text"),
         ("hs_last", Column("float16", (4,)), np.zeros(4, "f2"), "fixed with 2 item axes"),
         ("hidden_states", Column("float16", (2, 4)), np.zeros((2, 4), "f2"), "to be ragged with 2"),
     ],
