@@ -1,4 +1,4 @@
-"""The bytes of one committed shard (`schema.py` specifies them).
+"""The bytes of one committed shard (`layout.py` says where they lie).
 
 `RawShard` maps a file and shows its items as one read-only view; `CompressedShard` decodes its
 chunks. Neither knows rows or columns.

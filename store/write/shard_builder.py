@@ -1,4 +1,4 @@
-"""The bytes of one shard that is being written (`schema.py` specifies them).
+"""The bytes of one shard that is being written (`layout.py` says where they lie).
 
 `RawBuilder` and `CompressedBuilder` write whole chunks into a working file and publish it, full or
 as a tail, under its final name. Neither knows rows or columns.
