@@ -125,7 +125,7 @@ class Jobs(AbstractContextManager):
             call, future = self.waiting.popleft()
             here, there = forking.Pipe(duplex=False)
             arguments = (there, call, self.trainer, os.getpid())
-            process = forking.Process(target=make_call, args=arguments, daemon=True)
+            process = forking.Process(target=make_call, args=arguments)
             with warnings.catch_warnings():  # of threads, which hold no lock that the child needs
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
@@ -137,11 +137,11 @@ class Jobs(AbstractContextManager):
         one = self.running[connection]
         try:
             what, content = pickle.loads(connection.recv_bytes())  # noqa: S301 - of our own child
-        except EOFError:
+        except (EOFError, OSError):  # the latter within a message
             one.process.join()
             raise ResourceError(
-                f"a process that trained has ended, with status {one.process.exitcode}; if the "
-                "system ended it for want of memory, give fewer --jobs"
+                f"a process that trained has ended, with status {one.process.exitcode}; --jobs 1 "
+                "shows why, and needs less memory, if the system ended it for want of that"
             ) from None
         if what == "failed":
             raise content[0]
@@ -164,8 +164,10 @@ def make_call(connection: Connection, call: Call, trainer: Trainer, parent: int)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     end_with_parent(parent, signal.SIGKILL)  # as if all were one process
-    if isinstance(sys.stderr, FileProxy):  # it would write through the bars of the parent
-        sys.stderr = sys.stderr.rich_proxied_file
+    for name in ("stdout", "stderr"):  # they would write through the bars of the parent
+        stream = getattr(sys, name)
+        if isinstance(stream, FileProxy):
+            setattr(sys, name, stream.rich_proxied_file)
     memory = trainer.directory.memory
     before = set(memory or ())
     try:

@@ -64,9 +64,27 @@ def test_a_mistake_of_one_ends_all(store_path, tmp_path, monkeypatch, capsys):
 def test_one_that_is_killed_is_said(store_path, monkeypatch):
     """As the system does where memory runs out."""
     monkeypatch.setattr(Trainer, "train_once", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(ResourceError, match=r"ended, with status -9; .* fewer jobs"):
+    with pytest.raises(
+        ResourceError, match=r"ended, with status -9; jobs 1 shows why, and needs less mem"
+    ):
         fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
     assert not multiprocessing.active_children()
+
+
+def test_a_training_may_start_processes(store_path, monkeypatch):
+    """As one does whose detector reads with workers of its own."""
+    train_once = Trainer.train_once
+
+    def with_helper(*args):
+        helper = multiprocessing.get_context("fork").Process(target=str)
+        helper.start()
+        helper.join()
+        assert helper.exitcode == 0
+        return train_once(*args)
+
+    monkeypatch.setattr(Trainer, "train_once", with_helper)
+    run = fit_detectors(store_path, only="lstm_solo,saplma", jobs=2, **SETTINGS)
+    assert list(run.results.models) == ["lstm_solo", "saplma"]
 
 
 def test_an_error_of_ours_is_told_with_its_place(store_path, monkeypatch):
