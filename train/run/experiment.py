@@ -86,7 +86,7 @@ def run_experiment(
         build_detector(name, data)  # raises what would stop it later
     widest = max((hidden_size(name, data) for name in work.detectors), default=0)
     n_threads = config.threads or default_threads(widest)
-    n_jobs = count_jobs(config, fabric, n_threads)
+    n_jobs = count_jobs(config, fabric, n_threads, len(work.detectors) * config.seeds)
     parts = [add_base_margin(part) for part in work.splits]
     directory = RunDirectory(Path(), id="")
     if is_first:

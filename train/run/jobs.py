@@ -28,7 +28,7 @@ from train.run.trainer import Trainer
 
 __all__ = ["Jobs", "count_jobs"]
 
-MOST = 4  # at once, where nobody says how many: each has batches of its own in memory
+MOST = 4  # at once by default: each has batches of its own in memory
 STOP_S = 5.0  # that a process has to leave nothing half-written
 PASSED_ON = (TrainError, StoreError, MemoryError, OSError)
 
@@ -37,10 +37,11 @@ Rest = ParamSpec("Rest")
 Call = Callable[[Trainer], object]
 
 
-def count_jobs(config: Config, fabric: Fabric, n_threads: int) -> int:
-    """How many trainings run at once; raises ConfigError for more than can.
+def count_jobs(config: Config, fabric: Fabric, n_threads: int, n_trainings: int) -> int:
+    """How many of the trainings, and of the baselines beside them, run at once.
 
-    A process can be forked where it has one thread of arithmetic, and uses no GPU.
+    A process can be forked where it has one thread of arithmetic, and uses no GPU. Raises
+    ConfigError if more are asked for where it cannot.
     """
     obstacle = None
     if "fork" not in multiprocessing.get_all_start_methods():
@@ -51,11 +52,10 @@ def count_jobs(config: Config, fabric: Fabric, n_threads: int) -> int:
         obstacle = f"on a device of type {fabric.device.type}"
     elif n_threads > 1:
         obstacle = f"with {n_threads} threads of arithmetic"
-    if config.jobs is None:
-        return 1 if obstacle else min(MOST, available_cores())
-    if config.jobs > 1 and obstacle:
+    if obstacle and (config.jobs or 1) > 1:
         raise ConfigError(f"--jobs: expected 1 {obstacle}, found {config.jobs}")
-    return config.jobs
+    most = 1 if obstacle else config.jobs or min(MOST, available_cores())
+    return min(most, n_trainings + 1)
 
 
 @dataclass(frozen=True)
