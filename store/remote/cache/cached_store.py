@@ -131,7 +131,7 @@ class CachedStore:
     async def _need(self, path: str) -> None:
         if path not in self._whole:
             try:
-                await asyncio.to_thread(self._fetch_whole, path)
+                await self._fetch(path)
             except CorruptError:
                 await self.check_same()
                 raise
@@ -151,7 +151,17 @@ class CachedStore:
     async def fetch_again(self, path: str) -> None:
         """Have the files of a small array fetched anew."""
         async with self._lock:
-            await asyncio.to_thread(self._fetch_whole, path)
+            await self._fetch(path)
+
+    async def _fetch(self, path: str) -> None:
+        """Fetch the files of a small array; checksums are believed of the store that was opened.
+
+        Nothing else names the bytes of chunks: with the checksums of another store that was put at
+        the address, its chunks would be taken for those of this one.
+        """
+        await asyncio.to_thread(self._fetch_whole, path)
+        if path.startswith("_checksums/"):
+            await self.check_same()
 
     def _fetch_whole(self, path: str) -> None:
         """Fetch the files of a small array.

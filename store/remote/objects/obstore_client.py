@@ -113,7 +113,7 @@ class Client:
                 if moved is not None:
                     with suppress(*self._faults):
                         return await self._get_ranges(moved, "", starts, ends)
-                    del self._moved[key]  # its address may have ended
+                    self._moved.pop(key, None)  # its address may have ended
             return await self._get_ranges(self._store, key, starts, ends)
 
     async def _get_ranges(
@@ -129,13 +129,16 @@ class Client:
         Servers count what they send on, and refuse who asks too often.
         """
         now = time.monotonic()
-        if now >= self._moved.get(key, (0.0, None))[0]:
-            self._moved[key] = now + MOVED_S, None
+        until, moved = self._moved.get(key, (0.0, None))
+        if now >= until:
+            moved = None
+            self._moved[key] = now + MOVED_S, moved
             url = f"{self.location}/{quote(key)}"
             where = await asyncio.to_thread(self._follow, url)
             if where != url and where.startswith(("https:", url[:5])):
-                self._moved[key] = now + MOVED_S, self._open_web(where)
-        return self._moved[key][1]
+                moved = self._open_web(where)
+                self._moved[key] = now + MOVED_S, moved
+        return moved
 
     def _follow(self, url: str) -> str:
         """Where a server sends who asks for an address; if there is no answer, that address."""

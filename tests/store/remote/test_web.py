@@ -5,11 +5,12 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from oracle import SCHEMA, assert_batch, write_store
 from web_server import WebServer, certificate
 
-from store import CorruptError, NotFoundError, SchemaError, StoreError, TraceStore
+from store import Column, CorruptError, NotFoundError, Schema, SchemaError, StoreError, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.remote.objects.objects import open_objects
@@ -56,9 +57,13 @@ def test_a_server_that_sends_requests_on_is_asked_once_for_an_object(web, tmp_pa
     asyncio.run(read(5))
     moved = [path for path in web.paths if path.startswith("/moved/")]
     assert len(moved) == 1
+
+    async def read_twice() -> list[None | BaseException]:
+        return await asyncio.gather(read(1), read(1), return_exceptions=True)
+
     web.n_signed = 0
-    with pytest.raises(StoreError, match="everybody may read"):
-        asyncio.run(read(1))
+    found = asyncio.run(read_twice())
+    assert all(isinstance(one, StoreError) and "everybody may read" in str(one) for one in found)
     web.n_signed = 100
     asyncio.run(read(5))
 
@@ -135,6 +140,25 @@ def test_another_store_at_the_address_is_named(web, rows, tmp_path):
     write_store(tmp_path / "site" / "t.zarr", SCHEMA, rows[8:16])
     with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
         store.read(range(8))
+
+
+@pytest.mark.parametrize("n_read", [0, 1])
+def test_no_value_comes_of_another_store_at_the_address(web, tmp_path, n_read):
+    """Of whole chunks only `_checksums` say what their bytes are; the other store has its own."""
+    site = tmp_path / "site" / "t.zarr"
+    schema = Schema({"x": Column("int32", (65536,), chunk_items=4, shard_items=16)})
+
+    def put(value: int) -> None:
+        shutil.rmtree(site)
+        write_store(site, schema, [(f"t{i}", {"x": np.full(65536, value + i)}) for i in range(32)])
+
+    put(0)
+    store = TraceStore.open(f"{web.url}/files/t.zarr")
+    for row in range(n_read):
+        assert store[row]["x"][0] == row
+    put(100)
+    with pytest.raises(NotFoundError, match="another one at its address now; open it again"):
+        store.read(range(16, 24))
 
 
 def test_where_no_store_is_one_line_says_so(web):
