@@ -44,6 +44,7 @@ POLL_S = 0.25
 N_THREADS = 16  # for tables of shards, and small files
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
+MAX_LOG_BYTES = 1024 * 1024
 LEAST_PORTIONS = 4
 PORTION_BYTES = 32 * 1024 * 1024
 
@@ -82,8 +83,10 @@ def listen(directory: Path) -> socket.socket:
 
 
 def _detach(directory: Path) -> None:
-    """Write to the log from now on."""
-    log = os.open(directory / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Write to the log from now on, behind what earlier processes wrote, unless that is much."""
+    log = os.open(directory / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    if os.fstat(log).st_size > MAX_LOG_BYTES:
+        os.ftruncate(log, 0)
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, stream in ((null, 0), (log, 1), (log, 2)):
         os.dup2(fd, stream)

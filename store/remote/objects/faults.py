@@ -83,6 +83,10 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"{where}: expected an object, found none; check the address")
     if "region" in text.lower() and ("redirect" in text.lower() or status in (301, 307)):
+        if where.startswith("http"):
+            return StoreError(
+                f"{where}: the server sends requests on, and not where; ask its owner"
+            )
         return StoreError(f"{where}: the bucket is in another region; set AWS_REGION")
     if name == "NotSupportedError" and "Range" in text:
         return StoreError(

@@ -58,7 +58,7 @@ def test_a_server_that_sends_requests_on_is_asked_once_for_an_object(web, tmp_pa
     moved = [path for path in web.paths if path.startswith("/moved/")]
     assert len(moved) == 1
 
-    async def read_twice() -> list[None | BaseException]:
+    async def read_twice() -> list[BaseException | None]:
         return await asyncio.gather(read(1), read(1), return_exceptions=True)
 
     web.n_signed = 0
@@ -101,7 +101,8 @@ def test_a_server_without_ranges_is_named(web):
 
 
 @pytest.mark.parametrize(
-    "way, words", [("loop", "without an end"), ("secret", "everybody may read")]
+    "way, words",
+    [("loop", "without an end"), ("secret", "everybody may read"), ("lost", "and not where")],
 )
 def test_what_keeps_a_file_from_being_read_is_named(web, way, words):
     with pytest.raises(StoreError, match=words):

@@ -65,8 +65,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.server.n_signed < 0:
                 self._answer(403, b"it has ended")
                 return
-        if self.path.startswith(("/loop/", "/secret/")):
-            self._answer(302 if self.path[1] == "l" else 401, b"", {"Location": self.path})
+        if self.path.startswith(("/loop/", "/secret/", "/lost/")):
+            there = {} if self.path.startswith("/lost/") else {"Location": self.path}
+            self._answer(302 if self.path[1] == "l" else 401, b"", there)
             return
         file = self.server.folder / self.path.removeprefix("/files/")
         if not self.path.startswith("/files/") or not file.is_file():
