@@ -168,19 +168,23 @@ def once_opened(opened: Opened, cpu_s: list[float], number: int) -> float:
     with opened(number) as epoch:
         before = processor_s()
         seconds = clocks(epoch)[0]
-        cpu_s.append(processor_s() - before)
+        # that of the turn before may have ended meanwhile: it is in no difference
+        after = processor_s()
+        cpu_s.append(sum(after[one] - before.get(one, 0.0) for one in after))
         return seconds
 
 
-def processor_s() -> float:
-    """Processor seconds of this process, those that ended under it, and the fetching process."""
-    total = sum(os.times()[:4])
+def processor_s() -> dict[str, float]:
+    """Processor seconds of this process with those that ended under it, and of each process that
+    fetches."""
+    found = {"self": sum(os.times()[:4])}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if b"store.remote.cache.fetcher" in status.with_name("cmdline").read_bytes():
                 fields = status.read_text().rpartition(")")[2].split()
-                total += sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-    return total
+                ticks = sum(map(int, fields[11:13]))
+                found[status.parent.name] = ticks / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def raw(data: Data, store: TraceStore) -> Opened:

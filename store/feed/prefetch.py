@@ -24,7 +24,7 @@ __all__ = ["Readahead", "expected_fetches", "fetched_row_bytes", "row_bytes"]
 
 GROUP_BYTES = 8 * 1024 * 1024  # asked for together, so that the cost of small batches is shared
 SAMPLE_ROWS = 4
-PORTIONS_AHEAD = 4  # of a mirror, which has eight or more
+PORTIONS_AHEAD = 8  # of a mirror, which takes so much of them as it has room for
 SMALL_SHARE = 0.01  # of the bytes of a row
 # Looked at together while all is in memory: after a large batch the processor has forgotten what a
 # look needs, and the first row costs ten times the next.

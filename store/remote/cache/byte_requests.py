@@ -1,4 +1,4 @@
-"""Which bytes of an object to ask for, and where they go: chunks -> requests, pieces. Pure.
+"""Which bytes of an object to ask for: chunks -> requests. Pure.
 
 A request costs as much as a few hundred kilobytes, so neighbours are joined over a gap; but what is
 fetched for nothing is bounded, since whoever pays for bytes pays for those of gaps as well.
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "Request", "cut_requests", "join_pieces", "plan_requests"]
+__all__ = ["Request", "cut_requests", "plan_requests"]
 
 MAX_GAP_BYTES = 1024 * 1024
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
@@ -26,14 +26,6 @@ class Request(NamedTuple):
     stop: int
     first: int
     last: int
-
-
-class Piece(NamedTuple):
-    """Bytes `start:stop` of an object, which go to or come from `target` of another memory."""
-
-    start: int
-    stop: int
-    target: int
 
 
 def plan_requests(starts: np.ndarray, sizes: np.ndarray) -> list[Request]:
@@ -69,15 +61,3 @@ def cut_requests(requests: list[Request]) -> Iterator[tuple[int, int]]:
         group.append(request)
     if group:
         yield group[0].first, group[-1].last
-
-
-def join_pieces(starts: np.ndarray, sizes: np.ndarray, targets: np.ndarray) -> list[Piece]:
-    """Chunks of one object, in order, as pieces: those joined that touch both here and there."""
-    if not len(starts):
-        return []
-    stops = starts + sizes
-    touches = (starts[1:] == stops[:-1]) & (targets[1:] == targets[:-1] + sizes[:-1])
-    heads = np.append(0, np.flatnonzero(~touches) + 1)
-    lasts = np.append(heads[1:], len(starts)) - 1
-    fields = starts[heads], stops[lasts], targets[heads]
-    return list(map(Piece, *map(np.ndarray.tolist, fields)))

@@ -2,8 +2,11 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +17,7 @@ from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.shard import chunk_checksum, read_entries
 from store.read.source import open_array
-from store.remote.cache.byte_requests import Request, cut_requests, join_pieces, plan_requests
+from store.remote.cache.byte_requests import Request, cut_requests, plan_requests
 from store.remote.cache.cached_store import CachedStore
 from store.remote.cache.chunk_index import WritableIndex, shard_cells
 from store.remote.cache.slab import Slab
@@ -32,8 +35,10 @@ class Job:
 
     Attributes
     ----------
-    cells, positions
-        int64 `(n,)`, in the order of their places in the object.
+    cut
+        Which chunks.
+    positions
+        Their slots, int64 `(n,)`.
     n_fetched, n_again
         Bytes that came, and those of them that had been here before.
     is_void
@@ -43,28 +48,34 @@ class Job:
     """
 
     column: "CachedColumn"
-    shard: int
-    cells: np.ndarray
+    cut: "Cut"
     positions: np.ndarray
     n_fetched: int = 0
     n_again: int = 0
     is_void: bool = False
     is_missing: np.ndarray = field(init=False)
+    n_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_missing = np.ones(len(self.cells), bool)
+        self.n_bytes = int(self.cut.sizes.sum())
 
     @property
-    def n_bytes(self) -> int:
-        return int(self.column.index.sizes[self.cells].sum())
+    def cells(self) -> np.ndarray:
+        return self.cut.cells
 
     def missing(self) -> np.ndarray:
         """Indices of the chunks that are still to come, int64 `(m,)`."""
         return np.flatnonzero(self.is_missing)
 
 
-Cut = tuple[int, np.ndarray, np.ndarray]
-"""A shard, cells in it, and the sizes of their chunks, int64 `(n,)`."""
+class Cut(NamedTuple):
+    """Cells of one shard, and where their chunks are in its object: int64 `(n,)`, by `starts`."""
+
+    shard: int
+    cells: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
 
 
 class CachedColumn:
@@ -83,18 +94,15 @@ class CachedColumn:
         self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def is_open(self, shard: int) -> bool:
-        """Whether its table is here."""
-        return shard in self._tables
-
-    def shards_of(self, some: np.ndarray) -> list[int]:
-        """The shards that hold some cells."""
-        return np.unique(some // self.shard_cells).tolist()
+    def closed_shards(self, some: np.ndarray) -> list[int]:
+        """The shards that hold some cells, and whose tables are not here."""
+        shards = np.unique(some // self.shard_cells).tolist()
+        return [shard for shard in shards if shard not in self._tables]
 
     async def open_shard(self, shard: int) -> None:
         """Fetch the table of a shard; raises StoreError if the object is none of this array."""
         async with self._locks[shard]:
-            if not self.is_open(shard):
+            if shard not in self._tables:
                 fetch = partial(self._fetch_table, shard)
                 try:
                     self._tables[shard] = self._places(await asyncio.to_thread(again, fetch))
@@ -148,16 +156,16 @@ class CachedColumn:
 
     def cut(self, some: np.ndarray) -> list[Cut]:
         """Cells of open shards as jobs, in the order of their places in the objects."""
-        jobs = []
+        cuts = []
         shards = some // self.shard_cells
         for shard in np.unique(shards).tolist():
             here = some[shards == shard]
             starts, sizes = self.place(shard, here)
             order = np.argsort(starts, kind="stable")
-            here, starts, sizes = here[order], starts[order], sizes[order]
-            for first, last in cut_requests(plan_requests(starts, sizes)):
-                jobs.append((shard, here[first:last], sizes[first:last]))
-        return jobs
+            whole = Cut(shard, here[order], starts[order], sizes[order])
+            for first, last in cut_requests(plan_requests(whole.starts, whole.sizes)):
+                cuts.append(Cut(shard, *(field[first:last] for field in whole[1:])))
+        return cuts
 
     async def fetch(self, job: Job, slab: Slab) -> None:
         """Bring what a job lacks into its slots.
@@ -165,7 +173,7 @@ class CachedColumn:
         Raises CorruptError if it comes wrong again and again, and OSError if it cannot be written.
         """
         self._look(job, slab)
-        key = self.layout.shard_path(job.shard)
+        key = self.layout.shard_path(job.cut.shard)
         for n in range(FETCHES):
             todo = job.missing()
             if not len(todo):
@@ -173,14 +181,13 @@ class CachedColumn:
             if n == FETCHES - 1:  # the sums may be what is wrong
                 await self.store.fetch_again(self.array.checksums.layout.path)
                 self._read_sums()
-            requests = plan_requests(*self.place(job.shard, job.cells[todo]))
+            requests = plan_requests(job.cut.starts[todo], job.cut.sizes[todo])
             starts, stops, _, _ = zip(*requests, strict=True)
             answers = await self.store.source.fetch_ranges(key, starts, stops)
-            for request, data in zip(requests, answers, strict=True):
-                self._keep(job, todo, slab, request, data)
+            self._keep(job, todo, slab, requests, answers)
         if job.is_missing.any():
             await self.store.check_same()
-            first = int(job.cells[job.missing()[0]]) - job.shard * self.shard_cells
+            first = int(job.cells[job.missing()[0]]) - job.cut.shard * self.shard_cells
             chunk = first % self.layout.shard_chunks
             raise CorruptError(
                 f"{self.store.url}/{key}, chunk {chunk}: expected the bytes of its checksum, found "
@@ -189,8 +196,10 @@ class CachedColumn:
 
     def _look(self, job: Job, slab: Slab) -> None:
         """Note which chunks of a job an earlier process has left in their slots."""
-        _, sizes = self.place(job.shard, job.cells)
         left = np.flatnonzero(self.index.words[job.cells])
+        if not len(left):  # mostly
+            return
+        sizes = job.cut.sizes
         places = zip(job.positions[left].tolist(), sizes[left].tolist(), strict=True)
         found = [memoryview(slab.read(*place)) for place in places]
         is_whole = np.array([*map(len, found)], np.int64) == sizes[left]
@@ -199,12 +208,13 @@ class CachedColumn:
     def _are_right(self, job: Job, some: np.ndarray, found: list[memoryview]) -> np.ndarray:
         """Which of the bytes that were found are those of some chunks of a job: bool `(n,)`."""
         layout = self.layout
-        inside = job.cells[some] - job.shard * self.shard_cells
+        shard = job.cut.shard
+        inside = job.cells[some] - shard * self.shard_cells
         planes, chunks = np.divmod(inside, layout.shard_chunks)
         # those of one shard follow each other
-        base = self.array.sum_of_chunk(job.shard * layout.shard_chunks)
+        base = self.array.sum_of_chunk(shard * layout.shard_chunks)
         sums = self._sums[base + chunks, planes].tolist()
-        first, stop = self.array.items_of_shard(job.shard)
+        first, stop = self.array.items_of_shard(shard)
         n_items = stop - first - chunks * layout.chunk_items
         n_bytes = (n_items * layout.plane_item_bytes).tolist()
         mode = int(layout.chunk_bytes > LOCKED_BYTES)
@@ -220,20 +230,26 @@ class CachedColumn:
         self._sums = sums.read(0, checksums.n_items + has_tail)
 
     def _keep(
-        self, job: Job, todo: np.ndarray, slab: Slab, request: Request, data: memoryview
+        self,
+        job: Job,
+        todo: np.ndarray,
+        slab: Slab,
+        requests: Sequence[Request],
+        answers: Sequence[memoryview],
     ) -> None:
-        """Write the chunks of an answer that are right into their slots; the job has them now.
+        """Write the chunks of answers that are right into their slots; the job has them now.
 
         `todo` are the indices of those that were asked for, int64 `(n,)`.
         """
-        some = todo[request.first : request.last]
-        cells = job.cells[some]
-        base = request.start
-        starts, sizes = self.place(job.shard, cells)
-        job.n_fetched += len(data)
-        job.n_again += int(sizes[self.index.was_here[cells]].sum())
-        spans = zip((starts - base).tolist(), (starts - base + sizes).tolist(), strict=True)
-        right = self._are_right(job, some, [data[a:b] for a, b in spans])
-        for piece in join_pieces(starts[right], sizes[right], job.positions[some[right]]):
-            slab.write(data[piece.start - base : piece.stop - base], piece.target)
-        job.is_missing[some[right]] = False
+        starts = job.cut.starts[todo]
+        sizes = job.cut.sizes[todo]
+        spans = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
+        found: list[memoryview] = []
+        for (base, _, first, last), data in zip(requests, answers, strict=True):
+            found += [data[start - base : stop - base] for start, stop in spans[first:last]]
+        job.n_fetched += sum(map(len, answers))
+        job.n_again += int(sizes[self.index.was_here[job.cells[todo]]].sum())
+        is_right = self._are_right(job, todo, found)
+        right = todo[is_right]
+        slab.write([*compress(found, is_right)], job.positions[right])
+        job.is_missing[right] = False

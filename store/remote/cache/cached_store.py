@@ -187,7 +187,7 @@ class CachedStore:
         part = path.with_name(f"{path.name}.part")
         fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            write_at(fd, memoryview(data), 0)
+            write_at(fd, [memoryview(data)], 0)
         finally:
             os.close(fd)
         part.replace(path)

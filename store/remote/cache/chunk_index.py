@@ -118,8 +118,8 @@ class WritableIndex:
     announced
         Uses that are not over, the first before others: a cell, when it is needed, and when again
         after that; float64 `(m, 3)`.
-    is_ahead
-        bool: it was fetched for an announced use that is not over.
+    is_ahead, ahead_bytes
+        bool: it was fetched for an announced use that is not over; and the bytes of all these.
     pins
         int32: requests that wait for it, or whose reader is copying it.
     is_coming
@@ -152,6 +152,7 @@ class WritableIndex:
         self.next_use = np.zeros(n)
         self.announced = np.zeros((0, 3))
         self.is_ahead = np.zeros(n, bool)
+        self.ahead_bytes = 0
         self.pins = np.zeros(n, np.int32)
         self.is_coming = np.zeros(n, bool)
         self.was_here = np.zeros(n, bool)
@@ -193,15 +194,22 @@ class WritableIndex:
         some = over[:, 0].astype(np.int64)
         is_next = self.next_use[some] <= over[:, 1]
         self.next_use[some[is_next]] = over[is_next, 2]
-        self.is_ahead[some] = False
+        self._end_ahead(np.unique(some))
         rest = self.announced[::-1]  # of several uses of a chunk the first is noted last
         some = rest[:, 0].astype(np.int64)
         self.next_use[some] = np.minimum(self.next_use[some], rest[:, 1])
 
-    def ahead_bytes(self) -> int:
-        """Of the chunks that are here or coming for uses that are not over."""
-        some = np.unique(self.announced[:, 0].astype(np.int64))
-        return int(self.sizes[some[self.is_ahead[some]]].sum())
+    def begin_ahead(self, some: np.ndarray) -> None:
+        """Cells, whose sizes are noted, are fetched for announced uses."""
+        self._end_ahead(some)
+        self.is_ahead[some] = True
+        self.ahead_bytes += int(self.sizes[some].sum())
+
+    def _end_ahead(self, some: np.ndarray) -> None:
+        """Cells, each once, are not needed any more for what they were fetched for."""
+        ended = some[self.is_ahead[some]]
+        self.is_ahead[ended] = False
+        self.ahead_bytes -= int(self.sizes[ended].sum())
 
     def adopt(self, other: "WritableIndex", some: np.ndarray) -> None:
         """Take the slots of cells over from the index of another state of the store."""
@@ -227,7 +235,7 @@ class WritableIndex:
         words = self.words[some]
         self._count(-int(are_here(words).sum()))
         self.words[some] = 0
-        self.is_ahead[some] = False
+        self._end_ahead(some)
         return positions_of(words)
 
     def slots(self, some: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ WANT_BYTES = 16 * 1024 * 1024  # that are fetched ahead together
 PAST_SHARE = 1 / 64  # of the limit: so far apart readers may be
 # of the limit, for chunks that were fetched ahead and are not read yet: where none of those that
 # are announced are here already, and where most are, which would go for them
-AHEAD_SHARES = 0.5, 0.1
+AHEAD_SHARES = 0.75, 0.1
 MEMORY = 0.9  # of earlier announcements, in the share of what is here
 
 
@@ -101,17 +101,21 @@ class DiskCache:
     async def run(self) -> None:
         """Fetch what is needed or announced, until it is cancelled."""
         while True:
-            try:
-                await asyncio.wait_for(self._bell.wait(), POLL_S)
-                self._bell.clear()
-            except TimeoutError:  # chunks that are read without a request make room too
-                self._may_have_room = True
+            poll = asyncio.get_running_loop().call_later(POLL_S, self._look_again)
+            await self._bell.wait()
+            self._bell.clear()
+            poll.cancel()
             while len(self._begun) < JOBS_AT_ONCE and sum(self._begun.values()) < BYTES_AT_ONCE:
                 job = self._next_job()
                 if job is None:
                     break
                 self._begun[job] = job.n_bytes
                 self._start(self._fetch(job))
+
+    def _look_again(self) -> None:
+        """Chunks that are read without a request make room too."""
+        self._may_have_room = True
+        self._bell.set()
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -177,8 +181,7 @@ class DiskCache:
         What is read `is_announced` if its times count it. Raises StoreError if they cannot be
         fetched, or there is no room for them in time.
         """
-        closed = [shard for shard in column.shards_of(some) if not column.is_open(shard)]
-        await asyncio.gather(*map(column.open_shard, closed))
+        await asyncio.gather(*map(column.open_shard, column.closed_shards(some)))
         sizes = column.sizes(some)
         some = some[sizes > 0]
         ticket = Ticket(column, some, is_announced)
@@ -253,8 +256,8 @@ class DiskCache:
         self, column: CachedColumn, missing: np.ndarray, needed_after: float = -1.0
     ) -> list[Job] | None:
         """Jobs that bring cells, which are coming from now on; None: there is no room for all."""
-        cut = column.cut(missing)
-        return self.inventory.take(column, cut, self._past, needed_after) if cut else []
+        cuts = column.cut(missing)
+        return self.inventory.take(column, cuts, self._past, needed_after) if cuts else []
 
     def release(self, ticket: Ticket) -> None:
         """A reader has copied its cells, or had the time for it."""
@@ -305,7 +308,7 @@ class DiskCache:
         if not len(uses):
             return
         self._move_clock(now)
-        most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 4))
+        most_bytes = min(WANT_BYTES, int(self._ahead_bytes / 8))
         found = float(are_here(column.index.words[uses[:, 0].astype(np.int64)]).mean())
         self._found_share += (1 - MEMORY) * (found - self._found_share)
         column.index.announce(uses, self.clock)
@@ -322,7 +325,7 @@ class DiskCache:
     def _ahead_bytes(self) -> float:
         """What may be fetched ahead of readers."""
         most, least = AHEAD_SHARES
-        return max(least, most * (1 - self._found_share) ** 2) * self.limit
+        return max(least, most * (1 - self._found_share) ** 3) * self.limit
 
     def _move_clock(self, now: float) -> None:
         """Note how far readers are, and which uses are over."""
@@ -343,19 +346,20 @@ class DiskCache:
         return self._jobs.popleft() if self._jobs else None
 
     def _start_want(self) -> None:
-        """Make jobs of what is announced and needed first, once its shard is open."""
+        """Make jobs of what is announced and needed first, once its shards are open."""
         while self._wants:
             want = heappop(self._wants)
             if not want.is_wanted():
                 continue
-            if not want.column.is_open(want.shard):
-                self._start(self._open_ahead(want))
+            closed = want.column.closed_shards(want.cells)
+            if closed:
+                self._start(self._open_ahead(want, closed))
                 return
             missing = want.missing()
             if not len(missing):
                 continue
             jobs = None
-            n_ahead = sum(column.index.ahead_bytes() for column in self.columns.values())
+            n_ahead = sum(column.index.ahead_bytes for column in self.columns.values())
             if not self._waiting and n_ahead < self._ahead_bytes:
                 # what is evicted for them is needed later than all of them
                 jobs = self._take_slots(want.column, missing, float(want.uses.max()))
@@ -363,14 +367,14 @@ class DiskCache:
                 heappush(self._wants, want)
                 self._may_have_room = False
             else:
-                want.column.index.is_ahead[missing] = True
+                want.column.index.begin_ahead(missing)
                 self._jobs.extend(jobs)
             return
 
-    async def _open_ahead(self, want: Want) -> None:
-        """Open the shard of what is announced."""
+    async def _open_ahead(self, want: Want, shards: list[int]) -> None:
+        """Open the shards of what is announced."""
         with suppress(StoreError, OSError):  # the reader that needs it gets the error
-            await want.column.open_shard(want.shard)
+            await asyncio.gather(*map(want.column.open_shard, shards))
             heappush(self._wants, want)
             self._bell.set()
 

@@ -169,7 +169,7 @@ class Inventory:
                 index.adopt(other, some[index.words[some] == 0])
 
     def take(
-        self, column: CachedColumn, cut: list[Cut], past: float, needed_after: float
+        self, column: CachedColumn, cuts: list[Cut], past: float, needed_after: float
     ) -> list[Job] | None:
         """Jobs that bring chunks (see `CachedColumn.cut`), whose slots are theirs from now on.
 
@@ -177,8 +177,8 @@ class Inventory:
         are needed after `needed_after`. None: there is no room for all.
         """
         index = column.index
-        cells = np.concatenate([part for _, part, _ in cut])
-        sizes = np.concatenate([part for _, _, part in cut])
+        cells = np.concatenate([part.cells for part in cuts])
+        sizes = np.concatenate([part.sizes for part in cuts])
         is_of_another_state = (index.words[cells] != 0) & (index.sizes[cells] != sizes)
         self.evict(index, cells[is_of_another_state])
         is_new = index.words[cells] == 0
@@ -190,11 +190,9 @@ class Inventory:
         index.sizes[cells] = sizes
         positions = positions_of(index.words[cells])
         positions[is_new] = found
-        ends = np.cumsum([len(part) for _, part, _ in cut])
-        jobs = [
-            Job(column, shard, part, positions[end - len(part) : end])
-            for (shard, part, _), end in zip(cut, ends.tolist(), strict=True)
-        ]
+        ends = np.cumsum([len(part.cells) for part in cuts])
+        slots_of_cuts = np.split(positions, ends[:-1])
+        jobs = [Job(column, *both) for both in zip(cuts, slots_of_cuts, strict=True)]
         self._jobs |= {*jobs}
         return jobs
 

@@ -10,6 +10,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ BLOCK = 4096
 GROWTH_BYTES = 64 * 1024 * 1024
 KEEP_SIZE = 1
 PUNCH_HOLE = 2
+MOST_PARTS = 1024  # of one call, for Linux
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -126,18 +128,25 @@ class Slab:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
-    def write(self, data: memoryview, position: int) -> None:
-        """Write bytes into a slot; raises OSError, e.g. where the disk is full."""
-        write_at(self.fd, data, position)
+    def write(self, chunks: Sequence[memoryview], positions: np.ndarray) -> None:
+        """Write chunks into their slots, at int64 `(n,)`; raises OSError, e.g. on a full disk."""
+        stops = positions + np.array([*map(len, chunks)], np.int64)
+        heads = np.flatnonzero(np.append(-1, stops[:-1]) != positions).tolist()
+        for first, last in pairwise([*heads, len(chunks)]):
+            write_at(self.fd, chunks[first:last], int(positions[first]))
 
     def read(self, position: int, n_bytes: int) -> bytes:
         """The bytes of a slot; fewer where the file ends."""
         return os.pread(self.fd, n_bytes, position)
 
 
-def write_at(fd: int, data: memoryview, position: int) -> None:
-    """Write all of `data`; raises OSError."""
-    while len(data):
-        written = os.pwrite(fd, data, position)
-        data = data[written:]
+def write_at(fd: int, parts: Sequence[memoryview], position: int) -> None:
+    """Write all of some parts, one behind the other; raises OSError."""
+    todo = deque(parts)
+    while todo:
+        written = os.pwritev(fd, [*islice(todo, MOST_PARTS)], position)
         position += written
+        while todo and written >= len(todo[0]):
+            written -= len(todo.popleft())
+        if todo:
+            todo[0] = todo[0][written:]

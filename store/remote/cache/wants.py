@@ -13,21 +13,20 @@ __all__ = ["Want", "cut_wants"]
 
 @dataclass(order=True)
 class Want:
-    """Announced cells of one shard, int64 `(n,)`, ordered by when the first is needed: `use`.
+    """Announced cells, int64 `(n,)`, ordered by when the first is needed: `use`.
 
     `uses` says when each is, float64 `(n,)`; `is_wanted`, whether who announced them still reads.
     """
 
     use: float
     column: CachedColumn = field(compare=False)
-    shard: int = field(compare=False)
     cells: np.ndarray = field(compare=False)
     uses: np.ndarray = field(compare=False)
     is_wanted: Callable[[], bool] = field(compare=False)
     tie: int = field(default_factory=count().__next__)
 
     def missing(self) -> np.ndarray:
-        """The cells that are not here, and needed when it was announced; their shard is open."""
+        """The cells that are not here, and needed when it was announced; their shards are open."""
         index = self.column.index
         # what was read meanwhile is needed later
         some = index.missing(self.cells[index.next_use[self.cells] <= self.uses])
@@ -37,13 +36,10 @@ class Want:
 def cut_wants(
     column: CachedColumn, uses: np.ndarray, most_bytes: int, is_wanted: Callable[[], bool]
 ) -> Iterator[Want]:
-    """What is announced (see `WritableIndex.announced`), each of a few chunks of one shard."""
+    """What is announced (see `WritableIndex.announced`), each of a few chunks."""
     uses = uses[np.argsort(uses[:, 1], kind="stable")]
     n = max(1, most_bytes // column.layout.chunk_bytes)
     for first in range(0, len(uses), n):
         some = uses[first : first + n, 0].astype(np.int64)
         use = uses[first : first + n, 1]
-        shards = some // column.shard_cells
-        for shard in dict.fromkeys(shards.tolist()):
-            is_its = shards == shard
-            yield Want(float(use[0]), column, shard, some[is_its], use[is_its], is_wanted)
+        yield Want(float(use[0]), column, some, use, is_wanted)

@@ -1,4 +1,4 @@
-"""What is asked of an object store: chunks -> requests."""
+"""What is asked of an object store, and where it goes: chunks -> requests, slots."""
 
 import numpy as np
 from hypothesis import given
@@ -8,10 +8,10 @@ from store.remote.cache.byte_requests import (
     MAX_GAP_BYTES,
     MAX_REQUEST_BYTES,
     MAX_WASTE,
-    join_pieces,
     plan_requests,
 )
 from store.remote.cache.eviction import choose_victims, unknown_use
+from store.remote.cache.slab import Slab
 
 MB = 1024 * 1024
 
@@ -64,16 +64,15 @@ def test_what_is_needed_last_leaves_first():
     assert sorted(choose_victims(next_use, sizes, 1000).tolist()) == [0, 1, 2, 3, 4]
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 2)), max_size=12))
-def test_pieces_hold_every_byte_and_touch_nowhere(gaps):
-    """The bytes of chunks that have gaps between them, in as few pieces as there can be."""
-    before, sizes, shifts = np.array(gaps, np.int64).reshape(-1, 3).T
-    starts = np.cumsum(before + sizes) - sizes
-    targets = starts + np.cumsum(shifts)
-    pieces = join_pieces(starts, sizes, targets)
-    expected = [(a + i, b + i) for a, n, b in zip(starts, sizes, targets, strict=True)
-                for i in range(n)]  # fmt: skip
-    found = [(p.start + i, p.target + i) for p in pieces for i in range(p.stop - p.start)]
-    assert found == expected
-    ends = [(p.stop, p.target + p.stop - p.start) for p in pieces]
-    assert not {*ends} & {(p.start, p.target) for p in pieces}
+@given(st.lists(st.tuples(st.binary(max_size=5), st.integers(0, 1)), max_size=12))
+def test_chunks_are_written_where_they_belong(tmp_path_factory, parts):
+    """Neighbours together, in as many calls as it takes, and nothing between them is touched."""
+    file = tmp_path_factory.mktemp("slab") / "chunks"
+    expected, positions = b"", []
+    for data, gap in parts:
+        expected += bytes(gap)
+        positions.append(len(expected))
+        expected += data
+    slab = Slab(file)
+    slab.write([memoryview(data) for data, _ in parts], np.array(positions, np.int64))
+    assert file.read_bytes().rstrip(b"\0") == expected.rstrip(b"\0")

@@ -139,8 +139,8 @@ def test_a_limit_that_falls_and_rises_while_chunks_come(served, rows, monkeypatc
     store = served.open()
     times = iter(range(3))
 
-    def write(fd, data, position):
-        write_at(fd, data, position)
+    def write(fd, parts, position):
+        write_at(fd, parts, position)
         if next(times, None) is not None:
             served.server.cache.set_limit(0)
             served.server.cache.set_limit(10**8)

@@ -45,12 +45,12 @@ class Faults:
             return data[:i] + bytes([data[i] ^ 4]) + data[i + 1 :]
         return data
 
-    def write(self, fd: int, data: memoryview, position: int) -> None:
+    def write(self, fd: int, parts: list[memoryview], position: int) -> None:
         """A write into a file of the mirror."""
         if self.happens("full"):
-            write_at(fd, data[: len(data) // 2], position)
+            write_at(fd, [parts[0][: len(parts[0]) // 2]], position)
             raise OSError(28, "No space left on device")
-        write_at(fd, data, position)
+        write_at(fd, parts, position)
 
 
 def read_all(node, stores, rows, faults, seed) -> int:

@@ -62,11 +62,10 @@ def test_a_slab_that_becomes_smaller_gives_blocks_back(tmp_path):
     made = Slab(tmp_path / "chunks")
     made.resize(8 * BLOCK, NOTHING, NOTHING)
     starts = made.take([2 * BLOCK] * 4)
-    for start in starts:
-        made.write(memoryview(b"x" * 2 * BLOCK), start)
+    made.write([memoryview(b"x" * 2 * BLOCK)] * 4, np.array(starts))
     made.resize(3 * BLOCK, np.array(starts[:2]), np.array(starts[:2]) + 2 * BLOCK)
     assert disk_bytes(tmp_path) == 3 * BLOCK
-    made.write(memoryview(b"x" * BLOCK), 3 * BLOCK)
+    made.write([memoryview(b"x" * BLOCK)], np.array([3 * BLOCK]))
     made.give_back(np.array(starts[1:2]), np.array([2 * BLOCK]))
     assert disk_bytes(tmp_path) == 3 * BLOCK
     assert made.read(0, 4) == b"xxxx"
@@ -127,7 +126,7 @@ def test_what_is_checked_again_is_right(node, rows, monkeypatch):
 def test_a_full_disk_is_named_and_nothing_is_lost(node, rows, monkeypatch):
     """Once there is room, what failed is fetched."""
 
-    def full(fd, data, position):
+    def full(fd, parts, position):
         raise OSError(28, "No space left on device")
 
     with node.running() as server:
