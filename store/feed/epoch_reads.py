@@ -24,10 +24,10 @@ from store.feed.page_cache import is_kept
 from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
-from store.read.batch import Batch
-from store.read.file_reads import FileReads
+from store.read.arrays.file_reads import FileReads
+from store.read.arrays.read_options import ReadOptions, Schedule, Threads
+from store.read.batches.batch import Batch
 from store.read.plan import ReadPlan
-from store.read.read_options import ReadOptions, Schedule, Threads
 from store.read.row_location import LocatedRows
 from store.read.store import TraceStore
 from store.system import copy_threads

@@ -30,7 +30,7 @@ from store.feed.order import (
 )
 from store.feed.page_cache import kept_fraction
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
-from store.feed.shares import EpochShares, Shares
+from store.feed.shares import EpochShares, Shares, Weights, read_weights
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
     MOST_SHARED_BYTES,
@@ -40,10 +40,11 @@ from store.feed.windows import (
 )
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.batch import Batch, as_torch, check_arrays
-from store.read.joined import Stores, Weights, open_joined, read_weights, row_cuts
+from store.read.arrays.read_options import ReadOptions, Schedule
+from store.read.batches.batch import Batch, as_torch
+from store.read.batches.tensors import check_arrays
+from store.read.joined.joined_store import Stores, open_joined, row_cuts
 from store.read.plan import ReadPlan, Select
-from store.read.read_options import ReadOptions, Schedule
 from store.read.row_location import LocatedRows
 from store.read.store import Rows, TraceStore
 from store.reports import size_text

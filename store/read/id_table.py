@@ -9,7 +9,7 @@ from store.errors import CorruptError
 from store.format.contents import run_arrays, run_name
 from store.format.ids import Run, rows_of_hashes, rows_with_hash
 from store.format.manifest import Manifest, read_manifest
-from store.read.shard import RESTORE
+from store.read.arrays.shard import RESTORE
 from store.read.source import LocalSource
 
 __all__ = ["IdTable", "check_run"]

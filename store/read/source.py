@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest, read_manifest
-from store.read.array import Array
-from store.read.chunk_cache import ChunkCache
-from store.read.chunk_sums import ChunkSums
-from store.read.compressed_array import CompressedArray
+from store.read.arrays.array import Array
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.chunk_sums import ChunkSums
+from store.read.arrays.compressed_array import CompressedArray
+from store.read.arrays.raw_array import RawArray
 from store.read.directory import StoreDirectory, local_path
-from store.read.raw_array import RawArray
 
 __all__ = ["MAX_MAPS", "Cache", "LocalSource", "address_of", "open_array", "open_source"]
 
@@ -71,7 +71,9 @@ class LocalSource:
 
     def sums(self, array: StoredArray, check: Manifest | None) -> ChunkSums | None:
         """What the chunks of an array are checked against."""
-        return None if check is None else ChunkSums(self.open_array(array.checksums), array, check)
+        if check is None:
+            return None
+        return ChunkSums(self.open_array(array.checksums).read, array, check)
 
     def open_files(
         self,

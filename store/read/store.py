@@ -18,17 +18,18 @@ from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID
 from store.format.values import is_integer, without_bfloat16
-from store.read.batch import Batch, as_tensor, as_torch, check_arrays
-from store.read.chunk_cache import ChunkCache
-from store.read.data_frames import TableSource, Tabular
-from store.read.filters import filter_rows
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.read_options import ReadOptions
+from store.read.batches.batch import Batch, as_torch
+from store.read.batches.data_frames import TableSource, Tabular
+from store.read.batches.summary import column_lines, column_shape
+from store.read.batches.tensors import as_tensor, check_arrays
+from store.read.filters.filter import filter_rows
+from store.read.filters.row_values import SingleValues
 from store.read.plan import ReadPlan, Select, check_ranges, plan_read
-from store.read.read_options import ReadOptions
 from store.read.row_keys import ManyRows, Rows, is_many, row_numbers
 from store.read.row_reader import RowReader
-from store.read.single_values import SingleValues
 from store.read.source import Cache, LocalSource, address_of, open_source
-from store.read.summary import column_lines, column_shape
 from store.read.trace import Trace, TraceIds
 from store.traces.layers import LAYERS_AXIS, layer_numbers
 from store.traces.notebook import store_html

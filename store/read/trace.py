@@ -9,7 +9,7 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
-from store.read.batch import Batch
+from store.read.batches.batch import Batch
 from store.read.row_keys import ManyRows, is_many
 from store.read.row_reader import RowReader
 from store.traces.notebook import trace_html
@@ -148,6 +148,10 @@ class TraceIds(Sequence[str]):
             row = self.find(trace_ids[place])
             rows[place] = -1 if row is None else row
         return rows
+
+    def own(self) -> list[str]:
+        """All ids as the store of each trace has them, without a name of the store before them."""
+        return list(self)
 
     def row_of(self, trace_id: str) -> int:
         """The row of a trace; see `TraceStore.row_of`."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from models import Detector, Probe
 from models.tokens import SKIPPED, TOKENS_READ
 from store import Batch, TraceLoader, TraceStore
+from store.read.arrays.read_options import ReadOptions
 from store.read.plan import RowRanges
-from store.read.read_options import ReadOptions
 from store.read.row_location import LocatedRows
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, choose_layers

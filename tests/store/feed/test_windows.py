@@ -20,7 +20,7 @@ from store.feed.windows import (
     plan_windows,
     small_batches_together,
 )
-from store.read.read_options import ReadOptions
+from store.read.arrays.read_options import ReadOptions
 
 N_ROWS, CHUNK_ITEMS = 240, 32
 SCHEMA = Schema(

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import NotFoundError, SchemaError, TraceStore
-from store.read.filters import MAX_LENGTH, complete, filter_rows, parse_filter
-from store.read.searches import equal_rows, find_rows, row_blocks
+from store.read.filters.completion import complete
+from store.read.filters.filter import MAX_LENGTH, filter_rows, parse_filter
+from store.read.filters.text_search import equal_rows, find_rows, row_blocks
 from store.view.columns import Table
 from store.view.histograms import histogram
 from store.view.orders import sorted_rows
