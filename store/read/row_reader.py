@@ -7,6 +7,7 @@ through the kernel, never this object's state.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +22,7 @@ from store.read.arrays.array import Array
 from store.read.arrays.buffers import MOST_BYTES, BufferPool
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.read_options import UNKNOWN, ReadOptions, Schedule
-from store.read.batches.batch import Batch
+from store.read.batches.batch import Batch, as_torch
 from store.read.batches.tensors import ColumnValues, as_numbers, as_tensor, ragged_arrays
 from store.read.id_table import IdTable
 from store.read.plan import ColumnPart, ReadPlan
@@ -105,30 +106,35 @@ class RowReader:
         return located
 
     def read(
-        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
+        self,
+        plan: ReadPlan,
+        located: LocatedRows,
+        options: ReadOptions | None = None,
+        arrays: str = "torch",
     ) -> Batch:
-        """Read the rows of a batch into NumPy arrays; without options into recycled memory."""
+        """Read the rows of a batch; without options into recycled memory."""
         options = options or self.recycled()
         values: dict[str, ColumnValues | np.ndarray] = {}
         for part in plan.parts:
             axis = part.span.axis
             array = self.column(part.name)
+            if part.name in located.places:
+                own = self._timed(options, axis)
+                read = partial(array.read_located, located.places[part.name], options=own)
+            else:
+                tokens = located.tokens
+                numbers = located.rows if axis is None or tokens is None else tokens.items
+                read = partial(array.take, numbers, options=options)
             try:
-                if part.name in located.places:
-                    places = located.places[part.name]
-                    timed = self._timed(options, axis)
-                    items = [array.read_located(places, one, timed) for one in part.selects]
-                else:
-                    tokens = located.tokens
-                    numbers = located.rows if axis is None or tokens is None else tokens.items
-                    items = [array.take(numbers, one, options) for one in part.selects]
+                items = list(map(read, part.selects))
             except CorruptError as error:
                 raise self.explain(error, axis) from error
             with self._count:
                 self.n_bytes_read += sum(one.nbytes for one in items)
             values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
         positions = None if located.tokens is None else located.tokens.positions
-        return Batch(located.rows, values, positions)
+        batch = Batch(located.rows, values, positions)
+        return batch if arrays == "numpy" else as_torch(batch)
 
     def value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""

@@ -10,7 +10,7 @@ from store.format.contents import StoredArray
 from store.read.arrays.buffers import BufferPool
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.arrays.chunk_sums import ChunkSums
-from store.read.arrays.file_array import FileArray
+from store.read.arrays.file_array import FileArray, OpenShard
 from store.read.arrays.item_location import Located, NextUse, Part, next_use_of_places, plan_parts
 from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
 from store.read.arrays.shard import CompressedShard
@@ -50,8 +50,9 @@ class CompressedArray(FileArray[CompressedShard]):
         max_maps: int,
         sums: ChunkSums | None,
         cache: ChunkCache,
+        open_shard: OpenShard | None = None,
     ) -> None:
-        super().__init__(directory, array, max_maps, sums)
+        super().__init__(directory, array, max_maps, sums, open_shard)
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 

@@ -4,7 +4,7 @@ Short ranges take no Python step each: NumPy copies windows of one width, an ite
 meaning (`V`) each, from and to any positions in one call. Long ones are copied one by one.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class ByteRanges(NamedTuple):
     ends: np.ndarray
 
 
+Bytes = TypeVar("Bytes", memoryview, np.ndarray)
 Copy = tuple[int, int, int]
 """A range of bytes, from its first to after its last, and where it goes."""
 
@@ -63,7 +64,7 @@ def plan_copies(firsts: np.ndarray, sizes: np.ndarray) -> list[Copy]:
     ]
 
 
-def copy_ranges(source: Any, target: Any, copies: list[Copy]) -> None:
+def copy_ranges(source: Bytes, target: Bytes, copies: list[Copy]) -> None:
     """Copy between two memoryviews, or, to release the interpreter's lock, between two arrays."""
     for first, stop, at in copies:
         target[at : at + stop - first] = source[first:stop]

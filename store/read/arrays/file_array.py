@@ -1,8 +1,8 @@
 """What arrays have in common whose shards are files here: maps, checksums, advice to the kernel."""
 
 import mmap
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,18 +17,21 @@ from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Selec
 from store.read.arrays.shard import RESTORE, CompressedShard, RawShard
 from store.read.directory import StoreDirectory
 
-__all__ = ["FileArray"]
+__all__ = ["FileArray", "OpenShard"]
 
 # of each item, not to be read: less is not worth a call of the kernel for each
 APART_BYTES = 16 * 1024
 
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
+OpenShard: TypeAlias = Callable[[int], Any]
+"""Opens a shard by number, of the kind that an array has."""
 
 
 class FileArray(Array, Generic[ShardType]):
     """The shards of one array, opened when first needed, the oldest closed beyond a number.
 
-    A shard of another store, that has taken the directory's place, is refused.
+    They are opened by `open_shard`, by number; None: they are files of `directory`, and a shard of
+    another store, that has taken its place, is refused.
     """
 
     shard_type: type[ShardType]
@@ -39,10 +42,12 @@ class FileArray(Array, Generic[ShardType]):
         array: StoredArray,
         max_maps: int,
         sums: ChunkSums | None,
+        open_shard: OpenShard | None = None,
     ) -> None:
         super().__init__(array, sums)
         self.directory = directory
         self.max_maps = max_maps
+        self._opener = open_shard
         n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
         self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
         self.close_shards()
@@ -51,13 +56,13 @@ class FileArray(Array, Generic[ShardType]):
         """See `Array`."""
         shard = self._shards.get(number)
         if shard is None:
-            shard = self._open_shard(number)
+            shard = self._open_file(number) if self._opener is None else self._opener(number)
             self._shards[number] = shard
             for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
                 self._shards.pop(oldest, None)
         return shard
 
-    def _open_shard(self, number: int) -> ShardType:
+    def _open_file(self, number: int) -> ShardType:
         items = self.array.items_of_shard(number)
         first, stop = items
         place = self.directory.now()
@@ -65,7 +70,7 @@ class FileArray(Array, Generic[ShardType]):
             shard = self.shard_type(place, self.layout, number, stop - first)
         except (CorruptError, FileNotFoundError) as error:
             if self.directory.now() != place:
-                return self._open_shard(number)
+                return self._open_file(number)
             self.directory.check()  # first: what is missing may be of another store
             raise DamagedItemsError(str(error), items) from error
         self.directory.check()

@@ -16,7 +16,7 @@ import numpy as np
 
 from store.system import read_at_random, read_in_order
 
-__all__ = ["MappedFile"]
+__all__ = ["MappedFile", "bytes_at"]
 
 PAGE = mmap.PAGESIZE
 
@@ -34,6 +34,27 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _FAILED = ctypes.c_void_p(-1).value
+
+
+class _Memory:
+    """How NumPy sees read-only bytes of this process; an array over them holds this object."""
+
+    def __init__(self, address: int, n_bytes: int, owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "shape": (n_bytes,),
+            "typestr": "|u1",
+            "data": (address, True),
+            "version": 3,
+        }
+
+
+def bytes_at(address: int, n_bytes: int, owner: object = None) -> np.ndarray:
+    """The bytes of this process from an address on, read-only: uint8 `(n_bytes,)`.
+
+    An array over them holds their owner.
+    """
+    return np.asarray(_Memory(address, n_bytes, owner)) if n_bytes else np.empty(0, np.uint8)
 
 
 class MappedFile:
@@ -76,19 +97,9 @@ class MappedFile:
         return address
 
     @property
-    def __array_interface__(self) -> dict:
-        """How NumPy sees it: read-only bytes. An array over it holds this object."""
-        return {
-            "shape": (self.n_bytes,),
-            "typestr": "|u1",
-            "data": (self.address, True),
-            "version": 3,
-        }
-
-    @property
     def bytes(self) -> np.ndarray:
-        """Read-only view of the file: uint8 `(n_bytes,)`."""
-        return np.asarray(self) if self.address else np.empty(0, np.uint8)
+        """Read-only view of the file, which holds this object: uint8 `(n_bytes,)`."""
+        return bytes_at(self.address, self.n_bytes, self)
 
     def advise(self, start: int, stop: int, advice: int) -> None:
         """Advise the kernel on the bytes `start:stop`, e.g. `mmap.MADV_WILLNEED`."""

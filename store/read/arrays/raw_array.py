@@ -1,12 +1,9 @@
 """An uncompressed array, read through the maps of its shards."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from store.format.layout import ArrayLayout
 from store.format.ranges import join_ranges
 from store.read.arrays.copies import (
     SHORT_BYTES,
@@ -24,6 +21,7 @@ from store.read.arrays.copies import (
 from store.read.arrays.file_array import FileArray
 from store.read.arrays.file_reads import FileRange, FileReads
 from store.read.arrays.item_location import ChunkParts, Located, Piece, plan_pieces
+from store.read.arrays.mapped_shards import MappedShards
 from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
 from store.read.arrays.shard import RawShard
 
@@ -37,63 +35,7 @@ FEWEST_BYTES = 64
 FILE_BYTES = 64 * 1024
 
 
-UNMAPPED = -1
 WHOLE = np.zeros(1, np.int64)  # the one run of a whole item
-
-
-class Maps:
-    """Some mapped shards of an array, held until this object is gone; it never changes.
-
-    `memory` is read-only bytes, uint8, from the lowest one that is mapped to the highest. Between
-    two maps may be anything, or nothing, which ends the process that touches it: only the items of
-    these shards, and what follows them up to `ends`, may be read.
-
-    The item at place p of the array is at `bases[shard] + p * plane_item_bytes` in `memory`: as if
-    all shards were where the map of this one is; in plane k, `k * strides[shard]` behind that.
-    `ends` is the position after the last byte of each shard's map; `UNMAPPED` of one that is not
-    among them.
-    """
-
-    def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout) -> None:
-        self.held = dict(shards)
-        files = [shard.file for shard in self.held.values()]
-        numbers = np.array(list(self.held), np.int64)
-        addresses = np.array([file.address for file in files], np.int64)
-        sizes = np.array([file.n_bytes for file in files], np.int64)
-        inside = np.array([shard.plane_offsets[0] for shard in self.held.values()], np.int64)
-        lowest = int(addresses.min()) if files else 0
-        highest = int((addresses + sizes).max()) if files else 0
-        self.memory = _bytes_at(lowest, highest - lowest)
-        # as many as are needed: how many shards the array has is for the manifest to claim
-        n_shards = int(numbers.max(initial=-1)) + 1
-        plane_bytes = layout.shard_items * layout.plane_item_bytes
-        self.bases = np.zeros(n_shards, np.int64)
-        self.bases[numbers] = addresses - lowest + inside - numbers * plane_bytes
-        self.strides = np.zeros(n_shards, np.int64)
-        self.strides[numbers] = [shard.plane_stride for shard in self.held.values()]
-        self.ends = np.full(n_shards + 1, UNMAPPED)  # one for all that follow
-        self.ends[numbers] = addresses - lowest + sizes
-
-    def ends_of(self, shards: np.ndarray) -> np.ndarray | None:
-        """`ends` of these shards, int64 `(n,)`; None unless all are among them."""
-        ends = self.ends.take(shards, mode="clip")
-        # counting is the fastest of its kind for few numbers
-        return None if np.count_nonzero(ends == UNMAPPED) else ends
-
-
-def _bytes_at(address: int, n_bytes: int) -> np.ndarray:
-    """The bytes of this process from an address on, read-only: uint8 `(n_bytes,)`."""
-    return np.asarray(_Memory(address, n_bytes)) if n_bytes else np.empty(0, np.uint8)
-
-
-class _Memory:
-    def __init__(self, address: int, n_bytes: int) -> None:
-        self.__array_interface__ = {
-            "shape": (n_bytes,),
-            "typestr": "|u1",
-            "data": (address, True),
-            "version": 3,
-        }
 
 
 class RawArray(FileArray[RawShard]):
@@ -192,26 +134,18 @@ class RawArray(FileArray[RawShard]):
         """Copy ranges, `n_bytes` in all, one after the other."""
         memory, firsts, sizes, _ = ranges
         mean = n_bytes // len(sizes)
-        if mean < SHORT_BYTES:
-            return self._pack_short(ranges, n_bytes, options)
-        out = self._empty(n_bytes, options)
-        source: Any = memory
-        target: Any = _bytes_of(out)
-        copies = plan_copies(firsts, sizes)
-        if mean < UNLOCKED_BYTES:
-            copy_ranges(source.data, target.data, copies)
-        else:
-            options.threads.run(partial(copy_ranges, source, target), copies, n_bytes)
-        return out
-
-    def _pack_short(self, ranges: ByteRanges, n_bytes: int, options: ReadOptions) -> np.ndarray:
-        """The same of ranges that are too short for a step each."""
-        memory, firsts, sizes, _ = ranges
-        width = window_width(sizes, n_bytes // len(sizes))
-        if np.minimum.reduce(sizes) == width:
+        width = window_width(sizes, mean) if mean < SHORT_BYTES else 0
+        if width and np.minimum.reduce(sizes) == width:
             return options.place(self._as_items(gather(memory, firsts, width)))
         out = self._empty(n_bytes, options)
-        scatter(*ranges, width, _bytes_of(out))
+        target = _bytes_of(out)
+        if width:  # too short for a step each
+            scatter(*ranges, width, target)
+        elif mean < UNLOCKED_BYTES:
+            copy_ranges(memory.data, target.data, plan_copies(firsts, sizes))
+        else:
+            work = partial(copy_ranges, memory, target)
+            options.threads.run(work, plan_copies(firsts, sizes), n_bytes)
         return out
 
     def read_chunks(
@@ -266,15 +200,15 @@ class RawArray(FileArray[RawShard]):
     def close_shards(self) -> None:
         """See `FileArray`."""
         super().close_shards()
-        self._maps = Maps({}, self.layout)
+        self._maps = MappedShards({}, self.layout)
 
-    def _maps_with(self, shards: np.ndarray) -> tuple[Maps, np.ndarray]:
+    def _maps_with(self, shards: np.ndarray) -> tuple[MappedShards, np.ndarray]:
         """The maps of at least these shards, and where each of them ends."""
         maps = self._maps
         ends = maps.ends_of(shards)
         if ends is None:
             needed = {number: self.shard(number) for number in np.unique(shards).tolist()}
-            self._maps = maps = Maps(self._shards | needed, self.layout)
+            self._maps = maps = MappedShards(self._shards | needed, self.layout)
             ends = maps.ends[shards]
         return maps, ends
 
@@ -295,7 +229,7 @@ class RawArray(FileArray[RawShard]):
 
     def _read_files(
         self,
-        maps: Maps,
+        maps: MappedShards,
         shards: np.ndarray,
         firsts: np.ndarray,
         sizes: np.ndarray,

@@ -1,7 +1,7 @@
 """The arguments of a read of an array: memory, threads, and when items are needed again."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import NamedTuple
@@ -50,22 +50,25 @@ class Threads:
             work(items)
             return
         runs = iter(_cut(items, RUNS_PER_THREAD * self._n))
-
-        def take_runs() -> None:
-            try:
-                for run in runs:
-                    work(run)
-            finally:
-                deque(runs, maxlen=0)  # after an error: no thread begins another
-
-        others = [self._pool.submit(take_runs) for _ in range(self._n - 1)]
+        others = [self._pool.submit(_take_runs, work, runs) for _ in range(self._n - 1)]
         try:
-            take_runs()
+            for run in runs:
+                work(run)
         finally:
+            deque(runs, maxlen=0)  # after an error: no thread begins another
             begun = [other for other in others if not other.cancel()]
             wait(begun)
         for other in begun:
             other.result()
+
+
+def _take_runs(work: Work, runs: Iterator[list]) -> None:
+    """What each other thread does."""
+    try:
+        for run in runs:
+            work(run)
+    finally:
+        deque(runs, maxlen=0)
 
 
 def _cut(items: list, n: int) -> list[list]:

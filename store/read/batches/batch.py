@@ -15,6 +15,7 @@ from store.format.values import without_bfloat16
 from store.read.batches.data_frames import TableSource, Tabular
 from store.read.batches.summary import column_lines, shape_text
 from store.read.batches.tensors import (
+    Change,
     ColumnValues,
     Ragged,
     as_array,
@@ -288,6 +289,6 @@ def as_numpy(batch: Batch) -> Batch:
     return batch if batch.arrays == "numpy" else _converted(batch, as_array)
 
 
-def _converted(batch: Batch, change: Callable[[Any], Any]) -> Batch:
+def _converted(batch: Batch, change: Change) -> Batch:
     positions = None if batch.positions is None else change(batch.positions)
     return Batch(change(batch.rows), map_columns(batch.columns, change), positions)

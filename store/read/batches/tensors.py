@@ -4,6 +4,7 @@ torch is imported when the first tensor is made; NumPy's numbers of bfloat16 are
 """
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "Change",
     "ColumnValues",
     "Ragged",
     "as_array",
@@ -60,6 +62,9 @@ class Ragged(NamedTuple):
         )
 
 
+Values: TypeAlias = "Tensor | np.ndarray"
+Change: TypeAlias = Callable[[Any], Any]
+"""Makes a tensor, or an array, of what stands for one."""
 ColumnValues: TypeAlias = "Ragged | Tensor | list[str]"
 """What a batch holds of a column: ragged, fixed, or texts."""
 
@@ -79,13 +84,13 @@ def check_arrays(arrays: str) -> None:
             import torch  # noqa: F401
 
 
-def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+def map_columns(columns: Mapping[str, ColumnValues], change: Change) -> dict[str, ColumnValues]:
     """The columns with every tensor, or what stands for one, changed; texts stay.
 
     Offsets that columns share change once, and stay shared.
     """
-    offsets: dict[int, Any] = {}
-    mapped: dict[str, Any] = {}
+    offsets: dict[int, Tensor] = {}
+    mapped: dict[str, ColumnValues] = {}
     for name, values in columns.items():
         if isinstance(values, list):
             mapped[name] = values
@@ -117,7 +122,7 @@ def as_tensor(array: np.ndarray) -> "Tensor":
     return torch.from_numpy(array)
 
 
-def as_array(values: Any) -> np.ndarray:
+def as_array(values: "Values") -> np.ndarray:
     if isinstance(values, np.ndarray):
         return values
     tensor = values.detach().cpu()
@@ -126,11 +131,11 @@ def as_array(values: Any) -> np.ndarray:
     return as_numbers(bits.numpy(), dtype)
 
 
-def dtype_name(values: Any) -> str:
+def dtype_name(values: "Values") -> str:
     return str(values.dtype).removeprefix("torch.")
 
 
-def namespace_of(values: Any) -> Any:
+def namespace_of(values: "Values | None") -> ModuleType:
     """The library of an array, numpy or torch, by whose names for the same functions it is used."""
     if values is None or isinstance(values, np.ndarray | np.generic):
         return np

@@ -19,7 +19,7 @@ import numpy as np
 
 from store.errors import SchemaError, closest
 from store.read.filters.polygons import inside_polygon, parse_polygon
-from store.read.filters.row_values import NOTED, SingleValues
+from store.read.filters.single_values import NOTED, SingleValues
 
 __all__ = ["MAX_LENGTH", "Words", "filter_rows", "parse_filter", "words_of"]
 

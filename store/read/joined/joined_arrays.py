@@ -7,7 +7,6 @@ each store reads its own items. Small ones are held in memory.
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import cast
 
 import numpy as np
 
@@ -15,15 +14,11 @@ from store.errors import DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.segments import Segments
 from store.read.arrays.array import Array
-from store.read.arrays.chunk_cache import ChunkCache
-from store.read.arrays.compressed_array import CompressedArray
 from store.read.arrays.item_location import Located
-from store.read.arrays.raw_array import RawArray
 from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.arrays.shard import CompressedShard, RawShard
-from store.read.directory import StoreDirectory
 
-__all__ = ["HeldArray", "LinkedCompressed", "LinkedRaw", "RoutedArray"]
+__all__ = ["HeldArray", "LinkedShards", "RoutedArray"]
 
 
 class HeldArray(Array):
@@ -62,53 +57,22 @@ class HeldArray(Array):
         return True
 
 
-class _Shards:
-    """The shards of several arrays, numbered through."""
+class LinkedShards:
+    """The shards of arrays of equal layouts, numbered through: those of one array of segments."""
 
-    def __init__(self, parts: Sequence[Array]) -> None:
+    def __init__(self, array: StoredArray, parts: Sequence[Array]) -> None:
+        self._array = array
         self._parts = parts
         counts = [part.array.n_shards for part in parts]
         self._firsts = list(accumulate(counts, initial=0))
 
-    def open(self, number: int, items: tuple[int, int]) -> RawShard | CompressedShard:
-        """A shard; `items` are those that it has in the joined array, for errors."""
+    def open(self, number: int) -> RawShard | CompressedShard:
+        """A shard; errors name items of the joined array."""
         i = bisect_right(self._firsts, number, hi=len(self._parts)) - 1
         try:
             return self._parts[i].shard(number - self._firsts[i])
         except DamagedItemsError as error:
-            raise DamagedItemsError(str(error), items) from error
-
-
-class LinkedRaw(RawArray):
-    """Uncompressed arrays of several stores, as one of segments."""
-
-    def __init__(
-        self, directory: StoreDirectory, array: StoredArray, max_maps: int, parts: Sequence[Array]
-    ) -> None:
-        super().__init__(directory, array, max_maps, None)
-        self._of_parts = _Shards(parts)
-
-    def _open_shard(self, number: int) -> RawShard:
-        return cast("RawShard", self._of_parts.open(number, self.array.items_of_shard(number)))
-
-
-class LinkedCompressed(CompressedArray):
-    """Compressed arrays of several stores, as one of segments."""
-
-    def __init__(
-        self,
-        directory: StoreDirectory,
-        array: StoredArray,
-        max_maps: int,
-        cache: ChunkCache,
-        parts: Sequence[Array],
-    ) -> None:
-        super().__init__(directory, array, max_maps, None, cache)
-        self._of_parts = _Shards(parts)
-
-    def _open_shard(self, number: int) -> CompressedShard:
-        items = self.array.items_of_shard(number)
-        return cast("CompressedShard", self._of_parts.open(number, items))
+            raise DamagedItemsError(str(error), self._array.items_of_shard(number)) from error
 
 
 class RoutedArray(Array):

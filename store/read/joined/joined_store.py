@@ -24,7 +24,7 @@ from store.format.schema import TRACE_ID, Schema
 from store.read.arrays.array import Array
 from store.read.arrays.chunk_cache import ChunkCache
 from store.read.directory import StoreDirectory
-from store.read.joined.joined_arrays import HeldArray, LinkedCompressed, LinkedRaw, RoutedArray
+from store.read.joined.joined_arrays import HeldArray, LinkedShards, RoutedArray
 from store.read.joined.joined_ids import (
     JoinedIds,
     id_prefixes,
@@ -174,9 +174,7 @@ class JoinedSource(LocalSource):
         parts = [store.reader.column(name) for store in stores]
         if name not in self._linked or not parts:
             return RoutedArray(array, parts)
-        if array.layout.codec is None:
-            return LinkedRaw(self.directory, array, max_maps, parts)
-        return LinkedCompressed(self.directory, array, max_maps, cache, parts)
+        return self.open_files(array, cache, max_maps, None, LinkedShards(array, parts).open)
 
     def _offsets(self, axis: str) -> np.ndarray:
         parts = [store.reader.offsets(axis).read_checked() for store in self.stores]

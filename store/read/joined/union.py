@@ -155,7 +155,7 @@ def _records(store: TraceStore, key: str) -> bool:
     return all(key in as_compared(origin) for origin in origins_of(store.provenance))
 
 
-def joined_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
+def joined_provenance(stores: Sequence[TraceStore]) -> dict[str, object]:
     """The provenance of all stores, and the highest of their attention thresholds.
 
     What they have in common is there once.
@@ -166,7 +166,7 @@ def joined_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
         values = (store.uuid, store.generation, store.manifest.checksum, len(store))
         records.append(dict(zip(own, values, strict=True)) | store.provenance)
     common, rests = share_equal(records, own)
-    merged: dict[str, Any] = {"source": "merge", PARTS: rests, COMMON: common}
+    merged: dict[str, object] = {"source": "merge", PARTS: rests, COMMON: common}
     thresholds = [store.provenance.get("attn_threshold") or 0.0 for store in stores]
     if any(thresholds):
         merged["attn_threshold"] = max(thresholds)
