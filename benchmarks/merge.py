@@ -20,7 +20,7 @@ from benchmarks.data import make_store, ragged_rows
 from benchmarks.harness import Epoch, alternate, parser, run
 from benchmarks.tables import GB, finish, median_ratio
 from store import Column, TraceLoader, TraceStore
-from store.read.joined import Stores
+from store.read.joined.joined_store import Stores
 from store.transform.merge import merge_stores
 
 SHARD_PER_PART = 1.02  # so that both stores have as many shards, as those of large parts have

@@ -34,7 +34,7 @@ from benchmarks.peers import lance_copy, litdata_copy
 from benchmarks.program import fail, installed, needs_extra
 from benchmarks.tables import finish, ratio_to, ratios
 from store import TraceStore
-from store.read.row_location import locate
+from store.read.arrays.item_location import locate
 
 BUCKET = "traces"
 SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (*MEGABYTE_ROWS, 16)}

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from store.feed.sampler import GlobalShuffleSampler
     from store.feed.token_loader import TokenLoader
     from store.format.schema import Column, Schema
-    from store.read.batch import Batch, Ragged, Row
+    from store.read.batches.batch import Batch, Row
+    from store.read.batches.tensors import Ragged
     from store.read.plan import RowRanges
     from store.read.store import TraceStore
     from store.read.trace import Trace
@@ -63,11 +64,11 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Batch": "store.read.batch",
+    "Batch": "store.read.batches.batch",
     "Column": "store.format.schema",
     "GlobalShuffleSampler": "store.feed.sampler",
-    "Ragged": "store.read.batch",
-    "Row": "store.read.batch",
+    "Ragged": "store.read.batches.tensors",
+    "Row": "store.read.batches.batch",
     "RowRanges": "store.read.plan",
     "Schema": "store.format.schema",
     "StoreWriter": "store.write.writer",

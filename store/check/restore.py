@@ -17,7 +17,7 @@ from store.check.report import Problem, array_of
 from store.errors import CorruptError
 from store.format.contents import WORKING_DIR, StoredArray, checked_arrays
 from store.format.manifest import Manifest
-from store.read.array import Array
+from store.read.arrays.array import Array
 from store.read.store import TraceStore
 from store.reports import count
 from store.traces.origin import PARTS

@@ -24,8 +24,8 @@ from store.format.contents import (
     run_name,
 )
 from store.format.ids import hash_ids, hashes_by_row
+from store.read.arrays.shard import RESTORE
 from store.read.id_table import check_run
-from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.system import CHECK_THREADS
 from store.write.lock import has_writer

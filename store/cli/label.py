@@ -14,10 +14,10 @@ from store.labels.answer_scores import SCORE_THRESHOLD
 from store.labels.grading import Grader, check_judge
 from store.labels.report import one_class_warning, rule_table, verdict_lines
 from store.labels.rule import ScoreTable
-from store.read.notes import notes_path, read_notes
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids, say
 from store.traces.label_keys import LABEL_NAMES_KEY
+from store.traces.notes import notes_path, read_notes
 from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 

@@ -10,9 +10,9 @@ from store.cli.command import Command, argument, option
 from store.cli.merge import check_new_space
 from store.cli.progress import Progress
 from store.errors import SchemaError
-from store.read.notes import notes_path, tagged
 from store.read.store import TraceStore
 from store.reports import count, say
+from store.traces.notes import notes_path, tagged
 from store.traces.question_split import SPLITS
 from store.transform.subset import (
     read_ids,

@@ -11,7 +11,7 @@ from store.cli.arguments import path
 from store.cli.command import Command, argument, flag, option
 from store.errors import SchemaError
 from store.extras import needs_extra
-from store.read.filters import parse_filter, words_of
+from store.read.filters.filter import parse_filter, words_of
 from store.reports import count, say
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map  # documented as extensible
 
 from store.feed.worker_memory import worker_arena
-from store.read.batch import Batch, Row
-from store.read.joined import Stores, open_joined
+from store.read.arrays.read_options import ReadOptions
+from store.read.batches.batch import Batch, Row
+from store.read.joined.joined_store import Stores, open_joined
 from store.read.plan import Select
-from store.read.read_options import ReadOptions
 from store.read.row_keys import ManyRows, Rows, is_many
 
 __all__ = ["TraceDataset"]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from store.errors import StoreError
-from store.read.batch import Batch, Ragged
+from store.read.batches.batch import Batch
+from store.read.batches.tensors import Ragged
 
 __all__ = ["DeviceCopies", "cuda_device"]
 

@@ -7,6 +7,7 @@ never which rows it holds nor the order of delivery.
 import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,15 +25,15 @@ from store.feed.page_cache import is_kept
 from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
-from store.read.batch import Batch
-from store.read.file_reads import FileReads
+from store.read.arrays.file_reads import FileReads
+from store.read.arrays.read_options import ReadOptions, Schedule, Threads
+from store.read.batches.batch import Batch
 from store.read.plan import ReadPlan
-from store.read.read_options import ReadOptions, Schedule, Threads
 from store.read.row_location import LocatedRows
 from store.read.store import TraceStore
 from store.system import copy_threads
 
-__all__ = ["EpochReads"]
+__all__ = ["BatchReader", "EpochReads"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
 MAX_COLD = 8  # batches that are read ahead from files
@@ -74,6 +75,9 @@ class LocatedBatches:
         return self.store.reader.locate(self.plan, self.batches.rows_of(first, stop), size)
 
 
+BatchReader = Callable[[LocatedRows, ReadOptions], Batch]
+
+
 class Loader(Protocol):
     """What the reads of an epoch ask of a loader of rows or tokens."""
 
@@ -84,7 +88,9 @@ class Loader(Protocol):
 
     def unread(self, rows: np.ndarray) -> np.ndarray: ...
 
-    def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch: ...
+    def batch_reader(self) -> BatchReader: ...
+
+    def count_seconds(self, seconds: float) -> None: ...
 
 
 class EpochReads:
@@ -114,6 +120,7 @@ class EpochReads:
         self.times = times
         self.most_bytes = most_bytes
         self.rows = store.reader
+        self.read_batch = loader.batch_reader()
         self.located = LocatedBatches(store, plan, batches)
         self.readahead = Readahead(
             store, plan, batches, loader.prefetch_bytes, loader.unread, schedule
@@ -173,7 +180,10 @@ class EpochReads:
             return self._read_together(window)
         files = self.files if self._is_cold(window) else None
         located = self.located[window.start]
-        batch = self.loader.read_located(located, self._timed(self.options, window.start, files))
+        options = self._timed(self.options, window.start, files)
+        began = time.perf_counter()
+        batch = self.read_batch(located, options)
+        self.loader.count_seconds(time.perf_counter() - began)
         return iter([self._pin(batch)])
 
     def _read_together(self, window: range) -> Iterator[Batch]:
@@ -184,7 +194,9 @@ class EpochReads:
             located = self.rows.locate_batch(self.plan, rows)
             if self.rows.n_bytes(self.plan, located) <= self.most_bytes:
                 options = self._timed(self.together, window.start)
-                whole = self.loader.read_located(located, options)
+                began = time.perf_counter()
+                whole = self.read_batch(located, options)
+                self.loader.count_seconds(time.perf_counter() - began)
                 visits = [batches.first_visit(i) for i in (*window, window.stop)]
                 cuts = [visit - visits[0] for visit in visits]
                 return map(self._pin, cut_batches(whole, cuts, self.options))

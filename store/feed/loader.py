@@ -12,13 +12,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store.feed.epoch_reads import EpochReads
+from store.feed.epoch_reads import BatchReader, EpochReads
 from store.feed.order import (
     MAX_EPOCH,
     ORDER,
@@ -30,7 +30,7 @@ from store.feed.order import (
 )
 from store.feed.page_cache import kept_fraction
 from store.feed.prefetch import expected_fetches, fetched_row_bytes, row_bytes
-from store.feed.shares import EpochShares, Shares
+from store.feed.shares import EpochShares, Shares, Weights, read_weights
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
     MOST_SHARED_BYTES,
@@ -40,11 +40,11 @@ from store.feed.windows import (
 )
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.batch import Batch, as_torch, check_arrays
-from store.read.joined import Stores, Weights, open_joined, read_weights, row_cuts
+from store.read.arrays.read_options import Schedule
+from store.read.batches.batch import Batch
+from store.read.batches.tensors import check_arrays
+from store.read.joined.joined_store import Stores, open_joined, row_cuts
 from store.read.plan import ReadPlan, Select
-from store.read.read_options import ReadOptions, Schedule
-from store.read.row_location import LocatedRows
 from store.read.store import Rows, TraceStore
 from store.reports import size_text
 
@@ -436,21 +436,23 @@ class Loader:
     def unread(self, rows: np.ndarray) -> np.ndarray:
         """Those of some rows, int64 `(n,)`, that are read from files: all of them.
 
-        A subclass that keeps rows in memory leaves those out here and adds them in `read_located`.
+        A subclass that keeps rows in memory leaves those out here and adds them in `batch_reader`.
         """
         return rows
 
-    def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch:
-        """Read the rows of a batch, or of a window of several that is cut into batches afterwards.
+    def batch_reader(self) -> BatchReader:
+        """What reads the rows of a batch, or of a window of several that is cut into batches
+        afterwards.
 
-        Called in any of the threads. A subclass may change it, if what it gives of a row does not
-        depend on the other rows.
+        It is called in any of the threads. A subclass may return another, if what that gives of a
+        row does not depend on the other rows.
         """
-        start = time.perf_counter()
-        batch = self.store.reader.read(self._plan, located, options)
-        thread = threading.get_ident()  # each has a sum of its own, which needs no lock
-        self._read_s[thread] = self._read_s.get(thread, 0.0) + time.perf_counter() - start
-        return batch if self.arrays == "numpy" else as_torch(batch)
+        return partial(self.store.reader.read, self._plan, arrays=self.arrays)
+
+    def count_seconds(self, seconds: float) -> None:
+        """Add to the time of reading; each thread has a sum of its own, which needs no lock."""
+        thread = threading.get_ident()
+        self._read_s[thread] = self._read_s.get(thread, 0.0) + seconds
 
     @cached_property
     def _kept_fraction(self) -> float:

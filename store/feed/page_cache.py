@@ -7,7 +7,7 @@ read through the page cache, the same in each epoch, and the others past it.
 
 from zlib import crc32
 
-from store.read.mapped_file import MappedFile
+from store.read.arrays.mapped_file import MappedFile
 
 __all__ = ["is_kept", "kept_fraction"]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
+from store.read.arrays.read_options import UNKNOWN, Schedule
 from store.read.plan import ColumnPart, ReadPlan
-from store.read.read_options import UNKNOWN, Schedule
 from store.read.store import TraceStore
 
 __all__ = ["Readahead", "expected_fetches", "fetched_row_bytes", "row_bytes"]

@@ -8,8 +8,8 @@ from typing import Any
 from torch.utils.data import DistributedSampler
 
 from store.feed.order import ORDER, EpochOrder, check_progress, current_rank
-from store.feed.shares import Shares
-from store.read.joined import Weights, read_weights, row_cuts
+from store.feed.shares import Shares, Weights, read_weights
+from store.read.joined.joined_store import row_cuts
 from store.read.store import TraceStore
 
 __all__ = ["GlobalShuffleSampler"]

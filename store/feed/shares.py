@@ -6,14 +6,55 @@ arithmetic as in `order.py`, and as little memory: `docs/format.md` (section 15)
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
 
 from store.feed.order import ROUNDS, keyed_rows
+from store.read.joined.joined_ids import places_of_name, store_names
+from store.read.joined.joined_store import parts_of
+from store.read.store import TraceStore
 
-__all__ = ["EpochShares", "Shares"]
+__all__ = ["EpochShares", "Shares", "Weights", "read_weights"]
+
+Weights = Mapping[str, float] | Sequence[float]
+"""A number above 0 of each store, in their order, or by their names: those that ids begin with
+where two stores share one, or as many other last parts of their paths as tell them apart."""
+
+
+def read_weights(store: TraceStore, weights: Weights) -> list[float]:
+    """The weight of each store of `open_joined`.
+
+    Raises ValueError unless each store has one weight, a finite number above 0.
+    """
+    places = [part.location.rstrip("/") for part in parts_of(store)]
+    if isinstance(weights, Mapping):
+        weights = _in_order(places, weights)
+    if len(weights) != len(places):
+        raise ValueError(f"weights: expected {len(places)}, one a store, found {len(weights)}")
+    for place, weight in zip(places, weights, strict=True):
+        if not (isinstance(weight, Real) and 0 < weight < math.inf):
+            raise ValueError(f"weights: expected a number above 0 for {place}, found {weight!r}")
+    return list(map(float, weights))
+
+
+def _in_order(places: list[str], weights: Mapping[str, float]) -> list[float]:
+    """Weights by name in the order of the stores."""
+    owners = {}
+    for name in weights:
+        of_name = places_of_name(places, name)
+        if len(of_name) != 1 or of_name[0] in owners:
+            raise ValueError(
+                f"weights: expected names that mean one of {', '.join(store_names(places))} each, "
+                f"found {name!r}; give whole paths, or a list of weights"
+            )
+        owners[of_name[0]] = weights[name]
+    missing = [place for i, place in enumerate(places) if i not in owners]
+    if missing:
+        raise ValueError(f"weights: expected one of each store, found none of {missing[0]}")
+    return [owners[i] for i in range(len(places))]
 
 
 class Shares:

@@ -11,10 +11,11 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError
 from store.feed.loader import Loader, Visited
 from store.feed.order import BlockOrder, EpochOrder
+from store.feed.shares import Weights
 from store.format.ranges import packed_offsets
 from store.format.values import is_integer
-from store.read.batch import as_numbers
-from store.read.joined import Stores, Weights
+from store.read.batches.tensors import as_numbers
+from store.read.joined.joined_store import Stores
 from store.read.plan import (
     ReadPlan,
     RowRanges,

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from store.read.row_location import NextUse
+from store.read.arrays.item_location import NextUse
 
 __all__ = ["VisitTimes"]
 

@@ -17,16 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from store.feed.prefetch import row_bytes
-from store.read.batch import (
-    Batch,
-    ColumnValues,
-    Ragged,
-    as_numpy,
-    as_torch,
-    ragged_arrays,
-)
+from store.read.arrays.read_options import ReadOptions
+from store.read.batches.batch import Batch, as_numpy, as_torch
+from store.read.batches.tensors import ColumnValues, Ragged, ragged_arrays
 from store.read.plan import ReadPlan
-from store.read.read_options import ReadOptions
 from store.read.store import TraceStore
 
 __all__ = [

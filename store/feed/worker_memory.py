@@ -29,8 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from store.read.batch import Batch, map_columns
-from store.read.buffers import HUGE_PAGE, SMALL_BYTES, block_bytes
+from store.read.arrays.buffers import HUGE_PAGE, SMALL_BYTES, block_bytes
+from store.read.batches.batch import Batch
+from store.read.batches.tensors import map_columns
 from store.system import use_huge_pages
 
 __all__ = ["worker_arena"]

@@ -1,11 +1,11 @@
-"""Writes what somebody notes about a trace into the file that `store.read.notes` reads."""
+"""Writes what somebody notes about a trace into the file that `store.traces.notes` reads."""
 
 import csv
 import fcntl
 from pathlib import Path
 
 from store.errors import FormatError
-from store.read.notes import LABELS, read_lines, tidy
+from store.traces.notes import LABELS, read_lines, tidy
 from store.write.files import opened, replacing
 
 __all__ = ["write_note"]

@@ -20,8 +20,8 @@ from store.labels.backup import Backup, read_backup, write_backup
 from store.labels.grading import LABEL_OF_RULE, label_column_name
 from store.labels.report import LabelCounts
 from store.labels.rule import UNLABELLED, Labels, ScoreTable
+from store.read.questions import QUESTION_ID, read_texts
 from store.read.store import TraceStore
-from store.read.whole_columns import QUESTION_ID, read_texts
 from store.reports import first_ids
 from store.traces.label_keys import LABEL_KEYS, LABEL_NAMES_KEY, LABEL_RULES_KEY, LABELS_BEFORE
 from store.write.writer import StoreWriter

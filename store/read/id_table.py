@@ -1,6 +1,7 @@
 """The id table on disk: its runs, mapped and checked; `ids.py` knows what is in them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 from crc32c import crc32c
@@ -9,10 +10,12 @@ from store.errors import CorruptError
 from store.format.contents import run_arrays, run_name
 from store.format.ids import Run, rows_of_hashes, rows_with_hash
 from store.format.manifest import Manifest, read_manifest
-from store.read.shard import RESTORE
+from store.read.arrays.shard import RESTORE
 from store.read.source import LocalSource
 
 __all__ = ["IdTable", "check_run"]
+
+Found = TypeVar("Found")
 
 
 class IdTable:
@@ -41,13 +44,7 @@ class IdTable:
 
     def hashes(self) -> list[np.ndarray]:
         """The hashes of each run: uint64, ascending; with those of rows committed since."""
-        tried = self.manifest
-        try:
-            return [self.run(run)[0] for run in tried.runs]
-        except CorruptError:
-            if not self.follow_merges(tried):
-                raise
-        return self.hashes()
+        return self.following(lambda: [self.run(run)[0] for run in self.manifest.runs])
 
     def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
         """Rows whose id has this hash, almost always none or one."""
@@ -69,7 +66,17 @@ class IdTable:
             found[places] = rows[rows >= 0]
         return found
 
-    def follow_merges(self, tried: Manifest) -> bool:
+    def following(self, look: Callable[[], Found]) -> Found:
+        """What is looked up in the runs; again, if a commit has merged them meanwhile."""
+        while True:
+            tried = self.manifest
+            try:
+                return look()
+            except CorruptError:
+                if not self._follow_merges(tried):
+                    raise
+
+    def _follow_merges(self, tried: Manifest) -> bool:
         """After a commit merged runs: take the new ones, which hold our ids as well.
 
         False if the runs are those of the manifest that was tried, or of another store.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -112,7 +112,7 @@ def plan_read(
     columns: Sequence[str] | None,
     select: Select | None,
     where: str,
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, object] | None = None,
 ) -> ReadPlan:
     """The plan of a read; see `TraceStore.read` for the arguments and errors.
 
@@ -139,7 +139,7 @@ def plan_read(
 
 
 def _part(
-    schema: Schema, name: str, select: dict[str, AxisPart], provenance: Mapping[str, Any]
+    schema: Schema, name: str, select: dict[str, AxisPart], provenance: Mapping[str, object]
 ) -> ColumnPart:
     column = schema.stored[name]
     where = f"column {name!r}"

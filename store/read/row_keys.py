@@ -1,9 +1,12 @@
 """What a caller names rows by: numbers, a slice, or trace ids -> row numbers."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["ManyRows", "Rows", "is_many", "row_numbers"]
 
@@ -14,9 +17,11 @@ ManyRows = list[int] | list[str] | np.ndarray | slice
 """The same as a key between brackets, where a string is one id."""
 
 
-def is_many(key: Any) -> bool:
+def is_many(key: "ArrayLike | slice") -> TypeGuard[ManyRows]:
     """Whether a key names rows, as a slice, a list or a mask does, and not one row."""
-    return isinstance(key, slice) or (not isinstance(key, str | tuple) and np.ndim(key) > 0)
+    if isinstance(key, slice):
+        return True
+    return not isinstance(key, str | tuple) and np.ndim(key) > 0
 
 
 def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: str) -> np.ndarray:

@@ -1,186 +1,24 @@
-"""Where rows lie: rows -> ranges of items -> ranges of places -> shards and chunks.
+"""Where rows lie: rows -> the items that offsets say they have -> places in shards.
 
-Offsets say which items a row of a ragged column has. An array of several segments has its items at
-other places than their numbers say (`store.format.segments`); shards and chunks are counted in
-places. Nothing here reads but the offsets, which are checked before they are used.
+`store.read.arrays.item_location` goes from items to shards and chunks. Nothing here reads but the
+offsets, which are checked before they are used.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from store.errors import CorruptError
-from store.format.contents import StoredArray
-from store.format.layout import ArrayLayout
-from store.format.ranges import cut_ranges, join_ranges, packed_offsets
-from store.format.segments import Segments
-from store.read.plan import Span
-from store.read.shard import RESTORE
+from store.format.ranges import packed_offsets
+from store.read.arrays.array import Array
+from store.read.arrays.item_location import Located, NextUse, locate, pairs
+from store.read.arrays.shard import RESTORE
+from store.read.plan import ReadPlan, Span, slice_ranges
 from store.read.token_choice import FoundTokens
 
-__all__ = [
-    "ChunkParts",
-    "Located",
-    "LocatedRows",
-    "NextUse",
-    "Numbers",
-    "Offsets",
-    "Part",
-    "Piece",
-    "locate",
-    "next_use_of_places",
-    "pairs",
-    "plan_parts",
-    "plan_pieces",
-]
-
-NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(i, first, last) -> when any of the items `first` to `last` is needed again after the i-th range
-of this read; all `(n,)`."""
-
-
-class Located(NamedTuple):
-    """The ranges of places that one read copies, int64 `(n,)`, and the shard of each, where every
-    range lies in one; None: not known."""
-
-    starts: np.ndarray
-    stops: np.ndarray
-    shards: np.ndarray | None = None
-
-
-class ChunkParts(NamedTuple):
-    """The ranges of places that one read copies, cut where a chunk ends: chunks, counted through
-    all shards, and starts and stops inside them; int64 `(n,)`."""
-
-    chunks: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-
-    @classmethod
-    def of_places(cls, layout: ArrayLayout, starts: np.ndarray, stops: np.ndarray) -> "ChunkParts":
-        """The parts of ranges of places, in their order; empty ones vanish."""
-        is_filled = stops > starts
-        if not is_filled.all():
-            starts, stops = starts[is_filled], stops[is_filled]
-        _, starts, stops, chunks = cut_ranges(starts, stops, layout.chunk_items)
-        bases = chunks * layout.chunk_items
-        return cls(chunks, starts - bases, stops - bases)
-
-
-class LocatedRows(NamedTuple):
-    """The rows of one batch, int64 `(n_rows,)`; the offsets of each ragged span in the packed
-    batch, int64 `(n_rows + 1,)`; and what the array of each ragged column reads.
-
-    A batch of `tokens` has the row of each of them, and no offsets of their axis."""
-
-    rows: np.ndarray
-    offsets: dict[Span, np.ndarray]
-    places: dict[str, Located]
-    tokens: FoundTokens | None = None
-
-
-def locate(
-    array: StoredArray, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
-) -> list[Located]:
-    """Where the items of several reads are, found at once; of a raw array, cut where a shard ends.
-
-    Starts and stops are the item ranges of all reads, int64 `(n,)`; the i-th read has those from
-    `cuts[i]` to `cuts[i + 1]`, int64 `(n_reads + 1,)`.
-    """
-    if array.segments is not None:
-        split = array.segments.split
-        places = split(starts, stops)
-        if len(places[0]) != len(starts):  # a range crosses a border, which no row does
-            counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
-            cuts = np.cumsum([0, *counts])
-        starts, stops = places
-    layout = array.layout
-    # chunks of a compressed array are looked up one by one: its ranges stay whole
-    if layout.codec is not None:
-        return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
-    owners, starts, stops, shards = cut_ranges(starts, stops, layout.shard_items)
-    if owners is not None:
-        cuts = owners.searchsorted(cuts)
-    return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
-
-
-class Piece(NamedTuple):
-    """Items `start:stop` of shard `shard`, which go to items `out:` of the packed batch."""
-
-    shard: int
-    start: int
-    stop: int
-    out: int
-
-
-def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list[Piece]:
-    """The pieces that, copied in turn, put the ranges `starts:stops` one after the other.
-
-    Ranges that touch are joined, empty ones vanish, and a range is cut where a shard ends. `starts`
-    and `stops` are int64 `(n,)`, items of the whole array, `starts <= stops`.
-    """
-    starts, stops = join_ranges(starts, stops)
-    _, starts, stops, shards = cut_ranges(starts, stops, shard_items)
-    bases = shards * shard_items
-    fields = (shards, starts - bases, stops - bases, packed_offsets(starts, stops)[:-1])
-    return list(map(Piece, *(field.tolist() for field in fields)))
-
-
-Part = tuple[int, int, int, int]
-"""(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
-`at:` of the packed batch."""
-
-
-def plan_parts(starts: list[int], stops: list[int], chunk_items: int) -> dict[int, list[Part]]:
-    """What ranges of items, which follow each other in the packed batch, need of each chunk.
-
-    It is a plain loop: for one row, which a page or a script waits for, NumPy's calls cost five
-    times as much, and for many the decoding costs more.
-    """
-    parts: dict[int, list[Part]] = {}
-    at = 0
-    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-        while start < stop:
-            chunk, inside = divmod(start, chunk_items)
-            n_items = min(stop - start, chunk_items - inside)
-            parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
-            start += n_items
-            at += n_items
-    return parts
-
-
-def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:
-    return pairwise(cuts.tolist())
-
-
-def next_use_of_places(
-    segments: Segments | None, starts: np.ndarray, next_use: NextUse | None
-) -> NextUse | None:
-    """When places are needed again, of when items are; `starts` begin the ranges of places."""
-    if next_use is None or segments is None:
-        return next_use
-    numbers = segments.of_places(starts)
-    shifts = segments.shifts[numbers]
-    last_items = segments.stops[numbers] - 1
-
-    def of_places(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        last_of_chunk = np.minimum(last - shifts[i], last_items[i])
-        return next_use(i, first - shifts[i], last_of_chunk)
-
-    return of_places
-
-
-class Numbers(Protocol):
-    """An array of numbers, as `store.read.array.Array` reads them."""
-
-    n_items: int
-
-    def read(self, start: int, stop: int) -> np.ndarray: ...
-
-    def take(self, positions: np.ndarray) -> np.ndarray: ...
+__all__ = ["FoundRows", "LocatedRows", "Offsets", "find_rows", "locate_rows"]
 
 
 @dataclass(eq=False)
@@ -189,7 +27,7 @@ class Offsets:
     Offsets beyond the committed items, `n_items`, are damaged."""
 
     axis: str
-    array: Numbers
+    array: Array
     n_items: int
 
     def read(self) -> np.ndarray:
@@ -264,3 +102,77 @@ class Offsets:
         return CorruptError(
             f"axis {self.axis!r}, row {row}: expected offsets that never fall; {RESTORE}"
         )
+
+
+class FoundRows(NamedTuple):
+    """The rows that are read, int64 `(n,)`: those asked for, or those of the tokens of these
+    numbers; the tokens; and on each span the item ranges, starts and stops, int64 `(n,)`."""
+
+    rows: np.ndarray
+    tokens: FoundTokens | None
+    ranges: dict[Span, tuple[np.ndarray, np.ndarray]]
+
+
+def find_rows(plan: ReadPlan, rows: np.ndarray, offsets_of: Callable[[str], Offsets]) -> FoundRows:
+    """Find the items of rows, or of tokens; raises CorruptError if offsets are damaged."""
+    tokens = None if plan.tokens is None else plan.tokens.find(rows)
+    rows = rows if tokens is None else tokens.rows
+    ranges: dict[Span, tuple[np.ndarray, np.ndarray]] = {}
+    for span in plan.spans:
+        if span.axis is None:
+            ranges[span] = rows, rows + 1
+        elif tokens is not None and plan.is_of_tokens(span):
+            ranges[span] = tokens.items, tokens.items + 1
+        else:
+            starts, stops = offsets_of(span.axis).item_ranges(rows)
+            ranges[span] = slice_ranges(starts, stops, span, rows)
+    return FoundRows(rows, tokens, ranges)
+
+
+class LocatedRows(NamedTuple):
+    """The rows of one batch, int64 `(n_rows,)`; the offsets of each ragged span in the packed
+    batch, int64 `(n_rows + 1,)`; and what the array of each ragged column reads.
+
+    A batch of `tokens` has the row of each of them, and no offsets of their axis."""
+
+    rows: np.ndarray
+    offsets: dict[Span, np.ndarray]
+    places: dict[str, Located]
+    tokens: FoundTokens | None = None
+
+
+def locate_rows(
+    plan: ReadPlan,
+    rows: np.ndarray,
+    batch_size: int,
+    offsets_of: Callable[[str], Offsets],
+    array_of: Callable[[str], Array],
+) -> list[LocatedRows]:
+    """Find where the rows of several batches are, at once: Python's part of a read, which for a
+    small batch takes as long as copying it, is then paid once for all of them.
+
+    A batch has `batch_size` rows, but for the last one. Raises CorruptError if the offsets of one
+    of these rows are damaged.
+    """
+    n_batches = max(1, -(-len(rows) // batch_size))
+    cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
+    rows, tokens, ranges = find_rows(plan, rows, offsets_of)
+    offsets = {
+        span: packed_offsets(*bounds)
+        for span, bounds in ranges.items()
+        if span.axis is not None and not plan.is_of_tokens(span)
+    }
+    places = {
+        part.name: locate(array_of(part.name).array, *ranges[part.span], cuts)
+        for part in plan.parts
+        if part.span in offsets
+    }
+    return [
+        LocatedRows(
+            rows[a:b].copy(),  # the tensor over it is kept, and all rows with it
+            {span: all_of[a : b + 1] - all_of[a] for span, all_of in offsets.items()},
+            {name: located[i] for name, located in places.items()},
+            None if tokens is None else FoundTokens(*(part[a:b].copy() for part in tokens)),
+        )
+        for i, (a, b) in enumerate(pairs(cuts))
+    ]

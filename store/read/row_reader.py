@@ -7,6 +7,7 @@ through the kernel, never this object's state.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,19 +16,18 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
-from store.format.ranges import packed_offsets
 from store.format.schema import Schema
 from store.format.values import decode_texts
-from store.read.array import Array
-from store.read.batch import Batch, ColumnValues, as_numbers, as_tensor, ragged_arrays
-from store.read.buffers import MOST_BYTES, BufferPool
-from store.read.chunk_cache import ChunkCache
+from store.read.arrays.array import Array
+from store.read.arrays.buffers import MOST_BYTES, BufferPool
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.read_options import UNKNOWN, ReadOptions, Schedule
+from store.read.batches.batch import Batch, as_torch
+from store.read.batches.tensors import ColumnValues, as_numbers, as_tensor, ragged_arrays
 from store.read.id_table import IdTable
-from store.read.plan import ColumnPart, ReadPlan, Span, slice_ranges
-from store.read.read_options import UNKNOWN, ReadOptions, Schedule
-from store.read.row_location import LocatedRows, Offsets, locate, pairs
+from store.read.plan import ColumnPart, ReadPlan
+from store.read.row_location import LocatedRows, Offsets, find_rows, locate_rows
 from store.read.source import LocalSource
-from store.read.token_choice import FoundTokens
 
 if TYPE_CHECKING:
     import torch
@@ -97,83 +97,44 @@ class RowReader:
         return self._arrays.setdefault(key, opened)
 
     def locate(self, plan: ReadPlan, rows: np.ndarray, batch_size: int) -> list[LocatedRows]:
-        """Find where the rows of several batches are, at once: Python's part of a read, which for a
-        small batch takes as long as copying it, is then paid once for all of them.
-
-        A batch has `batch_size` rows, but for the last one. Raises CorruptError if the offsets of
-        one of these rows are damaged.
-        """
-        n_batches = max(1, -(-len(rows) // batch_size))
-        cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
-        rows, tokens, ranges = self._find(plan, rows)
-        offsets = {
-            span: packed_offsets(*bounds)
-            for span, bounds in ranges.items()
-            if span.axis is not None and not plan.is_of_tokens(span)
-        }
-        places = {
-            part.name: locate(self.column(part.name).array, *ranges[part.span], cuts)
-            for part in plan.parts
-            if part.span in offsets
-        }
-        return [
-            LocatedRows(
-                rows[a:b].copy(),  # the tensor over it is kept, and all rows with it
-                {span: all_of[a : b + 1] - all_of[a] for span, all_of in offsets.items()},
-                {name: located[i] for name, located in places.items()},
-                None if tokens is None else FoundTokens(*(part[a:b].copy() for part in tokens)),
-            )
-            for i, (a, b) in enumerate(pairs(cuts))
-        ]
+        """Find where the rows of several batches are; see `locate_rows`."""
+        return locate_rows(plan, rows, batch_size, self.offsets, self.column)
 
     def locate_batch(self, plan: ReadPlan, rows: np.ndarray) -> LocatedRows:
-        """Find where the rows of one batch are; see `locate`."""
+        """Find where the rows of one batch are."""
         (located,) = self.locate(plan, rows, max(1, len(rows)))
         return located
 
-    def _find(
-        self, plan: ReadPlan, rows: np.ndarray
-    ) -> tuple[np.ndarray, FoundTokens | None, dict[Span, tuple[np.ndarray, np.ndarray]]]:
-        """The rows, or those of the tokens of these numbers; the tokens; and on each span the item
-        ranges: starts and stops, int64 `(n,)`."""
-        tokens = None if plan.tokens is None else plan.tokens.find(rows)
-        rows = rows if tokens is None else tokens.rows
-        ranges: dict[Span, tuple[np.ndarray, np.ndarray]] = {}
-        for span in plan.spans:
-            if span.axis is None:
-                ranges[span] = rows, rows + 1
-            elif tokens is not None and plan.is_of_tokens(span):
-                ranges[span] = tokens.items, tokens.items + 1
-            else:
-                starts, stops = self.offsets(span.axis).item_ranges(rows)
-                ranges[span] = slice_ranges(starts, stops, span, rows)
-        return rows, tokens, ranges
-
     def read(
-        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
+        self,
+        plan: ReadPlan,
+        located: LocatedRows,
+        options: ReadOptions | None = None,
+        arrays: str = "torch",
     ) -> Batch:
-        """Read the rows of a batch into NumPy arrays; without options into recycled memory."""
+        """Read the rows of a batch; without options into recycled memory."""
         options = options or self.recycled()
         values: dict[str, ColumnValues | np.ndarray] = {}
         for part in plan.parts:
             axis = part.span.axis
             array = self.column(part.name)
+            if part.name in located.places:
+                own = self._timed(options, axis)
+                read = partial(array.read_located, located.places[part.name], options=own)
+            else:
+                tokens = located.tokens
+                numbers = located.rows if axis is None or tokens is None else tokens.items
+                read = partial(array.take, numbers, options=options)
             try:
-                if part.name in located.places:
-                    places = located.places[part.name]
-                    timed = self._timed(options, axis)
-                    items = [array.read_located(places, one, timed) for one in part.selects]
-                else:
-                    tokens = located.tokens
-                    numbers = located.rows if axis is None or tokens is None else tokens.items
-                    items = [array.take(numbers, one, options) for one in part.selects]
+                items = list(map(read, part.selects))
             except CorruptError as error:
                 raise self.explain(error, axis) from error
             with self._count:
                 self.n_bytes_read += sum(one.nbytes for one in items)
             values[part.name] = _packed(part, items, located.offsets.get(part.span), options)
         positions = None if located.tokens is None else located.tokens.positions
-        return Batch(located.rows, values, positions)
+        batch = Batch(located.rows, values, positions)
+        return batch if arrays == "numpy" else as_torch(batch)
 
     def value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
@@ -225,7 +186,7 @@ class RowReader:
 
     def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule = UNKNOWN) -> None:
         """Announce that these rows will be read, and perhaps when; returns before they are."""
-        _, _, ranges = self._find(plan, rows)
+        ranges = find_rows(plan, rows, self.offsets).ranges
         for part in plan.parts:
             times = self._timed(schedule, part.span.axis)
             for select in part.selects:
@@ -237,7 +198,7 @@ class RowReader:
 
     def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
-        _, _, ranges = self._find(plan, rows)
+        ranges = find_rows(plan, rows, self.offsets).ranges
         arrays = ((self.column(part.name), part) for part in plan.parts)
         return any(
             array.reads_files(*array.places(*ranges[part.span]), part.selects[0])
@@ -253,7 +214,7 @@ class RowReader:
         part = max(plan.parts, key=n_bytes, default=None)
         if part is None:
             return True
-        _, _, ranges = self._find(plan, rows)
+        ranges = find_rows(plan, rows, self.offsets).ranges
         starts, stops = ranges[part.span]
         array = self.column(part.name)
         return all(array.is_cached(item) for item in starts[stops > starts].tolist())

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest, read_manifest
-from store.read.array import Array
-from store.read.chunk_cache import ChunkCache
-from store.read.chunk_sums import ChunkSums
-from store.read.compressed_array import CompressedArray
+from store.read.arrays.array import Array
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.chunk_sums import ChunkSums
+from store.read.arrays.compressed_array import CompressedArray
+from store.read.arrays.file_array import OpenShard
+from store.read.arrays.raw_array import RawArray
 from store.read.directory import StoreDirectory, local_path
-from store.read.raw_array import RawArray
 
 __all__ = ["MAX_MAPS", "Cache", "LocalSource", "address_of", "open_array", "open_source"]
 
@@ -71,7 +72,9 @@ class LocalSource:
 
     def sums(self, array: StoredArray, check: Manifest | None) -> ChunkSums | None:
         """What the chunks of an array are checked against."""
-        return None if check is None else ChunkSums(self.open_array(array.checksums), array, check)
+        if check is None:
+            return None
+        return ChunkSums(self.open_array(array.checksums).read, array, check)
 
     def open_files(
         self,
@@ -79,11 +82,13 @@ class LocalSource:
         cache: ChunkCache | None,
         max_maps: int,
         sums: ChunkSums | None,
+        open_shard: OpenShard | None = None,
     ) -> RawArray | CompressedArray:
-        """The reader of shards that are here."""
+        """The reader of shards that are here; see `FileArray` for `open_shard`."""
+        files = (self.directory, array, max_maps, sums)
         if array.layout.codec is None:
-            return RawArray(self.directory, array, max_maps, sums)
-        return CompressedArray(self.directory, array, max_maps, sums, cache or ChunkCache(0))
+            return RawArray(*files, open_shard)
+        return CompressedArray(*files, cache or ChunkCache(0), open_shard)
 
     def file_bytes(self, path: str = "") -> int:
         """What the files below a path in the store take on the disk; or its objects."""

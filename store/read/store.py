@@ -8,7 +8,7 @@ same rows. torch is imported when the first tensor is asked for.
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 import numpy as np
 
@@ -18,17 +18,18 @@ from store.format.manifest import Manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID
 from store.format.values import is_integer, without_bfloat16
-from store.read.batch import Batch, as_tensor, as_torch, check_arrays
-from store.read.chunk_cache import ChunkCache
-from store.read.data_frames import TableSource, Tabular
-from store.read.filters import filter_rows
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.read_options import ReadOptions
+from store.read.batches.batch import Batch
+from store.read.batches.data_frames import TableSource, Tabular
+from store.read.batches.summary import column_lines, column_shape
+from store.read.batches.tensors import as_tensor, check_arrays
+from store.read.filters.filter import filter_rows
+from store.read.filters.single_values import SingleValues
 from store.read.plan import ReadPlan, Select, check_ranges, plan_read
-from store.read.read_options import ReadOptions
 from store.read.row_keys import ManyRows, Rows, is_many, row_numbers
 from store.read.row_reader import RowReader
-from store.read.single_values import SingleValues
 from store.read.source import Cache, LocalSource, address_of, open_source
-from store.read.summary import column_lines, column_shape
 from store.read.trace import Trace, TraceIds
 from store.traces.layers import LAYERS_AXIS, layer_numbers
 from store.traces.notebook import store_html
@@ -202,7 +203,7 @@ class TraceStore(Tabular):
     @overload
     def __getitem__(self, key: ManyRows) -> list[Trace]: ...
 
-    def __getitem__(self, key: Any) -> Trace | list[Trace]:
+    def __getitem__(self, key: str | int | ManyRows) -> Trace | list[Trace]:
         """The trace with an id (str) or in a row (int), or the traces of a slice, a list or a mask.
 
         Row -1 is the last one. Nothing is read until a column is asked for; `read` reads many.
@@ -210,7 +211,9 @@ class TraceStore(Tabular):
         """
         if is_many(key):
             return [Trace(self, row) for row in self.check_rows(key).tolist()]
-        row = self.row_of(key) if isinstance(key, str) else int(self.check_rows([key])[0])
+        if isinstance(key, str):
+            return Trace(self, self.row_of(key))
+        (row,) = self.check_rows([cast("int", key)]).tolist()
         return Trace(self, row)
 
     def __iter__(self) -> Iterator[Trace]:
@@ -386,8 +389,7 @@ class TraceStore(Tabular):
         The options say where to, with which threads, and when rows are needed again after the i-th
         of `rows`. If None: into the store's own recycled memory.
         """
-        batch = self.reader.read(plan, self.reader.locate_batch(plan, rows), options)
-        return batch if arrays == "numpy" else as_torch(batch)
+        return self.reader.read(plan, self.reader.locate_batch(plan, rows), options, arrays)
 
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows, with its
@@ -407,7 +409,7 @@ class TraceStore(Tabular):
         run: str | Path | Sequence[str | Path] | None = None,
         limit: int = 200,
         height: int = 700,
-    ) -> Any:
+    ) -> object:
         """Look at traces within a notebook: the page of `python -m store view`, without a server.
 
         Parameters

@@ -1,16 +1,17 @@
 """A trace and the list of ids as they look to a user: names for rows, read when asked for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
-from store.read.batch import Batch
-from store.read.row_keys import ManyRows, is_many
+from store.read.batches.batch import Batch
+from store.read.row_keys import ManyRows, Rows, is_many
 from store.read.row_reader import RowReader
 from store.traces.notebook import trace_html
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Trace", "TraceIds"]
 
+Found = TypeVar("Found")
 _IDS_BLOCK = 4096  # ids read at once when iterating
 _COMPARED_IDS = 20_000  # enough to find a misspelled id, at any size of a store
 
@@ -35,7 +37,7 @@ class Store(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read_arrays(self, rows: Any, columns: Sequence[str] | None) -> Batch: ...
+    def read_arrays(self, rows: Rows, columns: Sequence[str] | None) -> Batch: ...
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str": ...
 
@@ -96,10 +98,10 @@ class TraceIds(Sequence[str]):
     @overload
     def __getitem__(self, key: ManyRows) -> list[str]: ...
 
-    def __getitem__(self, key: Any) -> str | list[str]:
+    def __getitem__(self, key: int | ManyRows) -> str | list[str]:
         if is_many(key):
             return self._store.read_arrays(key, [TRACE_ID]).texts(TRACE_ID)
-        return str(self._store.read_value(TRACE_ID, range(len(self))[key]))
+        return str(self._store.read_value(TRACE_ID, range(len(self))[cast("int", key)]))
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _IDS_BLOCK):
@@ -112,15 +114,11 @@ class TraceIds(Sequence[str]):
         """The row of a trace, or None; raises CorruptError."""
         if not isinstance(trace_id, str):
             return None
-        table = self._store.reader.id_table
-        tried = table.manifest
-        try:
-            rows = table.rows_with_hash(hash_ids([trace_id])[0])
-            return next((row for row in rows if self[row] == trace_id), None)
-        except CorruptError as error:
-            if not table.follow_merges(tried):
-                raise self._store.reader.explain(error) from error
-        return self.find(trace_id)
+        return self._look(partial(self._find, trace_id))
+
+    def _find(self, trace_id: str) -> int | None:
+        rows = self._store.reader.id_table.rows_with_hash(hash_ids([trace_id])[0])
+        return next((row for row in rows if self[row] == trace_id), None)
 
     def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
         """The rows of many traces at once: int64 `(n,)`, -1 for those that are not here.
@@ -130,11 +128,14 @@ class TraceIds(Sequence[str]):
         CorruptError
             The table of ids is damaged.
         """
+        return self._look(partial(self._find_all, trace_ids))
+
+    def _look(self, look: Callable[[], Found]) -> Found:
+        reader = self._store.reader
         try:
-            return self._find_all(trace_ids)
-        except CorruptError:  # or its runs were merged, which `find` follows
-            rows = [self.find(trace_id) for trace_id in trace_ids]
-            return np.array([-1 if row is None else row for row in rows], np.int64)
+            return reader.id_table.following(look)
+        except CorruptError as error:
+            raise reader.explain(error) from error
 
     def _find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
         rows = self._store.reader.id_table.rows_of_hashes(hash_ids(trace_ids))
@@ -145,9 +146,13 @@ class TraceIds(Sequence[str]):
             trace_ids[place] == found for place, found in zip(places.tolist(), there, strict=True)
         ]
         for place in np.flatnonzero((rows >= 0) & ~is_same).tolist():  # ids that share a hash
-            row = self.find(trace_ids[place])
+            row = self._find(trace_ids[place])
             rows[place] = -1 if row is None else row
         return rows
+
+    def own(self) -> list[str]:
+        """All ids as the store of each trace has them, without a name of the store before them."""
+        return list(self)
 
     def row_of(self, trace_id: str) -> int:
         """The row of a trace; see `TraceStore.row_of`."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID, Column
-from store.read.batch import Batch
+from store.read.batches.batch import Batch
+from store.read.questions import QUESTION_ID
 from store.read.store import TraceStore
-from store.read.whole_columns import QUESTION_ID
 from store.transform.table_formats import (
     Block,
     csv_text,

@@ -18,7 +18,7 @@ from store.errors import SchemaError
 from store.feed.order import EpochOrder
 from store.feed.token_loader import TokenLoader
 from store.format.schema import TRACE_ID, Column, Schema
-from store.read.batch import Ragged, as_numbers
+from store.read.batches.tensors import Ragged, as_numbers
 from store.read.plan import Select
 from store.read.store import Rows, TraceStore
 from store.traces.identity import COMMAND

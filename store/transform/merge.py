@@ -9,9 +9,9 @@ from pathlib import Path
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
 from store.read.directory import check_outside
+from store.read.joined.union import check_ids, check_origin, joined_provenance, unite_columns
+from store.read.questions import QUESTION_ID, read_texts
 from store.read.store import TraceStore
-from store.read.union import check_ids, check_origin, joined_provenance, unite_columns
-from store.read.whole_columns import QUESTION_ID, read_texts
 from store.traces.identity import identity
 from store.traces.label_keys import without_labelling
 from store.traces.trace_ids import TraceNumbers

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError
+from store.read.questions import QUESTION_ID, question_ids, question_texts, read_texts
 from store.read.store import TraceStore
-from store.read.whole_columns import QUESTION_ID, question_ids, question_texts, read_texts
 from store.text_records import name_file
 from store.traces.identity import COMMAND
 from store.traces.question_split import SPLITS, join_questions, split_of_question

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from store.format.schema import TRACE_ID
-from store.read.notes import notes_path
 from store.read.source import address_of
+from store.traces.notes import notes_path
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Pieces, Texts, check_row
 

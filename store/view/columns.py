@@ -8,7 +8,7 @@ import numpy as np
 
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
-from store.read.single_values import SingleValues
+from store.read.filters.single_values import SingleValues
 from store.read.store import TraceStore
 from store.view.pieces import StoredPieces
 

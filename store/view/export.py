@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
-from store.read.filters import filter_rows
+from store.read.filters.filter import filter_rows
 from store.view.answers import array_headers
 from store.view.attention import attention_edges, head_summary
 from store.view.columns import Table

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from store.errors import FormatError, SchemaError
-from store.read.joined import JOINED
+from store.read.joined.joined_store import JOINED
 from store.read.store import TraceStore
 from store.text_records import name_file
 

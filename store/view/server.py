@@ -25,8 +25,9 @@ from starlette.types import ASGIApp
 
 from store.errors import NotFoundError, StoreError
 from store.labels.notes import write_note
-from store.read.filters import complete, words_of
-from store.read.notes import Note, read_notes
+from store.read.filters.completion import complete
+from store.read.filters.filter import words_of
+from store.traces.notes import Note, read_notes
 from store.view.answers import BINARY, Asked, Number, json_response, packed, raw_response
 from store.view.attention import attention_edges, edges_of_head, head_summary, head_values
 from store.view.columns import Table, json_number

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from store.errors import NotFoundError
-from store.read.filters import filter_rows
-from store.read.notes import notes_path, notes_state
+from store.read.filters.filter import filter_rows
 from store.read.store import TraceStore
+from store.traces.notes import notes_path, notes_state
 from store.view.columns import Table
 from store.view.orders import sorted_rows
 from store.view.runs import Run, join_runs
@@ -28,7 +28,7 @@ REPLACED = 10**9  # states of stores that took the place of the first one are nu
 class Wanted(NamedTuple):
     """Which rows, in which order."""
 
-    filter: str = ""  # as in `store.read.filters`; "" means all rows
+    filter: str = ""  # as in `store.read.filters.filter`; "" means all rows
     sort: str = ""  # a column; "" means by row
     descending: bool = False
 

@@ -13,7 +13,7 @@ from store.format.contents import WORKING_DIR, StoredArray, run_arrays, run_name
 from store.format.ids import Run, build_run, hash_ids
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import RUN_INFO, ArrayInfo, array_json, group_json
-from store.read.array import Array
+from store.read.arrays.array import Array
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
 from store.read.source import LocalSource, open_array

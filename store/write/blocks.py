@@ -8,7 +8,8 @@ import numpy as np
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import encode_items, encode_text, is_arrow, nested_array, ragged_parts
-from store.read.batch import Batch, Ragged, ragged_arrays
+from store.read.batches.batch import Batch
+from store.read.batches.tensors import Ragged, ragged_arrays
 from store.write.rows import MAX_ID_BYTES, Items, check_names, encode_id
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from store.errors import CorruptError, LockedError
 from store.format.contents import WORKING_DIR, column_array
 from store.format.manifest import Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
-from store.read.shard import RESTORE
+from store.read.arrays.shard import RESTORE
+from store.read.joined.union import has_one_layout, have_dtype, plan_joined
 from store.read.store import TraceStore
-from store.read.union import has_one_layout, have_dtype, plan_joined
 from store.write.files import Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, is_uninitialised, paths_in

@@ -22,7 +22,7 @@ from store.format.ids import Run, hash_ids, hashes_by_row
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
 from store.format.zarr_json import ArrayInfo, array_json, group_json
-from store.read.chunk_sums import ChunkSums
+from store.read.arrays.chunk_sums import ChunkSums
 from store.read.row_location import Offsets
 from store.read.source import open_array
 from store.read.store import TraceStore
@@ -126,7 +126,7 @@ class Rewriting:
                     # a segment's padded last chunk never changes again: its sum is as the others
                     yield last
                     reader = open_array(store.directory, own.checksums)
-                    whole, last = ChunkSums(reader, own, store.manifest).read_all()
+                    whole, last = ChunkSums(reader.read, own, store.manifest).read_all()
                     yield whole
 
         write_array(self.root, self.files, array.checksums, ArrayInfo(), sums())

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from damage import shrink, write_small
 from merged import write_merged
 from oracle import ROWS, SCHEMA, make_rows, write_store
+from view_traces import N_ROWS, PROVENANCE, make_row, write_traces
+from view_traces import SCHEMA as TRACES_SCHEMA
 
 MERGED = [False, pytest.param(True, marks=pytest.mark.slow)]
 
@@ -70,3 +72,16 @@ def small_store(tmp_path, monkeypatch):
 def seeded():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - whatever a library draws
+
+
+@pytest.fixture(scope="session")
+def traces():
+    """The rows as they were written: the oracle."""
+    return [(f"trace-{i:02}", make_row(i)) for i in range(N_ROWS)]
+
+
+@pytest.fixture(scope="session")
+def traces_path(tmp_path_factory, traces):
+    """A store with awkward rows: no tokens, one token, hostile texts, NaN, every label."""
+    path = tmp_path_factory.mktemp("view") / "traces.zarr"
+    return write_traces(path, TRACES_SCHEMA, traces, PROVENANCE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from models import Detector, Probe
 from models.tokens import SKIPPED, TOKENS_READ
 from store import Batch, TraceLoader, TraceStore
+from store.feed.epoch_reads import BatchReader
+from store.read.arrays.read_options import ReadOptions
 from store.read.plan import RowRanges
-from store.read.read_options import ReadOptions
 from store.read.row_location import LocatedRows
 from store.traces.columns import TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, choose_layers
@@ -54,15 +56,22 @@ class RoleLoader(TraceLoader):
     def unread(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return rows if self._kept is None else self._kept.missing(rows)
 
-    def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch:
-        if self._kept is None:
-            return as_roles(super().read_located(located, options), self._names, self._ranges)
-        missing = self.unread(located.rows)
+    def batch_reader(self) -> BatchReader:
+        read_columns = super().batch_reader()
+
+        def read(located: LocatedRows, options: ReadOptions) -> Batch:
+            return as_roles(read_columns(located, options), self._names, self._ranges)
+
+        return read if self._kept is None else partial(self._complete, self._kept)
+
+    def _complete(self, kept: FeatureCache, located: LocatedRows, options: ReadOptions) -> Batch:
+        """The features that are kept of some rows, and of those that are read."""
+        missing = kept.missing(located.rows)
         read = None
         if len(missing):
             read = self.store.read_batch(self._plan, missing, options)
             read = as_roles(read, self._names, self._ranges)
-        return self._kept.complete(located.rows, read, options)
+        return kept.complete(located.rows, read, options)
 
 
 def as_roles(batch: Batch, names: Mapping[str, str], ranges: RowRanges | None) -> Batch:

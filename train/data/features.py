@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from models.detector import REDUCED, Detector
 from store import Batch
-from store.read.read_options import ReadOptions
+from store.read.arrays.read_options import ReadOptions
 
 __all__ = ["FeatureCache"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from store import Batch, Column, Ragged, Schema, SchemaError, TraceStore
 from store.format.schema import TRACE_ID
-from store.read.batch import ColumnValues, as_tensor
+from store.read.batches.tensors import ColumnValues, as_tensor
 from store.read.plan import RowRanges, Span, slice_ranges
 from store.traces.columns import TRACE_COLUMNS, TraceColumn
 from store.traces.layers import LAYERS_AXIS, format_layers

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from store import TraceStore
 from store.extras import needs_extra
-from store.read.joined import own_ids
-from store.read.whole_columns import (
+from store.read.questions import (
     QUESTION,
     QUESTION_ID,
     digest_text,
@@ -54,7 +53,7 @@ NOT_ASKED = Questions(NO_TEXTS, NO_TEXTS, NO_TEXTS)
 def read_questions(store: TraceStore, config: Config) -> Questions:
     """Read and join the questions of a store."""
     has_ids = QUESTION_ID in store.schema.columns
-    ids = question_ids(store) if has_ids else own_ids(store)
+    ids = question_ids(store) if has_ids else store.ids.own()
     column = config.replaced.get(QUESTION, QUESTION)
     texts = question_texts(store, column) if config.join_questions else [""] * len(ids)
     alike = [] if config.near_duplicates is None else find_alike(texts, config.near_duplicates)

@@ -14,7 +14,7 @@ from models import DETECTORS, PROBES, REFERENCES, find
 from models.metadata import FieldProbe
 from store import StoreError, TraceStore
 from store.errors import closest
-from store.read.joined import open_joined, prefixes_of
+from store.read.joined.joined_store import open_joined, prefixes_of
 from store.reports import count, first_ids
 from store.traces.columns import BY_HAND, TRACE_COLUMNS
 from store.traces.layers import LAYERS_AXIS, recorded_layers

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 
-from store.read.joined import JOINED
+from store.read.joined.joined_store import JOINED
 from train.files import Json
 from train.records import Range
 

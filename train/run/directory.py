@@ -16,7 +16,7 @@ import torch
 from lightning_fabric import Fabric
 
 from store import TraceStore
-from store.read.joined import parts_of, prefixes_of
+from store.read.joined.joined_store import parts_of, prefixes_of
 from store.traces.origin import origins_of
 from train.config import Arguments, Config, config_of_run, flag_of
 from train.data.batches import TrainingData

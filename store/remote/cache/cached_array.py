@@ -25,14 +25,14 @@ from store.format.codecs import parse_codec
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import cells, count_cells, cut_ranges, join_ranges
-from store.read.array import Array
-from store.read.chunk_cache import ChunkCache
-from store.read.compressed_array import CompressedArray
+from store.read.arrays.array import Array
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.compressed_array import CompressedArray
+from store.read.arrays.item_location import ChunkParts, Located
+from store.read.arrays.mapped_file import MappedFile
+from store.read.arrays.raw_array import RawArray
+from store.read.arrays.read_options import DEFAULT, ReadOptions, Schedule, Select
 from store.read.directory import StoreDirectory
-from store.read.mapped_file import MappedFile
-from store.read.raw_array import RawArray
-from store.read.read_options import DEFAULT, ReadOptions, Schedule, Select
-from store.read.row_location import ChunkParts, Located
 from store.read.source import MAX_MAPS, LocalSource
 from store.remote.cache.chunk_index import (
     CHUNK_MARGIN,

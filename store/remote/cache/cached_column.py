@@ -13,9 +13,9 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError
 from store.format.contents import StoredArray
 from store.format.layout import table_bytes
-from store.read.chunk_sums import ChunkSums
+from store.read.arrays.chunk_sums import ChunkSums
+from store.read.arrays.shard import chunk_checksum, read_entries
 from store.read.directory import StoreDirectory
-from store.read.shard import chunk_checksum, read_entries
 from store.read.source import open_array
 from store.remote.cache.byte_requests import Request, cut_requests, plan_requests
 from store.remote.cache.cached_store import CachedStore
@@ -226,7 +226,7 @@ class CachedColumn:
         checksums = self.array.checksums
         has_tail = self.array.n_places % self.layout.chunk_items > 0
         reader = open_array(StoreDirectory.at(self.store.root), checksums)
-        sums = ChunkSums(reader, self.array, self.store.manifest)
+        sums = ChunkSums(reader.read, self.array, self.store.manifest)
         self._sums = sums.read(0, checksums.n_items + has_tail)
 
     def _keep(

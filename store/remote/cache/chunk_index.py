@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.read.mapped_file import MappedFile
+from store.read.arrays.mapped_file import MappedFile
 from store.remote.cache.slab import BLOCK, slots
 
 __all__ = [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import CorruptError, LockedError, NotFoundError
-from store.read.shard import RESTORE
+from store.read.arrays.shard import RESTORE
 from store.remote.objects.faults import ConflictError, TransientFault
 from store.remote.objects.objects import Head, Objects
 from store.remote.objects.parallel import run_all

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from store.errors import NotFoundError, SchemaError
 from store.format.schema import TRACE_ID, Column
-from store.read.batch import Batch
+from store.read.batches.batch import Batch
+from store.read.questions import QUESTION_ID, read_texts
 from store.read.store import TraceStore
-from store.read.whole_columns import QUESTION_ID, read_texts
 from store.traces.layers import LAYERS_AXIS, choose_layers
 from store.transform.samples.agreement import (
     ALPHA,

@@ -29,7 +29,7 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.buffers import SMALL_BYTES
+from store.read.arrays.buffers import SMALL_BYTES
 from store.read.row_reader import RowReader
 
 ROOT = Path(__file__).parents[3]

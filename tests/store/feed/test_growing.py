@@ -21,7 +21,7 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.joined import open_joined
+from store.read.joined.joined_store import open_joined
 
 RAGGED = Column("int32", axis="tokens")
 WRITER = """

@@ -25,8 +25,8 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.file_reads import FileReads
-from store.read.mapped_file import MappedFile
+from store.read.arrays.file_reads import FileReads
+from store.read.arrays.mapped_file import MappedFile
 from store.read.row_reader import RowReader
 
 

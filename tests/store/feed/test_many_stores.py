@@ -20,7 +20,7 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.joined import open_joined
+from store.read.joined.joined_store import open_joined
 
 
 @pytest.fixture(scope="module", params=["linked", "routed"])

@@ -1,5 +1,5 @@
 from store.feed.page_cache import is_kept, kept_fraction
-from store.read.mapped_file import MappedFile
+from store.read.arrays.mapped_file import MappedFile
 
 
 def test_what_fits_is_kept_and_of_more_a_part(tmp_path):

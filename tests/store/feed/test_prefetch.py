@@ -6,7 +6,7 @@ import pytest
 from store import Column, Schema, StoreWriter, TraceStore
 from store.feed.order import Batches, EpochOrder
 from store.feed.prefetch import Readahead, row_bytes
-from store.read.mapped_file import MappedFile
+from store.read.arrays.mapped_file import MappedFile
 from store.read.row_reader import RowReader
 
 

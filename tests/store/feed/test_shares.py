@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from store import Column, GlobalShuffleSampler, StoreWriter, TokenLoader, TraceDataset, TraceLoader
 from store.feed.order import EpochOrder
-from store.feed.shares import Shares
-from store.read.joined import open_joined, prefixes_of, read_weights
+from store.feed.shares import Shares, read_weights
+from store.read.joined.joined_store import open_joined, prefixes_of
 
 FORMAT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 RAGGED = Column("int32", axis="tokens")

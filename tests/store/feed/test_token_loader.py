@@ -74,8 +74,8 @@ def test_each_token_comes_once_with_its_values(store_path, rows, batch_size, num
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_large_batches_are_gathered_in_parts(store_path, rows, monkeypatch, num_workers):
     """By several threads, into memory that is used again."""
-    for name in ("read_options.SHARED_BYTES", "raw_array.SHARED_BYTES", "pack.WINDOWS_BYTES"):
-        monkeypatch.setattr(f"store.read.{name}", 64)
+    for name in ("read_options.SHARED_BYTES", "raw_array.SHARED_BYTES", "copies.WINDOWS_BYTES"):
+        monkeypatch.setattr(f"store.read.arrays.{name}", 64)
     loader = TokenLoader(store_path, COLUMNS, 50, shuffle=True, num_workers=num_workers)
     for _ in range(2):
         for batch in loader:

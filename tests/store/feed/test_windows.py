@@ -20,7 +20,7 @@ from store.feed.windows import (
     plan_windows,
     small_batches_together,
 )
-from store.read.read_options import ReadOptions
+from store.read.arrays.read_options import ReadOptions
 
 N_ROWS, CHUNK_ITEMS = 240, 32
 SCHEMA = Schema(
@@ -159,11 +159,16 @@ def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(tmp_path, nu
     most = 0
 
     class Watched(TraceLoader):
-        def read_located(self, located, options):
-            nonlocal most
-            batch = super().read_located(located, options)
-            most = max(most, batch["x"].values.nbytes)
-            return batch
+        def batch_reader(self):
+            read = super().batch_reader()
+
+            def watch(located, options):
+                nonlocal most
+                batch = read(located, options)
+                most = max(most, batch["x"].values.nbytes)
+                return batch
+
+            return watch
 
     options = {"num_workers": num_workers, "select": {"x": {"t": slice(first, None)}}}
     loader = Watched(tmp_path / "s.zarr", ["x"], 10, **options)

@@ -27,7 +27,7 @@ from store.labels.notes import write_note
 from store.labels.plan import commit_labels, plan_labels, read_labels
 from store.labels.report import label_lines
 from store.labels.rule import ScoreTable
-from store.read.notes import Note, notes_path, read_notes
+from store.traces.notes import Note, notes_path, read_notes
 from store.transform.merge import merge_stores
 from store.write.build import build_store
 

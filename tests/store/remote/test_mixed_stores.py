@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from web_server import WebServer
 
 from store import GlobalShuffleSampler, TokenLoader, TraceDataset, TraceLoader, permutation
-from store.read.joined import open_joined
+from store.read.joined.joined_store import open_joined
 
 pytestmark = [
     pytest.mark.skipif(find_spec("obstore") is None, reason="pip install '.[remote]'"),

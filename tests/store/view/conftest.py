@@ -16,11 +16,8 @@ from browser import Browser, find_chromium
 from view_traces import (
     BARE,
     HOSTILE,
-    N_ROWS,
-    PROVENANCE,
     SCHEMA,
     client_of,
-    make_row,
     write_run,
     write_traces,
 )
@@ -29,19 +26,6 @@ from store import Column, Schema
 
 ROOT = Path(__file__).parents[3]
 LONG = 100_000  # tokens
-
-
-@pytest.fixture(scope="session")
-def traces():
-    """The rows as they were written: the oracle."""
-    return [(f"trace-{i:02}", make_row(i)) for i in range(N_ROWS)]
-
-
-@pytest.fixture(scope="session")
-def traces_path(tmp_path_factory, traces):
-    """A store with awkward rows: no tokens, one token, hostile texts, NaN, every label."""
-    path = tmp_path_factory.mktemp("view") / "traces.zarr"
-    return write_traces(path, SCHEMA, traces, PROVENANCE)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from view_traces import N_LAYERS, SCHEMA, make_row, write_run, write_traces
 
 from store import Column, Schema
-from store.read.notes import Note, notes_path, read_notes
+from store.traces.notes import Note, notes_path, read_notes
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
 

@@ -10,7 +10,7 @@ from view_traces import ADDRESS, SCHEMA, array_of, client_of, write_traces
 
 from store import Column, Schema, TraceStore
 from store.errors import FormatError, NotFoundError
-from store.read.notes import Note, notes_path, read_notes
+from store.traces.notes import Note, notes_path, read_notes
 from train.evaluate.metrics import auroc, calibration_bins, expected_calibration_error
 
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")

@@ -5,7 +5,7 @@ import pytest
 from view_traces import write_traces
 
 from store import Column, Schema, TraceStore
-from store.read.filters import filter_rows
+from store.read.filters.filter import filter_rows
 from store.view.columns import Table, json_number
 from store.view.histograms import histogram
 

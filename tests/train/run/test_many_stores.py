@@ -15,7 +15,7 @@ from torch import nn
 
 from models import Detector, Outputs
 from store import Column, Schema, StoreError, StoreWriter, TraceStore
-from store.read.joined import open_joined
+from store.read.joined.joined_store import open_joined
 from store.view import runs as view_runs
 from train.commands.main import main
 from train.config import Config

@@ -1,0 +1,153 @@
+"""A compressed array, read through decoded chunks."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from store.errors import CorruptError, DamagedItemsError
+from store.format.contents import StoredArray
+from store.read.arrays.buffers import BufferPool
+from store.read.arrays.chunk_cache import ChunkCache
+from store.read.arrays.chunk_sums import ChunkSums
+from store.read.arrays.file_array import FileArray, OpenShard
+from store.read.arrays.item_location import Located, NextUse, Part, next_use_of_places, plan_parts
+from store.read.arrays.read_options import DEFAULT, SHARED_BYTES, ReadOptions, Select
+from store.read.arrays.shard import CompressedShard
+from store.read.directory import StoreDirectory
+
+__all__ = ["CompressedArray"]
+
+IDLE_CHUNK_BYTES = 8 * 1024 * 1024
+
+
+class Visit(NamedTuple):
+    """A chunk, and the parts of it that a read needs, in the order of the ranges.
+
+    It is whole if one range holds it whole, and no other range needs it. `next_use` is when it is
+    needed after this read; None: not known.
+    """
+
+    chunk: int
+    parts: list[Part]
+    is_whole: bool
+    next_use: float | None
+
+
+class CompressedArray(FileArray[CompressedShard]):
+    """A compressed array: only the chunks that a read needs are decoded.
+
+    A chunk that one range holds whole is decoded into its place and not kept. A chunk that ranges
+    share is decoded once for a read, and goes through the cache, which the arrays of a store share.
+    """
+
+    shard_type = CompressedShard
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        array: StoredArray,
+        max_maps: int,
+        sums: ChunkSums | None,
+        cache: ChunkCache,
+        open_shard: OpenShard | None = None,
+    ) -> None:
+        super().__init__(directory, array, max_maps, sums, open_shard)
+        self.cache = cache
+        self._pool = BufferPool(IDLE_CHUNK_BYTES)
+
+    def read_located(
+        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
+    ) -> np.ndarray:
+        """See `Array`."""
+        layout = self.layout
+        starts, stops = located.starts.tolist(), located.stops.tolist()
+        parts = plan_parts(starts, stops, layout.chunk_items)
+        self.open_shards(chunk // layout.shard_chunks for chunk in parts)
+        n_items = sum(stops) - sum(starts)
+        out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
+        next_use = next_use_of_places(self.segments, located.starts, options.next_use)
+        visits = self._visits(parts, next_use, is_selected=bool(select))
+        unsplit = self.unsplit(select)
+        for number, plane in self.views_of_planes(out, select):
+            read = partial(self._read_visits, number, plane, unsplit)
+            options.threads.run(read, visits, self._bytes_to_decode(visits, number))
+        return out
+
+    def _visits(
+        self, parts: dict[int, list[Part]], next_use: NextUse | None, *, is_selected: bool
+    ) -> list[Visit]:
+        """Each chunk with its parts, and when it is needed again."""
+        n = self.layout.chunk_items
+        is_whole = {
+            chunk: len(of_chunk) == 1 and of_chunk[0][2] - of_chunk[0][1] == n and not is_selected
+            for chunk, of_chunk in parts.items()
+        }
+        uses: dict[int, float] = {}
+        if next_use is not None:
+            shared = [chunk for chunk in parts if not is_whole[chunk]]
+            last_ranges = np.array([parts[chunk][-1][0] for chunk in shared], np.int64)
+            firsts = np.array(shared, np.int64) * n
+            lasts = np.minimum(self.array.n_places, firsts + n) - 1
+            uses = dict(zip(shared, next_use(last_ranges, firsts, lasts).tolist(), strict=True))
+        return [
+            Visit(chunk, of_chunk, is_whole[chunk], uses.get(chunk))
+            for chunk, of_chunk in parts.items()
+        ]
+
+    def _bytes_to_decode(self, visits: list[Visit], plane: int) -> int:
+        """Bytes of the chunks that are not in the cache; if they are few, of all."""
+        n_bytes = len(visits) * self.layout.chunk_bytes
+        if n_bytes < SHARED_BYTES:
+            return n_bytes
+        shared = [self._key(visit.chunk, plane) for visit in visits if not visit.is_whole]
+        return n_bytes - (len(shared) - self.cache.n_missing(shared)) * self.layout.chunk_bytes
+
+    def _read_visits(
+        self,
+        plane: int,
+        out: np.ndarray,
+        select: Select,
+        visits: list[Visit],
+    ) -> None:
+        """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
+        selected = (slice(None), *select)
+        chunk_items = self.layout.chunk_items
+        is_contiguous = out[:chunk_items].flags.c_contiguous
+        spare = None
+        for chunk, parts, is_whole, next_use in visits:
+            if is_whole and is_contiguous:
+                at = parts[0][-1]
+                self.fill_chunk(plane, chunk, out[at : at + chunk_items])
+                continue
+            key = self._key(chunk, plane)
+            items = None if is_whole else self.cache.get(key, next_use, len(parts))
+            if items is None:
+                items = self._empty_chunk() if spare is None else spare
+                self.fill_chunk(plane, chunk, items)
+                is_kept = not is_whole and self.cache.put(key, items, next_use)
+                spare = None if is_kept else items  # holds the next chunk
+            if select:
+                items = items[selected]
+            for _, start, stop, at in parts:
+                out[at : at + stop - start] = items[start:stop]
+
+    def _key(self, chunk: int, plane: int) -> tuple[str, int, int]:
+        """What the cache of the whole store calls a chunk."""
+        return self.layout.path, chunk, plane
+
+    def _empty_chunk(self) -> np.ndarray:
+        """Memory for a decoded chunk `(chunk_items, *plane_item_shape)`."""
+        layout = self.layout
+        return self._pool.empty((layout.chunk_items, *layout.plane_item_shape), layout.dtype)
+
+    def fill_chunk(self, plane: int, chunk: int, out: np.ndarray) -> None:
+        """Fill `out`, contiguous, with the chunk's items in one plane."""
+        number, inside = divmod(chunk, self.layout.shard_chunks)
+        shard = self.shard(number)
+        if not self._checked.has_all:
+            self._check_chunks(np.array([chunk]), np.array([plane]))
+        try:
+            shard.read_chunk(inside, plane, out, once=True)
+        except CorruptError as error:
+            raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error

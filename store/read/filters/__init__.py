@@ -1,0 +1,1 @@
+"""The rows that a filter means: its grammar, and the values that it compares."""

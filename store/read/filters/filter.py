@@ -1,0 +1,400 @@
+"""Which rows a filter means: `label == 1 and score_gvae > .9 and question contains "capital"`.
+
+The language is small and its parser its own; nothing of a filter is ever executed. It has columns
+with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`
+(`=` is `==`, `<>` is `!=`), `in (…)`, `contains` or `~` (any case) and `!~`; `len(COLUMN)`, the
+characters of a text or the items of a ragged column, and `n_AXIS`, such as n_tokens; `and`, `or`,
+`not`, in any case, and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map; `tag`, `note`
+and `noted`, what was noted beside the store. A filter is at most 1000 characters long.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import NoReturn, TypeAlias
+
+import numpy as np
+
+from store.errors import SchemaError, closest
+from store.read.filters.polygons import inside_polygon, parse_polygon
+from store.read.filters.single_values import NOTED, SingleValues
+
+__all__ = ["MAX_LENGTH", "Words", "filter_rows", "parse_filter", "words_of"]
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 30
+TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>[-+]inf(?!\w)|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
+    | (?P<name>[A-Za-z_]\w*)
+    | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<sign>==|!=|<=|>=|<>|!~|[=<>~(),])
+    | (?P<unknown>["'].*|[.\w]+|&+|\|+|.)
+    )""",
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+COMPARE: Mapping[str, Callable] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+OF_TEXTS = ("==", "!=", "~", "!~", "contains", "in")
+SIGNS = {"number": (*COMPARE, "in"), "text": OF_TEXTS, "noted": OF_TEXTS}
+SPELLINGS = {"=": "==", "<>": "!=", "contains": "~"}  # what people type first
+WORDS = ("and", "or", "not")
+INSIDE = "inside"
+LENGTH = "len"
+EXACT_DIGITS = 20  # of whole numbers; those of 64 bits have no more
+NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
+ARITHMETIC = (
+    "there is no arithmetic: write COLUMN in (…), or add a column (docs/python.md, Write); a minus "
+    "stands right before its number"
+)
+MISSING = "write == or !=; a missing number is nan, a missing text ''"
+OPEN_QUOTE = "close the quote, or write \\ before a quote in the text"
+ROUND = "write 'in' with round brackets"
+RANGE = "write COLUMN >= LOW and COLUMN <= HIGH"
+SEARCH = "write COLUMN contains 'text'"
+STRAIGHT = "write straight quotes, ' or \""
+CURES = {  # what other languages have here, or its first character -> what to write
+    "&": "write 'and'",
+    "|": "write 'or'",
+    "!": "write 'not', or !=",
+    ",": "write numbers without commas, several values as COLUMN in (…), 'and' between comparisons",
+    ".": "columns have no methods; there are len(COLUMN) and COLUMN contains 'text'",
+    "[": "items of a column cannot be chosen",
+    ":": "write ==",
+    ";": "leave it out",
+    "\xa0": "write a plain space",
+    "≠": "write !=",
+    "≤": "write <=",
+    "≥": "write >=",
+    "between": RANGE,
+    "infinity": "write inf",
+    "where": "leave it out",
+    **dict.fromkeys("\"'", OPEN_QUOTE),
+    **dict.fromkeys("“”„‘’`´«»", STRAIGHT),
+    **dict.fromkeys("+-*/%^", ARITHMETIC),
+    **dict.fromkeys(("eq", "equal", "equals"), "write =="),
+    **dict.fromkeys(("is", "isna", "isnan", "isnull", "none", "null", "na"), MISSING),
+    **dict.fromkeys(("len", "length", "size", "count"), "write len(COLUMN)"),
+    **dict.fromkeys(("like", "ilike", "has", "includes", "matches", "regex"), SEARCH),
+    **dict.fromkeys(("contains", "starts", "startswith", "ends", "endswith"), SEARCH),
+}
+BEFORE, BEHIND = 24, 16  # characters of a filter that a message shows around the place
+
+
+Rows: TypeAlias = Callable[[SingleValues], np.ndarray]  # which rows are meant: bool `(n_rows,)`
+# column -> "number" or "text" if it has one a row, "items" if it is ragged, "map" or "array";
+# "noted": a text or several that were noted beside the store
+Words: TypeAlias = Mapping[str, str]
+HAVE_LENGTH = ("text", "items")
+Token = tuple[str, str, int]
+"""Its kind, its text and its position."""
+
+
+def words_of(values: SingleValues) -> Words:
+    """The names that a filter of a store may have, as `parse_filter` takes them."""
+    others = dict.fromkeys(values.store.schema.stored, "array")
+    others |= dict.fromkeys(values.ragged, "items") | dict.fromkeys(values.maps, "map")
+    single = values.kinds | dict.fromkeys(values.counts, "number")
+    others |= {name: kind for name, kind in NOTED.items() if values.is_noted(name)}
+    return single | {name: kind for name, kind in others.items() if name not in single}
+
+
+def filter_rows(values: SingleValues, text: str) -> np.ndarray | None:
+    """Which rows a filter means: bool `(n_rows,)`; None for an empty filter, which means all.
+
+    Raises SchemaError if the filter is none, or compares a column with what it does not hold.
+    """
+    rows = parse_filter(text, words_of(values))
+    return None if rows is None else rows(values)
+
+
+def parse_filter(text: str, kinds: Words) -> Rows | None:
+    """Parse a filter into a function from the values of a store to the rows that are meant.
+
+    Raises SchemaError with the position of what was not understood, from 0, a ^ before it, and what
+    to write.
+    """
+    if len(text) > MAX_LENGTH:
+        raise SchemaError(f"filter: expected at most {MAX_LENGTH} characters, found {len(text)}")
+    parser = _Parser(text, kinds)
+    if parser.kind == "end":
+        return None
+    rows = parser.expression(0)
+    parser.check_end()
+    return rows
+
+
+def read_tokens(text: str) -> list[Token]:
+    """Kind, text and position of every token, and the end."""
+    tokens = []
+    for match in TOKEN.finditer(text.rstrip()):
+        kind = str(match.lastgroup)
+        tokens.append((kind, match[kind], match.start(kind)))
+    return [*tokens, ("end", "", len(text))]
+
+
+class _Parser:
+    """Reads tokens from left to right, one ahead."""
+
+    def __init__(self, source: str, kinds: Words) -> None:
+        self.source = source
+        self.tokens = read_tokens(source)
+        self.kinds = kinds
+        self.at = 0
+
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.at][0]
+
+    @property
+    def text(self) -> str:
+        return self.tokens[self.at][1]
+
+    @property
+    def word(self) -> str:
+        """The text here in lower case; "" of a number, a text in quotes, and the end."""
+        return self.next_word(0)
+
+    def next_word(self, n: int = 1) -> str:
+        """The same of a later token."""
+        kind, text, _ = self.tokens[min(self.at + n, len(self.tokens) - 1)]
+        return "" if kind in ("number", "text") else text.lower()
+
+    def names(self, *kinds: str) -> list[str]:
+        """The columns of these kinds."""
+        return [name for name, kind in self.kinds.items() if kind in kinds]
+
+    def take(self) -> str:
+        text = self.text
+        self.at += 1
+        return text
+
+    def fail(self, expected: str, cure: str = "") -> NoReturn:
+        """Raise SchemaError; a ^ stands before the place in the filter."""
+        _, text, position = self.tokens[self.at]
+        found = f"{text!r:.80}" if text else "the end"
+        before = self.source[max(0, position - BEFORE) : position]
+        shown = " ".join(f"{before}^{self.source[position:][:BEHIND]}".split())
+        cure = cure or CURES.get(self.word) or CURES.get(self.word[:1], "")
+        raise SchemaError(
+            f"filter, character {position}: expected {expected}, found {found}: {shown}"
+            f"{cure and f'; {cure}'}"
+        )
+
+    def check_end(self) -> None:
+        if self.kind != "end":
+            is_open = self.tokens[-2][0] == "unknown" and self.tokens[-2][1][0] in "\"'"
+            cure = RANGE if self.word in COMPARE else ""
+            self.fail("'and', 'or' or the end", OPEN_QUOTE if is_open else cure)
+
+    def expression(self, depth: int) -> Rows:
+        if depth > MAX_DEPTH:
+            self.fail(f"at most {MAX_DEPTH} brackets in each other")
+        return self.joined("or", lambda: self.joined("and", lambda: self.negated(depth)))
+
+    def joined(self, word: str, read: Callable[[], Rows]) -> Rows:
+        parts = [read()]
+        while self.kind == "name" and self.word == word:
+            self.take()
+            parts.append(read())
+        combine = np.logical_and if word == "and" else np.logical_or
+        return lambda values: reduce(combine, (rows(values) for rows in parts))
+
+    def negated(self, depth: int) -> Rows:
+        if depth > MAX_DEPTH:
+            self.fail(f"at most {MAX_DEPTH} of 'not' and brackets in each other")
+        if self.kind == "name" and self.word == "not" and not self.is_compared():
+            self.take()
+            return _not(self.negated(depth + 1))
+        if self.word == "(":
+            self.take()
+            inner = self.expression(depth + 1)
+            self.sign(")")
+            return inner
+        if self.word == INSIDE and self.next_word() == "(":
+            return self.inside()
+        return self.comparison()
+
+    def sign(self, sign: str, cure: str = "") -> None:
+        if self.kind != "sign" or self.text != sign:
+            self.fail(repr(sign), cure)
+        self.take()
+
+    def inside(self) -> Rows:
+        self.take()
+        self.sign("(")
+        maps = self.names("map")
+        if self.text not in maps:
+            known = ", ".join(maps) or "none; python -m store project makes one"
+            self.fail(f"a column of coordinates (there are: {known:.200})")
+        column = self.take()
+        self.sign(",")
+        if self.kind != "text":
+            self.fail('a polygon in quotes, as in "0,0 1,0 1,1"')
+        where = f"filter, character {self.tokens[self.at][2]}"
+        polygon = parse_polygon(self.take()[1:-1], where)
+        self.sign(")")
+        return lambda values: inside_polygon(values.points(column), polygon)
+
+    def is_compared(self) -> bool:
+        """Whether the name here is a column, also if it is one of the words."""
+        signs = SIGNS.get(self.kinds.get(self.text, ""), ())
+        return SPELLINGS.get(self.next_word(), self.next_word()) in signs
+
+    def comparison(self) -> Rows:
+        if self.word == LENGTH and self.next_word() == "(":
+            name, kind = self.length()
+        else:
+            name = self.column()
+            kind = self.kinds[name]
+        is_negated = self.word == "not" and self.next_word() in ("in", "contains")
+        if is_negated:
+            self.take()
+        signs = SIGNS[kind]
+        sign = SPELLINGS.get(self.word, self.word)
+        if sign not in signs:
+            self.fail(f"one of {' '.join(signs)} after {name!r}", self.cure_of_sign(name, kind))
+        written = self.take()
+        rows = self.listed(name, kind) if sign == "in" else self.operand(name, kind, sign, written)
+        return _not(rows) if is_negated else rows
+
+    def cure_of_sign(self, name: str, kind: str) -> str:
+        """What to write where no sign follows a column."""
+        if self.word in COMPARE:
+            return f"texts have no order; write {name} contains 'text'"
+        if self.word == "not":
+            return "write !="
+        if self.word in ("", *WORDS, ")"):
+            return f"write {name} == 1" if kind == "number" else f"write {name} != ''"
+        return ""
+
+    def column(self) -> str:
+        if self.kind != "name" or (self.word in WORDS and not self.is_compared()):
+            self.fail("a column", self.cure_of_column())
+        if self.kinds.get(self.text) not in SIGNS:
+            known = self.names(*SIGNS)
+            cure = self.cure_of_name()
+            like = "" if cure else closest(self.text, known)
+            like = like or f" (there are: {', '.join(known):.200})"
+            self.fail(f"a column with one value a row{like}", cure)
+        return self.take()
+
+    def cure_of_column(self) -> str:
+        """What to write where a comparison does not begin with a name."""
+        if self.kind in ("number", "text"):
+            return f"a comparison begins with a column; several values: COLUMN in (…); {RANGE}"
+        return "write 'not'" if self.word == "~" else ""
+
+    def cure_of_name(self) -> str:
+        """What to write in place of a name that has no single value."""
+        if self.text in self.kinds:
+            length = f"write len({self.text}), or " if self.kinds[self.text] == "items" else ""
+            return f"{self.text} has several: {length}add a column of one (docs/python.md, Write)"
+        if self.word in CURES:
+            return CURES[self.word]
+        if self.word == "id":
+            return "write trace_id"
+        if self.next_word() == "(":
+            return f"there is no function but {LENGTH} and {INSIDE}; contains takes any case"
+        return "write the column alone" if self.next_word()[:1] in (".", "[") else ""
+
+    def length(self) -> tuple[str, str]:
+        """`len(COLUMN)`, of which the name of the column is kept."""
+        self.take()
+        self.sign("(")
+        if self.kinds.get(self.text) not in HAVE_LENGTH:
+            known = ", ".join(sorted(self.names(*HAVE_LENGTH)))
+            self.fail(f"a column of texts, or ragged (there are: {known:.200})")
+        column = self.take()
+        self.sign(")")
+        return f"{LENGTH}({column})", "number"
+
+    def listed(self, name: str, kind: str) -> Rows:
+        """`in (VALUE, VALUE)`."""
+        self.sign("(", ROUND)
+        parts = [self.operand(name, kind, "==", "in")]
+        while self.word == ",":
+            self.take()
+            parts.append(self.operand(name, kind, "==", "in"))
+        self.sign(")")
+        return lambda values: reduce(np.logical_or, (rows(values) for rows in parts))
+
+    def operand(self, column: str, kind: str, sign: str, written: str) -> Rows:
+        """The value to compare with, after a sign that was written so."""
+        after = f"after {column!r} {written}"
+        if self.kind in ("sign", "unknown") and self.text in "=<>~!":
+            self.fail(f"a value {after}", f"the signs are {' '.join(SIGNS[kind])}")
+        if SIGNS[kind] is OF_TEXTS:
+            if self.kind != "text":
+                self.fail(f"a text in quotes {after}", self.cure_of_text())
+            text = re.sub(r"\\(.)", r"\1", self.take()[1:-1])
+            return lambda values: _compare_texts(values, column, sign, text)
+        if self.kind == "number":
+            number = _number(self.take())
+        elif self.word == LENGTH and self.next_word() == "(":
+            return self.of_numbers(column, sign, self.length()[0])
+        elif self.kind == "name" and self.kinds.get(self.text) == "number":
+            return self.of_numbers(column, sign, self.take())
+        elif self.kind == "name" and self.word in NAMED:
+            if self.word == "nan" and sign not in ("==", "!="):
+                self.fail("== nan or != nan")
+            number = NAMED[self.take().lower()]
+        else:
+            cure = "leave out the quotes" if self.kind == "text" else ""
+            self.fail(f"a number or a column of numbers {after}", cure)
+        return lambda values: _compare_number(_numbers(values, column), sign, number)
+
+    def cure_of_text(self) -> str:
+        """What to write for a text without quotes."""
+        text = re.split(r"[\s(),]", self.source[self.tokens[self.at][2] :])[0]
+        is_word = self.kind in ("name", "number") or text[:1].isalnum()
+        return CURES.get(self.word, f"write {text!r}") if is_word else ""
+
+    @staticmethod
+    def of_numbers(column: str, sign: str, other: str) -> Rows:
+        compare = COMPARE[sign]
+        return lambda values: compare(_numbers(values, column), _numbers(values, other))
+
+
+def _not(rows: Rows) -> Rows:
+    return lambda values: ~rows(values)
+
+
+def _numbers(values: SingleValues, name: str) -> np.ndarray:
+    """A column of numbers, or the lengths that `len(COLUMN)` means."""
+    if name.startswith(f"{LENGTH}("):
+        return values.lengths(name[len(LENGTH) + 1 : -1])
+    return values.numbers(name)
+
+
+def _number(text: str) -> float:
+    """A number as it was written: whole ones keep all their digits."""
+    digits = text.lstrip("+-")
+    if digits.isdecimal() and len(digits) <= EXACT_DIGITS:
+        return int(text)
+    return float(text)
+
+
+def _compare_texts(values: SingleValues, column: str, sign: str, text: str) -> np.ndarray:
+    found = values.rows_with(column, text, whole=sign in ("==", "!="))
+    return ~found if sign.startswith("!") else found
+
+
+def _compare_number(values: np.ndarray, sign: str, number: float) -> np.ndarray:
+    """NaN is less than, greater than and equal to nothing; `== nan` finds it."""
+    if number != number:
+        is_nan = np.isnan(values)
+        return is_nan if sign == "==" else ~is_nan
+    if values.dtype == bool:
+        values = values.view(np.uint8)  # truth values compare with numbers of 64 bits alone
+    # a Python number takes the column's precision: .9 finds the float32 that was written as .9
+    with np.errstate(over="ignore"):  # 1e300 is infinite as float32, and more than all of them
+        return COMPARE[sign](values, number)

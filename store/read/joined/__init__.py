@@ -1,0 +1,1 @@
+"""Several stores, read as one where they lie."""
