@@ -43,9 +43,9 @@ from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
 from train.run.checkpoint import RunDirectory
 from train.run.detectors import build_detector, hidden_size, read_layers
-from train.run.directory import begin_run, check_agreement, describe_store
 from train.run.jobs import Jobs, count_jobs
 from train.run.progress import TrainingProgress
+from train.run.run_record import begin_run, check_agreement, describe_store
 from train.run.trainer import Trainer
 
 __all__ = ["Experiment", "run_experiment", "train_detectors"]
