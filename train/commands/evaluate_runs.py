@@ -35,8 +35,8 @@ from train.evaluate.calibrate import (
     measure_recalibrated,
     risk_threshold,
 )
+from train.evaluate.findings import measure_elsewhere
 from train.evaluate.frame import Frame, Texts
-from train.evaluate.judge import judge_elsewhere
 from train.evaluate.metrics import Areas, Scores, auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.outside.methods import describe_changes
@@ -160,7 +160,7 @@ def evaluate_runs(runs: dict[str, TestedRun], stores: dict[str, Path], rules: Ru
         runs={name: str(run.models.directory.path) for name, run in runs.items()},
         stores={name: str(path) for name, path in stores.items()},
         best={name: run.models.results.best_among(run.names) for name, run in runs.items()},
-        results=[judge_pair(pair) for pair in pairs],
+        results=[measure_pair(pair) for pair in pairs],
     )
 
 
@@ -264,7 +264,7 @@ def read_labels(data: TrainingData) -> tuple[Integers, list[str]]:
     return check_labels(np.asarray(data.store.column("label")), data.store), remarks
 
 
-def judge_pair(pair: Pair) -> Tested:
+def measure_pair(pair: Pair) -> Tested:
     """Score a store's rows with a run, and judge the scores."""
     tested = pair.tested
     if not 0 < tested.hallucinations < tested.rows:
@@ -279,15 +279,15 @@ def judge_pair(pair: Pair) -> Tested:
     val, test = run.frame.val, run.frame.test
     metrics = {}
     for name, scores in score_names(pair):
-        judged = judge_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
+        judged = measure_elsewhere(labels, scores, run.thresholds[name], questions, splits.seed)
         fitted: dict[str, Any] = measure_recalibrated(val.labels, val.mean(name), labels, scores)
-        fitted |= judge_promise(pair, name, labels, scores, questions)
+        fitted |= measure_promise(pair, name, labels, scores, questions)
         own_test = auroc(test.labels, test.mean(name))
         metrics[name] = replace(judged, own_test_auroc=own_test, **fitted)
     return replace(tested, metrics=metrics)
 
 
-def judge_promise(
+def measure_promise(
     pair: Pair, name: str, labels: Integers, scores: Scores, questions: Integers
 ) -> Areas:
     """What the threshold of --risk does, which is of the run's test split; {} without one."""

@@ -208,11 +208,11 @@ def find_verdict(
     hardest = hardest_control(comparisons, best[0], margin)
     control = None
     if hardest is not None:
-        control = judge_difference(hardest, margin, margin_p(hardest, margin))
+        control = find_contrast(hardest, margin, margin_p(hardest, margin))
     return Verdict(
         detector=best[0],
         margin=margin,
-        baseline=judge_difference(family[best], margin, p_holm[best]),
+        baseline=find_contrast(family[best], margin, p_holm[best]),
         control=control,
     )
 
@@ -250,7 +250,7 @@ def margin_p(test: PairedTest[str], margin: float) -> float:
     return min(1.0, 2 * float(student.sf(distance / test.error, test.df)))
 
 
-def judge_difference(test: PairedTest[str], margin: float, p: float) -> Contrast:
+def find_contrast(test: PairedTest[str], margin: float, p: float) -> Contrast:
     """The finding at the level of 0.05, with the 95% interval of the t distribution.
 
     It has 0 in it for a fifth of the samples whose true difference is `detectable`.

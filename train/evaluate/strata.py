@@ -21,7 +21,7 @@ from train.evaluate.metrics import (
 )
 from train.evaluate.results import Interval, StrataRecord
 
-__all__ = ["Strata", "auroc_within", "cut_by", "judge_within", "rank_correlation", "strata_of"]
+__all__ = ["Strata", "auroc_within", "cut_by", "measure_within", "rank_correlation", "strata_of"]
 
 N_BINS = 10
 
@@ -91,7 +91,7 @@ def auroc_within(
     return None if np.isnan(area) else float(area)
 
 
-def judge_within(
+def measure_within(
     test: Frame[Key], name: Key, strata: Strata
 ) -> tuple[float, Interval] | tuple[None, None]:
     """AUROC of a method within strata of the rows, the mean over its trainings, with its interval.

@@ -22,8 +22,8 @@ __all__ = [
     "TokenTruth",
     "best_f1_threshold",
     "describe_tokens",
-    "judge_tokens",
     "largest_by_trace",
+    "measure_tokens",
     "read_token_truth",
     "span_ends",
     "span_metrics",
@@ -79,7 +79,7 @@ def describe_tokens(truth: TokenTruth) -> TokenCounts:
     )
 
 
-def judge_tokens(
+def measure_tokens(
     val: Sequence[TokenScores], test: Sequence[TokenScores], truth: dict[str, TokenTruth]
 ) -> TokenMetrics:
     """Metrics of the scores of tokens, means over training runs; the threshold is of their mean.
@@ -93,7 +93,7 @@ def judge_tokens(
             labels = without_missing(scores, truth[split])[0].labels
             if len(np.unique(labels)) < 2:
                 return TokenMetrics(left_out=f"{split} split: scores of one class of tokens only")
-    runs = [judge_run(*scores, truth) for scores in zip(val, test, strict=True)]
+    runs = [measure_run(*scores, truth) for scores in zip(val, test, strict=True)]
     metrics = mean_record(runs)
     val_truth, mean_scores = without_missing(np.mean(val, axis=0), truth["val"])
     metrics.threshold = best_f1_threshold(val_truth.labels, mean_scores)
@@ -107,7 +107,7 @@ def judge_tokens(
     return metrics
 
 
-def judge_run(val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth]) -> TokenMetrics:
+def measure_run(val: TokenScores, test: TokenScores, truth: dict[str, TokenTruth]) -> TokenMetrics:
     val_truth, val_scores = without_missing(val, truth["val"])
     test_truth, test_scores = without_missing(test, truth["test"])
     threshold = best_f1_threshold(val_truth.labels, val_scores)

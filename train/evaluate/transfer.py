@@ -8,12 +8,12 @@ from train.evaluate.metrics import mean_auroc
 from train.evaluate.paired_tests import compare_pairs
 from train.evaluate.results import Counts, LeftOut, Transfer
 
-__all__ = ["judge_left_out"]
+__all__ = ["measure_left_out"]
 
 PAIR = ("left out", "in domain")
 
 
-def judge_left_out(value: str, without: Frame[str], every: Frame[str]) -> LeftOut:
+def measure_left_out(value: str, without: Frame[str], every: Frame[str]) -> LeftOut:
     """Judge a run without a value, and one on all, by the traces of the value.
 
     `without` is the test split of the run without it; in domain are those of its traces that are in

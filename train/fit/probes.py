@@ -19,7 +19,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.errors import DataError
-from train.evaluate.judge import Scored
+from train.evaluate.findings import Scored
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Facts
 

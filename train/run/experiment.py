@@ -18,8 +18,7 @@ from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
 from train.data.splits import is_missing, read_second_labels, read_values
-from train.evaluate.frame import Frame
-from train.evaluate.judge import (
+from train.evaluate.findings import (
     LABEL_THRESHOLDS,
     Scored,
     ScoredByName,
@@ -27,17 +26,18 @@ from train.evaluate.judge import (
     compare_all,
     correlate,
     count_splits,
-    judge,
     label_sensitivity,
+    measure_method,
     read_truth,
 )
-from train.evaluate.label_noise import judge_label_noise
+from train.evaluate.frame import Frame
+from train.evaluate.label_noise import measure_label_noise
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.paired_tests import hardest_control
 from train.evaluate.results import Facts, Results, best_on_validation
-from train.evaluate.strata import Strata, cut_by, judge_within, strata_of
-from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, read_token_truth
-from train.evaluate.transfer import judge_left_out
+from train.evaluate.strata import Strata, cut_by, measure_within, strata_of
+from train.evaluate.tokens import TokenTruth, describe_tokens, measure_tokens, read_token_truth
+from train.evaluate.transfer import measure_left_out
 from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
@@ -112,7 +112,7 @@ def run_experiment(
     results = replace(first.results, config=asdict(config))
     if config.hold_out == EACH:
         results.transfer = [
-            judge_left_out(str(one.data.config.hold_out), one.frame.test, first.frame)
+            measure_left_out(str(one.data.config.hold_out), one.frame.test, first.frame)
             for one in others
         ]
         of_others = [
@@ -133,7 +133,7 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
     is_first = trainer.fabric.is_global_zero
     truth = read_token_truth(data)
     at_work = replace(
-        trainer, data=data.with_settings(jobs=n_jobs), judges_tokens=truth is not None
+        trainer, data=data.with_settings(jobs=n_jobs), measures_tokens=truth is not None
     )
     with cpu_arithmetic(n_threads), Jobs(at_work, n_jobs) as jobs:
         if is_first:  # what takes seconds before what takes hours
@@ -149,7 +149,7 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
     frame = build_frame(scored, data)
     results = build_results(trainer, frame, scored, work.names)
     if truth is not None:
-        judge_all_tokens(results, scored, truth)
+        measure_all_tokens(results, scored, truth)
     results.left_out = left_out or None
     results.machine["jobs"] = n_jobs
     return Experiment(results, data, frame, trainer.directory)
@@ -185,11 +185,13 @@ def over_seeds(trainings: Sequence[Scored]) -> Scored:
     return Scored(val, test, facts, tokens)
 
 
-def judge_all_tokens(results: Results, scored: ScoredByName, truth: dict[str, TokenTruth]) -> None:
+def measure_all_tokens(
+    results: Results, scored: ScoredByName, truth: dict[str, TokenTruth]
+) -> None:
     """Write into the results what is found of tokens, by each method that has scores of them."""
     for name, one in scored.items():
         if one.tokens:
-            results.entries[name].tokens = judge_tokens(
+            results.entries[name].tokens = measure_tokens(
                 one.tokens["val"], one.tokens["test"], truth
             )
     results.tokens = {split: describe_tokens(of_split) for split, of_split in truth.items()}
@@ -214,7 +216,8 @@ def build_results(
     """What is found of the scores; `names` are those of the models, all others are baselines."""
     data = trainer.data
     entries = {
-        name: judge(frame, name, one.facts, data.config.risk) for name, one in scored.items()
+        name: measure_method(frame, name, one.facts, data.config.risk)
+        for name, one in scored.items()
     }
     for name, entry in entries.items():
         entry.bytes_per_trace = bytes_per_trace(name, data)
@@ -228,7 +231,7 @@ def build_results(
     strata = find_strata(data, frame, control)
     if strata is not None:
         for name, entry in entries.items():
-            found = judge_within(frame.test, name, strata)
+            found = measure_within(frame.test, name, strata)
             entry.test.auroc_within, entry.test.auroc_within_ci = found
     results = Results(
         run=trainer.directory.id,
@@ -253,7 +256,7 @@ def build_results(
     config = data.config
     if config.label_noise is not None or config.second_label is not None:
         second = read_second_labels(data.store, config.second_label, data.splits.test)
-        results.label_noise = judge_label_noise(frame.test, config.label_noise, second)
+        results.label_noise = measure_label_noise(frame.test, config.label_noise, second)
     return results
 
 

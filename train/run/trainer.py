@@ -15,8 +15,8 @@ from train.data.batches import TrainingData
 from train.data.requirements import missing_columns, reader_of
 from train.data.splits import Splits
 from train.errors import DataError
+from train.evaluate.findings import Scored, ScoredByName
 from train.evaluate.intervals import auroc_interval
-from train.evaluate.judge import Scored, ScoredByName
 from train.evaluate.metrics import Scores, auroc
 from train.evaluate.results import Choices, Epoch, Facts, TrainingFacts
 from train.fit.device import for_a_batch, memory_enough
@@ -74,7 +74,7 @@ class Trainer:
     data: TrainingData
     fabric: Fabric
     progress: TrainingProgress | Relay
-    judges_tokens: bool = False  # whether the store has usable labels of tokens
+    measures_tokens: bool = False  # whether the store has usable labels of tokens
 
     def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
         """Fit the baselines and controls of the settings whose columns the store has.
@@ -120,7 +120,7 @@ class Trainer:
         self, name: str, method: Detector | AnyProbe, fitted: AnyFitted | None = None
     ) -> dict[str, list[np.ndarray]]:
         """Split -> scores of its tokens, by this process alone; empty where they are not judged."""
-        is_judged = self.judges_tokens and self.fabric.is_global_zero
+        is_judged = self.measures_tokens and self.fabric.is_global_zero
         if not is_judged or not token_columns(name, self.data):
             return {}
         found = {}

@@ -6,7 +6,7 @@ from scipy.stats import spearmanr
 
 from train.evaluate.frame import Frame
 from train.evaluate.metrics import auroc, auroc_samples, percentile_interval
-from train.evaluate.strata import auroc_within, cut_by, judge_within, rank_correlation, strata_of
+from train.evaluate.strata import auroc_within, cut_by, measure_within, rank_correlation, strata_of
 
 
 def by_loops(labels, scores, stratum):
@@ -54,7 +54,7 @@ def test_weights_are_repetitions():
 def test_one_stratum_is_the_auroc():
     labels, scores, _ = draw(3)
     strata = strata_of("all", np.zeros(len(labels)))
-    area, interval = judge_within(frame_of(labels, scores), "x", strata)
+    area, interval = measure_within(frame_of(labels, scores), "x", strata)
     assert area == pytest.approx(auroc(labels, scores))
     samples = auroc_samples(labels, scores, np.arange(len(labels)), 0)
     assert interval == pytest.approx(percentile_interval(samples))
@@ -68,7 +68,7 @@ def test_without_a_pair_there_is_no_number():
     labels = np.array([0, 1, 0, 1])
     strata = strata_of("label", labels)
     assert auroc_within(labels, labels.astype(float), strata.stratum) is None
-    assert judge_within(frame_of(labels, np.ones(4)), "x", strata) == (None, None)
+    assert measure_within(frame_of(labels, np.ones(4)), "x", strata) == (None, None)
     assert strata.summary(labels).pairs == 0
 
 
@@ -79,7 +79,7 @@ def test_rows_without_a_value_are_in_no_stratum():
     kept = ~is_outside
     values = np.where(is_outside, "", stratum.astype(object))
     strata = strata_of("kind", values, is_outside)
-    area, _ = judge_within(frame_of(labels, scores), "x", strata)
+    area, _ = measure_within(frame_of(labels, scores), "x", strata)
     assert area == pytest.approx(by_loops(labels[kept], scores[kept], stratum[kept]))
     whole = strata_of("kind", stratum[kept]).summary(labels[kept])
     assert strata.summary(labels).strata == whole.strata

@@ -54,9 +54,9 @@ __all__ = [
     "compare_all",
     "correlate",
     "count_splits",
-    "judge",
-    "judge_elsewhere",
     "label_sensitivity",
+    "measure_elsewhere",
+    "measure_method",
     "read_truth",
 ]
 
@@ -100,7 +100,7 @@ def build_frame(scored: ScoredByName, data: TrainingData) -> Frame[str]:
     )
 
 
-def judge(
+def measure_method(
     frame: Frame[str],
     name: str,
     facts: Facts,
@@ -244,7 +244,7 @@ def label_sensitivity(test: Frame[str], truth: NDArray[np.float32], threshold: f
     return Cut(threshold, len(labels), n_positive, areas)
 
 
-def judge_elsewhere(
+def measure_elsewhere(
     labels: Labels, scores: Scores, threshold: float, questions: Questions, seed: int
 ) -> Metrics:
     """Every metric of one detector at a threshold that was chosen on other rows.
