@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> None:
     from train.data.questions import read_questions
     from train.library.guard import open_guard
     from train.outside.methods import describe_changes
-    from train.run.questions import is_trained, read_asked
+    from train.run.results import is_trained, read_asked
 
     guard = open_guard(options.run, options.models, reading_of(options))
     asked_by_run = read_asked(options.run)

@@ -12,8 +12,7 @@ from store.errors import SchemaError, closest
 from store.traces.layers import parse_layers
 from train.config.settings import Config, flag_of, option, violated_rule
 from train.errors import ConfigError
-from train.outside.methods import ALL, LOADED
-from train.outside.records import NOTHING, Record
+from train.outside.methods import ALL, LOADED, NOTHING
 from train.records import WrongValueError, from_json, read_value
 
 __all__ = [
@@ -49,7 +48,7 @@ def make_config(given: Mapping[str, object], in_file: Mapping[str, object] | Non
     for name, method in LOADED.items():
         recorded = config.outside.get(name, NOTHING).options
         options = own_options(name, method.options, recorded | own[name])
-        records[name] = Record(method.place, method.sha256, method.package, options)
+        records[name] = replace(method.origin, options=options)
     config = replace(config, outside=records)
     check_config(config)
     check_names(config)

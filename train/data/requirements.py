@@ -40,8 +40,7 @@ from train.data.splits import (
 )
 from train.data.token_labels import ROLE, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError, OneClassError
-from train.outside.methods import ALL
-from train.outside.records import NOTHING
+from train.outside.methods import ALL, NOTHING
 
 __all__ = [
     "Work",

@@ -18,7 +18,7 @@ from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.evaluate.calibrate import fit_temperature, keep_promise, measure_recalibrated
 from train.evaluate.frame import Frame
-from train.evaluate.intervals import metric_intervals
+from train.evaluate.intervals import auroc_interval, metric_intervals
 from train.evaluate.metrics import (
     Labels,
     Questions,
@@ -38,9 +38,11 @@ from train.evaluate.results import (
     Entry,
     Explained,
     Facts,
+    LeftOut,
     Metrics,
     PairedTest,
     SplitCounts,
+    Transfer,
     Verdict,
     mean_record,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "count_splits",
     "label_sensitivity",
     "measure_elsewhere",
+    "measure_left_out",
     "measure_method",
     "read_truth",
 ]
@@ -64,6 +67,7 @@ __all__ = [
 NOT_COMPARED = ("majority", "perplexity")
 # of the score, around 0.5, the default for labels
 LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
+LEFT_OUT = ("left out", "in domain")
 
 
 @dataclass(frozen=True)
@@ -295,3 +299,29 @@ def metrics_of_cells(cells: Labels) -> dict[str, Scores]:
         "mcc": (tp * tn - fp * fn) / np.where(spread > 0, spread, 1),
         "accuracy": (tp + tn) / (tp + tn + fp + fn),
     }
+
+
+def measure_left_out(value: str, without: Frame[str], every: Frame[str]) -> LeftOut:
+    """Judge a run without a value, and one on all, by the traces of the value.
+
+    `without` is the test split of the run without it; in domain are those of its traces that are in
+    the test split of `every`. The difference is of these.
+    """
+    in_domain = every.take(every.rows_of(np.intersect1d(without.trace_ids, every.test.trace_ids)))
+    same = without.take(without.rows_of(in_domain.trace_ids))
+    labels, questions, seed = in_domain.labels, in_domain.questions, in_domain.seed
+    methods = {}
+    for name in filter(every.scores.__contains__, without.scores):
+        left_out = without.labels, without.scores[name]
+        ci = auroc_interval(*left_out, without.questions)
+        methods[name] = found = Transfer(mean_auroc(*left_out), ci)
+        if 0 < labels.sum() < len(labels):
+            runs = in_domain.scores[name]
+            found.in_domain_auroc = mean_auroc(labels, runs)
+            found.in_domain_auroc_ci = auroc_interval(labels, runs, questions)
+            scores = dict(zip(LEFT_OUT, (same.scores[name], runs), strict=True))
+            (paired,) = compare_pairs(labels, scores, [LEFT_OUT], questions, seed)
+            found.difference, found.difference_ci = paired.difference, paired.ci
+    n_questions = len(np.unique(without.questions))
+    counts = Counts(len(without), n_questions, int(without.labels.sum()))
+    return LeftOut(value, counts, len(in_domain), methods)

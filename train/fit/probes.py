@@ -20,7 +20,7 @@ from train.data.requirements import missing_columns
 from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.findings import Scored
-from train.evaluate.metrics import Scores
+from train.evaluate.metrics import Scores, draw_folds
 from train.evaluate.results import Facts
 
 __all__ = [
@@ -234,7 +234,7 @@ def out_of_fold_margin(probe: Any, fitted: AnyFitted, train: Numbers, splits: Sp
     labels = splits.labels_of("train")
     base_rate = labels.mean()
     margin = np.full(len(labels), np.log(base_rate / (1 - base_rate)))
-    folds = draw_folds(splits.questions[splits.train], splits.seed)
+    folds = draw_folds(splits.questions[splits.train], N_FOLDS, splits.seed)
     for fold in range(N_FOLDS):
         inside = folds == fold
         others = labels[~inside]
@@ -242,10 +242,3 @@ def out_of_fold_margin(probe: Any, fitted: AnyFitted, train: Numbers, splits: Sp
             refitted = probe.refit(fitted, train[~inside], others)
             margin[inside] = refitted.logits(train[inside])
     return margin
-
-
-def draw_folds(questions: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Fold (n,) of each row, 0 to N_FOLDS - 1: that of its question."""
-    distinct, question = np.unique(questions, return_inverse=True)
-    fold_by_question = np.arange(len(distinct)) % N_FOLDS
-    return np.random.default_rng([seed, N_FOLDS]).permutation(fold_by_question)[question]

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from store.traces.layers import format_layers
 from train.config import OUTSIDE, PATHS, Config, config_of_run
 from train.evaluate.results import Cut, PairedTest, Results
-from train.outside.records import describe_outside
+from train.outside.methods import describe_outside
 from train.report.evidence import Evidence, find_mistakes
 from train.report.methods import find_kinds
 from train.report.numbers import (

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
 from store.reports import say
 from train.config import EACH, Arguments
@@ -27,6 +26,7 @@ from train.evaluate.findings import (
     correlate,
     count_splits,
     label_sensitivity,
+    measure_left_out,
     measure_method,
     read_truth,
 )
@@ -37,7 +37,6 @@ from train.evaluate.paired_tests import hardest_control
 from train.evaluate.results import Facts, Results, best_on_validation
 from train.evaluate.strata import Strata, cut_by, measure_within, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, measure_tokens, read_token_truth
-from train.evaluate.transfer import measure_left_out
 from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
@@ -249,7 +248,8 @@ def build_results(
         remarks=[*find_remarks(data), *(run.warning for run in runs if run.warning is not None)],
     )
     truth = read_truth(data)
-    if truth is not None and count_values(truth) > 2:  # of 0 and 1 every cut gives the same labels
+    # of 0 and 1 every cut gives the same labels
+    if truth is not None and len(np.unique(truth[~np.isnan(truth)])) > 2:
         results.label_sensitivity = [
             label_sensitivity(frame.test, truth, threshold) for threshold in LABEL_THRESHOLDS
         ]
@@ -258,10 +258,6 @@ def build_results(
         second = read_second_labels(data.store, config.second_label, data.splits.test)
         results.label_noise = measure_label_noise(frame.test, config.label_noise, second)
     return results
-
-
-def count_values(numbers: NDArray) -> int:
-    return len(np.unique(numbers[~np.isnan(numbers)]))
 
 
 def find_strata(data: TrainingData, frame: Frame[str], control: str | None) -> Strata | None:

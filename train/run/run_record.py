@@ -24,7 +24,7 @@ from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError, OutputError
 from train.evaluate.results import StoreRecord
 from train.files import read_json, write_text
-from train.outside.records import Difference, outside_differences
+from train.outside.methods import Difference, outside_differences
 from train.records import WrongValueError, from_json
 from train.run.checkpoint import RunDirectory
 

@@ -43,8 +43,7 @@ from train.fit.device import (
 from train.fit.loop import predict
 from train.fit.probes import AnyFitted, predict_probe, probe_margin, read_features
 from train.fit.token_scores import detector_tokens, probe_tokens
-from train.outside.methods import LOADED, load_chosen
-from train.outside.records import NOTHING
+from train.outside.methods import LOADED, NOTHING, load_chosen
 from train.run.checkpoint import Checkpoint, RunDirectory, load_weights
 from train.run.detectors import (
     build_detector,
