@@ -31,12 +31,8 @@ log-odds. Without --to-store each line is then a JSON object.
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=f"{program('train')} predict",
-        description="Score the traces of a store with the detectors of a finished run.",
-        epilog=EXAMPLES,
-        allow_abbrev=False,
-    )
+    text = "Score the traces of a store with the detectors of a finished run."
+    parser = Parser("predict", description=text, epilog=EXAMPLES)
     add = parser.add_argument
     add("--run", type=path, required=True, metavar="DIR", help="output directory of the run")
     text = "store of the traces, or several, which are read as one; labels are not needed"

@@ -42,7 +42,10 @@ def make_config(given: Mapping[str, object], in_file: Mapping[str, object] | Non
         if given.get("only") is not None:
             raise ConfigError("--only: not allowed with --models; name all methods in one of them")
         settings.pop("only", None)  # of the file
-    own = {name: own_values(name, method.options, settings) for name, method in LOADED.items()}
+    own: dict[str, dict[str, object]] = {}
+    for name, method in LOADED.items():
+        flags = {str(one): own_setting(name, one).name for one in method.options}
+        own[name] = {one: settings.pop(flag) for one, flag in flags.items() if flag in settings}
     config = read_config(settings, "settings")
     records = {}
     for name, method in LOADED.items():
@@ -53,14 +56,6 @@ def make_config(given: Mapping[str, object], in_file: Mapping[str, object] | Non
     check_config(config)
     check_names(config)
     return config
-
-
-def own_values(
-    name: str, options: Iterable[Option], settings: dict[str, object]
-) -> dict[str, object]:
-    """Take the options that a method has for itself out of the settings."""
-    flags = {str(one): own_setting(name, one).name for one in options}
-    return {one: settings.pop(flag) for one, flag in flags.items() if flag in settings}
 
 
 class Reading(NamedTuple):

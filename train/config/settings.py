@@ -57,12 +57,7 @@ def option(
     The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
     to its results, never the results.
     """
-    metadata = {
-        "help": text,
-        "range": (low, high, low_open),
-        "choices": choices,
-        "free": free,
-    }
+    metadata = {"help": text, "range": (low, high, low_open), "choices": choices, "free": free}
     return field(default=default, metadata=metadata)
 
 
@@ -153,7 +148,7 @@ class Config:
         "detectors and probes to train, separated by commas, of "
         f"{', '.join([*DETECTORS, *PROBES])}; or all: those whose columns the store has; or "
         "FILE.py:CLASS, one of your own: the file is run (default: "
-        f"{', '.join(DEFAULT_MODELS)}; with a --run- or --no-run- flag without the last)",
+        f"{', '.join(DEFAULT_MODELS)}; with a --run- or --no-run- flag without the last)"
     )
     baselines: bool = option("fit the baselines and controls beside what is trained", True)
     only: str | None = option(
@@ -162,7 +157,7 @@ class Config:
     )
     on_top_of: str | None = option(
         "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
-        f"it; one of {', '.join(REFERENCES)} (default: none)",
+        f"it; one of {', '.join(REFERENCES)} (default: none)"
     )
     seed: int = option("seed of the split, the weights and the order of rows", 0, 0, MAX_INT32)
     seeds: int = option(
@@ -238,7 +233,7 @@ class Config:
     )
     columns: str | None = option(
         "columns that replace others, as hs_last=MY_STATES,...; docs/columns.md says which columns "
-        "a method reads (default: none)",
+        "a method reads (default: none)"
     )
     fields: str | None = option(
         "fields that the control metadata reads: all, none, or names, separated by commas; -NAME "
@@ -246,7 +241,7 @@ class Config:
         "(default: all but what judges an answer or is of it)"
     )
     layers: str | None = option(
-        "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
+        "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)"
     )
 
     epochs: int | None = option(
@@ -463,7 +458,11 @@ class Config:
         """Names of what to train: `models`, changed by the --run- flags; or ["all", ...]."""
         if self.only is not None:
             return [name for name in self.only.split(",") if name and name not in REFERENCES]
-        names = [name for name in self._named if name]
+        is_switched = any(getattr(self, switch) is not None for switch in SWITCHES.values())
+        named: Sequence[str] = tuple(SWITCHES) if is_switched else DEFAULT_MODELS
+        if self.models is not None:
+            named = self.models.split(",")
+        names = [name for name in named if name]
         for name, switch in SWITCHES.items():
             if getattr(self, switch) and name not in names:
                 names.append(name)
@@ -476,14 +475,6 @@ class Config:
         if self.only is not None:
             chosen = self.only.split(",")
         return [name for name in REFERENCES if name in (*chosen, self.on_top_of)]
-
-    @property
-    def _named(self) -> Sequence[str]:
-        """Names in `models`, or those that are trained without it."""
-        if self.models is not None:
-            return self.models.split(",")
-        is_switched = any(getattr(self, switch) is not None for switch in SWITCHES.values())
-        return tuple(SWITCHES) if is_switched else DEFAULT_MODELS
 
     @property
     def left_out(self) -> list[str]:

@@ -388,11 +388,7 @@ def read_second_labels(
 
 
 def hold_out_value(
-    store: TraceStore,
-    config: Config,
-    values: NDArray,
-    questions: Texts,
-    is_used: NDArray[np.bool_],
+    store: TraceStore, config: Config, values: NDArray, questions: Texts, is_used: NDArray[np.bool_]
 ) -> Placed:
     """Test are the rows of a value whose questions no other asks; the others that have a value are
     split by question."""

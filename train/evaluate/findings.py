@@ -36,7 +36,6 @@ from train.evaluate.results import (
     Cut,
     Entries,
     Entry,
-    Explained,
     Facts,
     LeftOut,
     Metrics,
@@ -46,7 +45,6 @@ from train.evaluate.results import (
     Verdict,
     mean_record,
 )
-from train.evaluate.strata import rank_correlation
 
 __all__ = [
     "Scored",
@@ -54,7 +52,6 @@ __all__ = [
     "bootstrap_predictions",
     "build_frame",
     "compare_all",
-    "correlate",
     "count_splits",
     "label_sensitivity",
     "measure_elsewhere",
@@ -104,12 +101,7 @@ def build_frame(scored: ScoredByName, data: TrainingData) -> Frame[str]:
     )
 
 
-def measure_method(
-    frame: Frame[str],
-    name: str,
-    facts: Facts,
-    risk: float | None = None,
-) -> Entry:
+def measure_method(frame: Frame[str], name: str, facts: Facts, risk: float | None = None) -> Entry:
     """Metrics of validation and test; what is chosen or recalibrated for a run is so on validation.
 
     Metrics are means over the runs, each at its own threshold and temperature. Those in the entry
@@ -161,14 +153,6 @@ def count_splits(splits: Splits) -> SplitCounts:
         **counts,
         unlabelled=n_unlabelled,
         joined=splits.asked.n_joined,
-    )
-
-
-def correlate(models: Entries, control: str, test: Frame[str]) -> Explained:
-    """How far a control ranks the test rows as the detectors do."""
-    scores = test.scores
-    return Explained(
-        control, {name: rank_correlation(scores[name], scores[control]) for name in models}
     )
 
 
@@ -274,22 +258,19 @@ def bootstrap_predictions(
     The resamples are those of `auroc_samples` with the same questions and seed; those with a single
     class of labels are left out. Returns the low and the high end for "f1", "mcc" and "accuracy".
     """
-    cells = count_cells(labels, predicted, questions)  # (n_questions, 4)
+    distinct, question = np.unique(questions, return_inverse=True)
+    cell = 4 * question + 2 * labels + predicted
+    cells = np.bincount(cell, minlength=4 * len(distinct)).reshape(-1, 4)
     totals = [counts @ cells for counts in drawn_counts(len(cells), seed, n_resamples)]
     metrics = metrics_of_cells(np.concatenate(totals))
     return {name: percentile_interval(samples) for name, samples in metrics.items()}
 
 
-def count_cells(labels: Labels, predicted: NDArray[np.bool_], questions: Questions) -> Labels:
-    """Of each question true negatives, false positives, false negatives, true positives."""
-    distinct, question = np.unique(questions, return_inverse=True)
-    cell = 2 * labels + predicted
-    counts = np.bincount(4 * question + cell, minlength=4 * len(distinct))
-    return counts.reshape(-1, 4)
-
-
 def metrics_of_cells(cells: Labels) -> dict[str, Scores]:
-    """F1, MCC (both 0 where undefined) and accuracy of the rows (n, 4) that have both labels."""
+    """F1, MCC (both 0 where undefined) and accuracy of the rows (n, 4) that have both labels.
+
+    They are true negatives, false positives, false negatives, true positives.
+    """
     tn, fp, fn, tp = cells.astype(np.float64).T
     has_both = (tn + fp > 0) & (fn + tp > 0)
     tn, fp, fn, tp = (numbers[has_both] for numbers in (tn, fp, fn, tp))

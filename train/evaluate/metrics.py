@@ -288,7 +288,7 @@ def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     return k / len(labels), _means_of_first(wrong, -confidence(scores, threshold))
 
 
-def _means_of_first(values: Scores, keys: Scores) -> Scores:
+def _means_of_first(values: NDArray, keys: NDArray) -> Scores:
     """Mean value of the k lowest keys, for k = 1 to n; equal keys count as their mean."""
     _, rank = np.unique(keys, return_inverse=True)
     counts = np.bincount(rank)

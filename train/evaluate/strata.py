@@ -12,13 +12,7 @@ from scipy.stats import rankdata
 
 from store.reports import count
 from train.evaluate.frame import Frame, Key
-from train.evaluate.metrics import (
-    Labels,
-    Scores,
-    auroc_samples,
-    percentile_interval,
-    rank_rows,
-)
+from train.evaluate.metrics import Labels, Scores, auroc_samples, percentile_interval, rank_rows
 from train.evaluate.results import Interval, StrataRecord
 
 __all__ = ["Strata", "cut_by", "measure_within", "rank_correlation", "strata_of"]

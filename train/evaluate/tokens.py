@@ -54,19 +54,18 @@ def read_token_truth(data: TrainingData) -> dict[str, TokenTruth] | None:
     """Split ("val", "test") -> its labelled tokens; None where they cannot be judged."""
     if not has_token_labels(data) or find_unusable(data) is not None:
         return None
-    return {split: read_truth_of(data, split) for split in ("val", "test")}
-
-
-def read_truth_of(data: TrainingData, split: str) -> TokenTruth:
-    tokens = read_token_labels(data, split)
-    places = np.flatnonzero(tokens.is_labelled)
-    return TokenTruth(
-        places,
-        tokens.labels[places].astype(np.int64),
-        tokens.traces[places],
-        data.splits.questions[data.splits.rows(split)],
-        data.splits.labels_of(split),
-    )
+    truth = {}
+    for split in ("val", "test"):
+        tokens = read_token_labels(data, split)
+        places = np.flatnonzero(tokens.is_labelled)
+        truth[split] = TokenTruth(
+            places,
+            tokens.labels[places].astype(np.int64),
+            tokens.traces[places],
+            data.splits.questions[data.splits.rows(split)],
+            data.splits.labels_of(split),
+        )
+    return truth
 
 
 def describe_tokens(truth: TokenTruth) -> TokenCounts:

@@ -14,7 +14,6 @@ from models.metadata import FittedFields
 from models.probe import UnlearnableError
 from models.question_only import FittedTextProbe, TextProbe
 from models.tables import Table, TableProbe
-from store.traces.question_split import SPLITS
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.splits import Splits
@@ -24,12 +23,12 @@ from train.evaluate.metrics import Scores, draw_folds
 from train.evaluate.results import Facts
 
 __all__ = [
+    "Features",
     "fit_probe",
     "out_of_fold_margin",
     "predict_probe",
     "probe_margin",
     "read_features",
-    "read_split_features",
     "score_probe",
 ]
 
@@ -137,14 +136,6 @@ def count_imputed(features: Features, probe: Probe) -> int:
 def without_targets(numbers: torch.Tensor, probe: Probe) -> torch.Tensor:
     """Features (..., k) without those behind that are only learned from, which nothing imputes."""
     return numbers[..., : numbers.shape[-1] - len(probe.learns_from)]
-
-
-def read_split_features(name: str, probe: AnyProbe, data: TrainingData) -> Features:
-    """Split -> features (n_split, A, k), or texts (n_split,), or a table of n_split rows."""
-    features: Features = {}
-    for split in SPLITS:
-        features[split] = read_features(name, probe, data, split, features.get("train"))
-    return features
 
 
 def fit_probe(probe: AnyProbe, features: Features, splits: Splits) -> AnyFitted:

@@ -13,6 +13,7 @@ import torch
 from lightning_fabric import Fabric
 
 from store.reports import say
+from store.traces.question_split import SPLITS
 from train.config import EACH, Arguments
 from train.data.batches import TrainingData
 from train.data.requirements import Work, also_needed, bytes_per_trace, find_remarks, reader_of
@@ -23,7 +24,6 @@ from train.evaluate.findings import (
     ScoredByName,
     build_frame,
     compare_all,
-    correlate,
     count_splits,
     label_sensitivity,
     measure_left_out,
@@ -34,12 +34,12 @@ from train.evaluate.frame import Frame
 from train.evaluate.label_noise import measure_label_noise
 from train.evaluate.over_splits import summarise_splits
 from train.evaluate.paired_tests import hardest_control
-from train.evaluate.results import Facts, Results, best_on_validation
-from train.evaluate.strata import Strata, cut_by, measure_within, strata_of
+from train.evaluate.results import Explained, Facts, Results, best_on_validation
+from train.evaluate.strata import Strata, cut_by, measure_within, rank_correlation, strata_of
 from train.evaluate.tokens import TokenTruth, describe_tokens, measure_tokens, read_token_truth
 from train.files import make_directory
 from train.fit.device import cpu_arithmetic, default_threads
-from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
+from train.fit.probes import Features, fit_probe, out_of_fold_margin, probe_margin, read_features
 from train.run.checkpoint import RunDirectory
 from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.jobs import Jobs, count_jobs
@@ -136,7 +136,10 @@ def run_split(work: Work, trainer: Trainer, n_threads: int, n_jobs: int) -> Expe
     )
     with cpu_arithmetic(n_threads), Jobs(at_work, n_jobs) as jobs:
         if is_first:  # what takes seconds before what takes hours
-            probes = {name: jobs.submit(Trainer.fit_named, name) for name in work.probes}
+            probes = {
+                name: jobs.submit(Trainer.fit_probe, name, reader_of(name, data))
+                for name in work.probes
+            }
             references = jobs.submit(Trainer.fit_baselines)
         scored = train_detectors(jobs, work.detectors)
         if is_first:
@@ -202,7 +205,9 @@ def add_base_margin(data: TrainingData) -> TrainingData:
     if name is None:
         return data
     probe = reader_of(name, data)
-    features = read_split_features(name, probe, data)
+    features: Features = {}
+    for split in SPLITS:
+        features[split] = read_features(name, probe, data, split, features.get("train"))
     fitted = fit_probe(probe, features, data.splits)
     margin = probe_margin(fitted, features, data)
     margin[data.splits.train] = out_of_fold_margin(probe, fitted, features["train"], data.splits)
@@ -227,6 +232,11 @@ def build_results(
     comparisons, verdict = compare_all(models, baselines, frame.test, data.config.margin)
     hardest = hardest_control(comparisons, best_on_validation(models), data.config.margin)
     control = None if hardest is None else hardest.b
+    explained = None
+    if control is not None:
+        scores = frame.test.scores
+        ranks = {name: rank_correlation(scores[name], scores[control]) for name in models}
+        explained = Explained(control, ranks)
     strata = find_strata(data, frame, control)
     if strata is not None:
         for name, entry in entries.items():
@@ -240,7 +250,7 @@ def build_results(
         comparisons=comparisons,
         verdict=verdict,
         strata=None if strata is None else strata.summary(frame.test.labels),
-        explained=None if control is None else correlate(models, control, frame.test),
+        explained=explained,
         store=describe_store(data.store),
         layers=read_layers(scored, data),
         config=asdict(data.config),

@@ -112,10 +112,6 @@ class Trainer:
         self.directory.save(self.directory.probe(name), owner, fitted.to_dict())
         return replace(scored, tokens=self.score_tokens(name, probe, fitted))
 
-    def fit_named(self, name: str) -> Scored:
-        """As `fit_probe`, with the columns that the settings name."""
-        return self.fit_probe(name, reader_of(name, self.data))
-
     def score_tokens(
         self, name: str, method: Detector | AnyProbe, fitted: AnyFitted | None = None
     ) -> dict[str, list[np.ndarray]]:
@@ -292,7 +288,7 @@ class Trainer:
         with closing(log) if log else nullcontext():
             layer = number_of_layer(detector, data)
             yield TrainingHooks(files, bar, log, layer)
-        bar.end(keep=not files.trial)
+        bar.end(not files.trial)
 
 
 def wait_remark(title: str, wait_seconds: float, seconds: float) -> str | None:

@@ -155,5 +155,5 @@ def test_a_file_that_a_killed_process_wrote_is_removed(store_path, tmp_path):
     for name in (*names, *others):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    fit_detectors(store_path, only="mean_logprob,saplma", output_dir=tmp_path, **SETTINGS)
+    fit_detectors(store_path, only="mean_logprob,saplma", output_dir=str(tmp_path), **SETTINGS)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.tmp")} == {*others}
