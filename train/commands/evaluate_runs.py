@@ -35,7 +35,6 @@ from train.evaluate.frame import Frame, Texts
 from train.evaluate.metrics import Areas, Scores, auroc, youden_threshold
 from train.evaluate.results import Metrics
 from train.library.guard import Guard, build_guard
-from train.outside.methods import describe_changes
 from train.report.render import in_words
 from train.run.results import AskedByRun, is_trained, read_asked, read_scores
 from train.run.scoring import Scorer, choose_names, load_detector, open_models, read_data
@@ -163,8 +162,7 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     for name in names:
         if name in DETECTORS:
             load_detector(name, config.seed, scorer.models, data)  # raises if it does not fit
-    remarks += describe_changes(config.outside, names)
-    remarks += [scorer.remark] if scorer.remark else []
+    remarks += scorer.remarks
     check_columns(data, "the metrics", ["question_id"], "or add it to the store")
     labels, of_labels = find_labels(data)
     remarks += of_labels

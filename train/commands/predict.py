@@ -69,7 +69,6 @@ def main(argv: Sequence[str]) -> None:
     )
     from train.data.questions import read_questions
     from train.library.guard import open_guard
-    from train.outside.methods import describe_changes
     from train.run.results import is_trained, read_asked
 
     guard = open_guard(options.run, options.models, reading_of(options))
@@ -96,12 +95,10 @@ def main(argv: Sequence[str]) -> None:
     without = [name for name in names if options.tokens and name not in of_tokens]
     if without:
         say(f"no scores of tokens: {', '.join(without)}", file=sys.stderr)
-    changes = describe_changes(guard.config.outside, names)
-    remarks = [scorer.remark] if scorer.remark else []
     known = is_trained(splits)
-    remarks += asked_by_run.remarks_on(asked)
+    remarks = [*scorer.remarks, *asked_by_run.remarks_on(asked)]
     remarks += asked_by_run.remarks_on_contexts(asked, np.flatnonzero(~known))
-    for text in [*changes, *remarks]:
+    for text in remarks:
         say(f"{program('train')} predict: {text}", file=sys.stderr)
     n_trained = int(known.sum())
     if n_trained:

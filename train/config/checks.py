@@ -213,7 +213,7 @@ def own_setting(name: str, one: Option) -> Field:
     """An option that a method has for itself, as a setting: the flag --NAME-OPTION."""
     default = one.default if one.kind is not bool else "on" if one.default else "off"
     text = f"{one.help} (default: {default})".replace("%", "%%")  # argparse formats it
-    setting = option(text, one.default, one.low, one.high, choices=one.choices)
+    setting = option(text, one.default, (one.low, one.high), choices=one.choices)
     setting.name = f"{name}_{one}"
     setting.type = one.kind.__name__ + (" | None" if one.default is None else "")
     if setting.name in Config.__dataclass_fields__:

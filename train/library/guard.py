@@ -13,7 +13,7 @@ from train.config import Config, Reading, scoring_settings
 from train.errors import ConfigError, TrainError, store_errors
 from train.evaluate.metrics import Scores
 from train.evaluate.results import Results
-from train.outside.methods import load_methods
+from train.outside.methods import describe_changes, load_methods
 from train.run.export import read_export, write_export
 from train.run.scoring import (
     Scorer,
@@ -106,8 +106,9 @@ class Guard:
         """What scores some traces, checked; the arguments and errors are those of `score`."""
         with store_errors():
             data = read_data(traces, self.names, self.models)
-            remark = check_comparable(self.models, self.names, data, force=force)
-        return Scorer(self.models, data, remark)
+            remarks = check_comparable(self.models, self.names, data, force=force)
+        changes = describe_changes(self.config.outside, self.names)
+        return Scorer(self.models, data, [*changes, *remarks])
 
     def predict_proba(
         self, traces: object, model: str | None = None, *, force: bool = False
